@@ -7,12 +7,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 ARGS ?=
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' lanes/version.py)
+LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance bench shape pins clean
+.PHONY: help install demo check test acceptance chart chart-live image bench shape pins clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 install: .venv/.dev ## Make .venv with everything: development, console, plots and Spark
 
@@ -31,6 +33,16 @@ test: check ## All of check, contract and integration tests (on Docker, or Java 
 
 acceptance: .venv/.dev ## Long tests
 	$(BIN)/python -m pytest tests/acceptance $(ARGS)
+
+chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
+	$(BIN)/python -m pytest tests/chart $(ARGS)
+
+chart-live: .venv/.dev ## Install the chart on a real Kubernetes API server, which is built first (Go)
+	$(BIN)/python -m scripts.chart_live $(ARGS)
+
+image: ## Build both images with Docker; another base: make image ARGS="--build-arg PYTHON_IMAGE=…"
+	docker build --target service --tag pushlane:$(VERSION) $(LABELS) $(ARGS) .
+	docker build --target spark --tag pushlane-spark:$(VERSION) $(LABELS) $(ARGS) .
 
 bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker embedded"
 	$(BIN)/python -m bench $(or $(ARGS),all)

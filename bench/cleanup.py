@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from bench.figures import say
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.pulsar.admin import Admin
+from pushlane.lanes.pulsar.admin import Admin, connect_admin
 from pushlane.lanes.settings import Settings
 
 _AT_ONCE = 16
@@ -24,7 +24,7 @@ _KEYS_AT_ONCE = 1_000
 async def remove_namespaces(settings: Settings) -> None:
     """Remove the settings' namespace and all whose names begin with it, whoever reads there."""
     try:
-        async with Admin(settings.admin_url, settings.pulsar_token) as admin:
+        async with connect_admin(settings) as admin:
             tenant = settings.namespace.split("/", 1)[0]
             names = (await admin.call("GET", f"/namespaces/{tenant}", "list namespaces")).value
             for name in (name for name in names if _is_ours(name, settings.namespace)):

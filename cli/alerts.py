@@ -10,9 +10,11 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
+from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age
@@ -166,6 +168,8 @@ def run(
             help="Webhooks in your own network, or without https: a host, *.host or CIDR.",
         ),
     ] = None,
+    *,
+    metrics: HealthFlags,
 ) -> None:
     """Look after all alerts until Ctrl-C or SIGTERM, and tell their webhooks.
 
@@ -177,24 +181,42 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.lanes.url_guard import UrlGuard
+        from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
         from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
 
-    guard = UrlGuard(allow or ())
+    guard, root = UrlGuard(allow or ()), store_root(settings)
+    contact, stats = Contact(BROKER, REGISTRY), AlertStats()
+    wait_s = None if once else every_s
+
+    def on_looks(looks: list[AlertCheck]) -> None:
+        contact.started()
+        stats.looked(looks)
+        _say(looks)
 
     async def work(backend: Backend) -> int:
-        stop = asyncio.Event()
-        stop_on_signals(
-            stop.set,
-            stopping="stopping after this look",
-            left="the next look tells what this one has not",
-        )
-        root = store_root(settings)
-        return await serve(backend, root, guard, None if once else every_s, stop, _say, note)
+        async with health.beating(), in_contact(contact, backend):
+            return await serve(backend, root, guard, wait_s, _stop(contact), on_looks, note)
 
-    problems = on_backend(settings, work)
+    with metrics.serving() as health:
+        health.missing = contact.missing
+        health.show(ALERT_METRICS, stats, settings)
+        problems = on_backend(settings, work)
     if once and problems:
         raise typer.Exit(1)
+
+
+def _stop(contact: Contact) -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stop = asyncio.Event()
+
+    def end() -> None:
+        contact.stopping()
+        stop.set()
+
+    left = "the next look tells what this one has not"
+    stop_on_signals(end, stopping="stopping after this look", left=left)
+    return stop
 
 
 def _say(looks: list[AlertCheck]) -> None:

@@ -27,14 +27,20 @@ def register(app: typer.Typer) -> None:
 
 def config(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show each setting, its value, and where it came from."""
-    origins = flags.origins()
-    values = {name: _shown(name, value) for name, value in flags.settings().items()}
+    shown = shown_settings(flags)
     if as_json:
-        print_json(
-            {name: {"value": value, "from": origins[name]} for name, value in values.items()}
-        )
+        print_json(shown)
     else:
-        print_table(_COLUMNS, ((name, value, origins[name]) for name, value in values.items()))
+        print_table(_COLUMNS, ((name, one["value"], one["from"]) for name, one in shown.items()))
+
+
+def shown_settings(flags: Flags) -> dict[str, dict[str, Any]]:
+    """Return each setting in force with its origin, as people may read it: secrets are masked."""
+    origins = flags.origins()
+    return {
+        name: {"value": _shown(name, value), "from": origins[name]}
+        for name, value in flags.settings().items()
+    }
 
 
 def _text(value: Any) -> str:

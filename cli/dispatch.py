@@ -1,6 +1,6 @@
 """`dispatch` delivers what is on the lanes, in one process or as the parent of several.
 
-Adds to the library's Dispatcher what a program needs: signals, logs, a metrics port.
+Adds to the library's Dispatcher what a program needs: signals, logs, health and metrics.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 import uvloop
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
+from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
+from pushlane.cli.health import Health, HealthFlags, stuck_after_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool
+from pushlane.cli.workers_health import WorkersHealth, socket_folder
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
@@ -41,23 +42,6 @@ _LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases h
 
 def register(app: typer.Typer) -> None:
     add_commands(app, dispatch)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Metrics:
-    """The options that say where metrics are served."""
-
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Serve Prometheus metrics; worker i on port + i."),
-    ] = None
-    metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1"
-
-    def serve(self) -> CollectorRegistry | None:
-        """Serve the metrics of a new registry, if at all."""
-        if self.metrics_port is None:
-            return None
-        return _serve_metrics(self.metrics_host, self.metrics_port)
 
 
 def dispatch(
@@ -92,7 +76,7 @@ def dispatch(
     log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     *,
-    metrics: _Metrics,
+    metrics: HealthFlags,
 ) -> None:
     """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
 
@@ -103,13 +87,36 @@ def dispatch(
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     names = _served(settings, serve, sink)
+    patience_s = stuck_after_s(settings, names)
     if workers > 1:
-        host, port = metrics.metrics_host, metrics.metrics_port
-        pool = WorkerPool(workers, chosen.given, serve, host, port, drain, retry_timeouts)
-        raise typer.Exit(asyncio.run(pool.run()))
-    registry = metrics.serve()
-    sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
-    uvloop.run(_dispatch(settings, sinks, registry, drain, with_parent))
+        pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)
+        raise typer.Exit(_run_workers(pool, metrics, patience_s))
+    with metrics.serving(patience_s) as health:
+        sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
+        uvloop.run(_dispatch(settings, sinks, health, drain, with_parent))
+
+
+def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> int:
+    """Run the workers, whose health this process serves for all; return the exit code."""
+    if metrics.metrics_port is None:
+        return asyncio.run(pool.run())
+    with socket_folder() as folder:
+        workers = WorkersHealth(folder, pool.count, patience_s)
+        pool.sockets = folder
+        pool.on_stop, pool.on_end = workers.contact.stopping, workers.ended
+        with metrics.serving(patience_s, workers) as health:
+            workers.answer_for(health)
+            return asyncio.run(_run_watched(pool, workers, health))
+
+
+async def _run_watched(pool: WorkerPool, workers: WorkersHealth, health: Health) -> int:
+    watching = asyncio.create_task(workers.watch(), name="workers' health")
+    try:
+        async with health.beating():
+            return await pool.run()
+    finally:
+        watching.cancel()
+        workers.close()
 
 
 def _served(settings: Settings, serve: str | None, sink: str | None) -> tuple[str, ...]:
@@ -132,13 +139,15 @@ def _served(settings: Settings, serve: str | None, sink: str | None) -> tuple[st
 async def _dispatch(
     settings: Settings,
     sinks: Mapping[str, Sink],
-    registry: CollectorRegistry | None,
+    health: Health,
     drain: bool,
     with_parent: bool,
 ) -> None:
     try:
-        async with connect(settings) as backend:
-            dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=registry)
+        async with health.beating(), connect(settings) as backend:
+            dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=health.registry)
+            health.missing = dispatcher.missing
+            health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)
             if with_parent:
@@ -182,16 +191,3 @@ def _summary(dispatcher: Dispatcher) -> str:
         for (_, kind), count in stats.outcomes.items():
             counts[kind] = counts.get(kind, 0) + count
     return ", ".join(f"{kind} {count}" for kind, count in counts.items())
-
-
-def _serve_metrics(host: str, port: int) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    try:
-        start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise BadInput(
-            f"metrics cannot be served on {host}:{port}: {error.strerror or error}; "
-            "give another --metrics-port or --metrics-host"
-        ) from error
-    return registry

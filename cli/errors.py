@@ -1,6 +1,7 @@
 """Reports errors to the person at the terminal: one line on stderr, and an exit code.
 
-1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C.
+1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C;
+4 is what `doctor` ends with when it has only warnings.
 Tracebacks are shown only with --debug, without the texts of errors that are not ours.
 """
 

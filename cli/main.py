@@ -43,7 +43,10 @@ _COMMANDS = {
     "report": ("report",),
     "alerts": ("alerts",),
     "up": ("up", "down"),
+    "bootstrap": ("bootstrap",),
     "config": ("config",),
+    "doctor": ("doctor",),
+    "stats_dump": ("stats-dump",),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 

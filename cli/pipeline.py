@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,10 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group
+from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
+from pushlane.lanes.contact import RECEIPTS, Contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 
@@ -51,6 +53,8 @@ def run(
     every: Every = "5s",
     spark: SparkFlags = DEFAULT_SPARK,
     max_bodies: MaxBodies = 4_000,
+    *,
+    metrics: HealthFlags,
 ) -> None:
     """Read the log of receipts into the store, batch by batch, each of them exactly once.
 
@@ -60,16 +64,23 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.pipeline.receipts.job import RunOptions, run
-    options = RunOptions(
-        once=once,
-        until_idle=until_idle,
-        every_s=parse_age(every) / 1000,
-        session=spark.session(),
-        most_bodies=max_bodies,
-        on_batch=lambda done: note(_batch_line(done)),
-        on_note=note,
-    )
-    with stopped_by_signals() as stop:
+        from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
+    contact, stats = Contact(RECEIPTS), JobStats()
+    with metrics.serving() as health, stopped_by_signals(contact.stopping) as stop:
+        health.missing = contact.missing
+        health.show(JOB_METRICS, stats, settings)
+        options = RunOptions(
+            once=once,
+            until_idle=until_idle,
+            every_s=parse_age(every) / 1000,
+            session=spark.session(),
+            most_bodies=max_bodies,
+            on_batch=lambda done: note(_batch_line(done)),
+            on_note=note,
+            stats=stats,
+            contact=contact,
+            beside=(lambda _: health.beat(),),
+        )
         run(settings, options, stop)
 
 
@@ -131,7 +142,9 @@ def status(flags: Flags, as_json: JsonFlag = False) -> None:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
+def stopped_by_signals(
+    on_stop: Callable[[], None] = lambda: None,
+) -> Iterator[threading.Event]:
     """Give an event that SIGTERM and Ctrl-C set; a second Ctrl-C interrupts."""
     stop = threading.Event()
 
@@ -139,6 +152,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
+        on_stop()
         note("stopping after the batch that runs; Ctrl-C again leaves at once")
 
     before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}

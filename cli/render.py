@@ -52,7 +52,7 @@ def print_table(columns: Sequence[Column[T]], items: Iterable[T]) -> None:
     is_terminal = sys.stdout.isatty()
     total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
     kept = [column for column in columns if column.from_width <= total]
-    cells = [[_plain(column.cell(item)) for column in kept] for item in items]
+    cells = [[plain(column.cell(item)) for column in kept] for item in items]
     gap = 1 if total < _WIDE else 2
     widths = _widths(kept, cells, total, gap)
     heading = _line(kept, widths, [column.heading for column in kept], gap)
@@ -80,10 +80,10 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     pairs = list(fields)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        typer.echo(f"{name:<{width}}  {_plain(value)}".rstrip())
+        typer.echo(f"{name:<{width}}  {plain(value)}".rstrip())
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return the text without control characters, since a reason can be a stranger's words."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 

@@ -13,6 +13,7 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
+from pushlane.cli.health import Health, HealthFlags
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
@@ -21,6 +22,7 @@ from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.rule_metrics import RuleStats
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
 
@@ -72,6 +75,8 @@ def serve(
     ] = False,
     spark: SparkFlags = DEFAULT_SPARK,
     log_format: LogFormat = None,
+    *,
+    metrics: HealthFlags,
 ) -> None:
     """Run the rules when they are due, one run at a time, until it is told to stop.
 
@@ -81,7 +86,8 @@ def serve(
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     expander = _expander(settings, spark, None)
-    asyncio.run(_serve(settings, expander, once))
+    with metrics.serving() as health:
+        asyncio.run(_serve(settings, expander, once, health))
 
 
 def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> AudienceCounts:
@@ -153,32 +159,42 @@ def _ending(run: Run) -> str:
     return {"failed": "failed", "refused": "been refused"}.get(run.state, "not been made")
 
 
-async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> None:
+async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:
     from pushlane.pipeline.fanout.stage import remove_abandoned
+    from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 
-    await asyncio.to_thread(remove_abandoned, settings)
-    async with connect(settings) as backend:
-        scheduler = _scheduler(backend, expander)
-        stop_on_signals(
-            scheduler.stop,
-            stopping="stopping; a run under way is left for the next scheduler",
-            left="a run under way is gone on with by the next scheduler",
-        )
-        await scheduler.run(once=once)
+    contact, stats = Contact(BROKER, REGISTRY), RuleStats()
+    health.show(RULE_METRICS, stats, settings)
+    health.missing = contact.missing
+    async with health.beating():
+        await asyncio.to_thread(remove_abandoned, settings)
+        async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):
+            await _lead(_scheduler(backend, expander, contact, stats), once)
+
+
+async def _lead(scheduler: RuleScheduler, once: bool) -> None:
+    stop_on_signals(
+        scheduler.stop,
+        stopping="stopping; a run under way is left for the next scheduler",
+        left="a run under way is gone on with by the next scheduler",
+    )
+    await scheduler.run(once=once)
     if once and not scheduler.leads:
         note("another process leads the rules, and runs what is due")
 
 
-def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
+def _scheduler(
+    backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
+) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
     store, clock = RuleStore(backend.documents), RealClock()
-    runner = Runner(store, backend.registry, expander, clock.now_ms)
+    runner = Runner(store, backend.registry, expander, clock.now_ms, stats)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return RuleScheduler(store, runner, leader, clock)
+    return RuleScheduler(store, runner, leader, clock, contact=contact, stats=stats)
 
 
 def _at_ms(text: str) -> int:

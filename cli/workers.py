@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,25 @@ log = logging.getLogger("pushlane.workers")
 class WorkerPool:
     """The number of workers, and what each is started with.
 
-    `settings` are those given by flags; None for one that was not.
+    `settings` are those given by flags; None for one that was not. Worker i serves its health on
+    the Unix socket i in the folder `sockets`, if there is one. `on_stop` is called at a stop, and
+    `on_end` with the number of each worker that has ended.
     """
 
     count: int
     settings: Mapping[str, Any]
     serve: str | None
-    metrics_host: str
-    metrics_port: int | None
     drain: bool
     retry_timeouts: bool
+    sockets: Path | None = None
+    on_stop: Callable[[], None] = field(default=lambda: None)
+    on_end: Callable[[int], None] = field(default=lambda _: None)
 
     def command(self, index: int) -> list[str]:
         """Return a worker's command, without settings, which a command line shows to everybody."""
         command = [sys.executable, "-P", "-m", "pushlane", "dispatch", "--with-parent"]
-        if self.metrics_port is not None:
-            port = str(self.metrics_port + index)
-            command += ["--metrics-host", self.metrics_host, "--metrics-port", port]
+        if self.sockets is not None:
+            command += ["--metrics-socket", str(self.sockets / str(index))]
         if self.serve:
             command += ["--serve", self.serve]
         if self.drain:
@@ -88,6 +90,7 @@ class WorkerPool:
         """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
+        self.on_end(index)
         if code == 0 and (self._stopping or self.drain):
             return 0
         if self._stopping and code == -signal.SIGTERM:  # told before it had begun
@@ -107,6 +110,7 @@ class WorkerPool:
     def _stop(self) -> None:
         if not self._stopping:
             self._stopping = True
+            self.on_stop()
             for worker in self._workers:
                 _send(worker, signal.SIGTERM)
 

@@ -9,20 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
-from pushlane.diagnosis.situation import (
-    Situation,
-    quiet_until,
-    sink_now,
-    unserved_sinks,
-)
+from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
 from pushlane.lanes.naming import DEFAULT_SINK
-from pushlane.lanes.presence import Resting
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_load import quiet_until, sink_now
 from pushlane.lanes.task import State, Task
-
-_RESTS = ("open", "probing")
 
 
 def causes(situation: Situation) -> list[Cause]:
@@ -179,9 +172,9 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     again = [one.again_at_ms for one in resting if one.again_at_ms]
     where = f" in {len(resting)} of {len(stands)} processes" if len(resting) < len(stands) else ""
     next_ms = min(again, default=0)
-    is_final = len(resting) == len(stands) and all(map(_is_open, resting))
+    is_final = len(resting) == len(stands) and all(one.is_shut for one in resting)
     went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
-    rests = any(map(_is_open, resting))
+    rests = any(one.is_shut for one in resting)
     yield Cause(
         "sink_rests" if rests else "sink_recovers",
         f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
@@ -192,10 +185,6 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
         final=is_final and (now.has_moved_on or not is_later),
         at_later=is_later,
     )
-
-
-def _is_open(one: Resting) -> bool:
-    return any(f"({state})" in one.what for state in _RESTS)
 
 
 def _quiet(now: Situation) -> Iterator[Cause]:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pushlane.diagnosis.entitlement import entitled_rates
-from pushlane.diagnosis.situation import SinkLoad, Standing, shared_by_lane
+from pushlane.lanes.sink_load import SinkLoad, Standing, shared_by_lane
+from pushlane.lanes.sink_shares import entitled_rates
 
 _MOST_EVENTS = 500
 _EXACT_EVENTS = 100

@@ -6,19 +6,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import TOTALS, Situation, Standing, subjects_of
+from pushlane.diagnosis.situation import Situation
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, readable_limits
+from pushlane.lanes.limits import readable_limits
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_load import Standing, spent_of, subjects_of
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
 from pushlane.lanes.task_transitions import now_ms
@@ -102,6 +102,7 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
     active = await active_at(backend, task.chain[0])
     at_ms = now_ms()
     limits, unread = await readable_limits(backend.documents)
+    subjects = [each for one in (task, *(one.task for one in active)) for each in subjects_of(one)]
     return Situation(
         task=task,
         progress=settled(task, progress),
@@ -111,7 +112,7 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         now_ms=at_ms,
         limits=limits,
         unread_limits=unread,
-        spent=await _spent(backend, [task, *(one.task for one in active)], limits, at_ms),
+        spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
         later=await _later(backend, task),
@@ -145,29 +146,6 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
     if not task.reached or task.pooled or task.total is None:
         return False
     return not (await backend.broker.backlog(task.lane) or await _later(backend, task))
-
-
-async def _spent(
-    backend: Backend, tasks: Sequence[Task], limits: Limits, at_ms: int
-) -> dict[Subject, dict[str, float]]:
-    """Return what the totals that are set count for these tasks, their apps and sinks."""
-    every = limits.get(Subject("app", EVERY_APP), Limit())
-    asked = {
-        subject
-        for task in tasks
-        for subject in subjects_of(task)
-        if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
-    }
-    if not asked:
-        return {}
-    subjects = sorted(asked)
-    day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
-    usage = await backend.limiter.usage([str(subject) for subject in subjects], day)
-    return {subject: used.spent for subject, used in zip(subjects, usage, strict=True)}
-
-
-def _has_total(limit: Limit) -> bool:
-    return any(getattr(limit, name) is not None for name in TOTALS)
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:

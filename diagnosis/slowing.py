@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.entitlement import entitled_share, share_without_own_limits
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import Situation, subjects_of
+from pushlane.diagnosis.situation import Situation
 from pushlane.lanes.limits import Subject
+from pushlane.lanes.sink_load import subjects_of
 from pushlane.lanes.task import Level
 
 _MOST_MORE = 64

@@ -111,6 +111,7 @@ class Admission:
             self._settler.bury(lane, taken, dead_push("", 0, 0, reason, raw))
             return
         self._stats.outcomes[lane.level, Kind.DEAD] += 1
+        self._stats.dead.add("malformed")
         job = Job(lane, taken, Push(task_id, taken.seq, ""), task)
         receipt = self._receipts.of(job, Kind.DEAD, reason)
         dead = dead_push(task_id, taken.seq, 0, reason, raw)

@@ -74,6 +74,9 @@ _WAIT_LONGEST_S = 30.0
 _REFUSED_KNOWN = 10_000
 
 
+_REFUSES_US = "it refuses our credentials"
+
+
 class BreakerState(StrEnum):
     """The state of a breaker in words for people."""
 
@@ -104,13 +107,17 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Restraint(msgspec.Struct, frozen=True):
-    """Something that gets fewer pushes than there are. Times are Unix times in milliseconds."""
+    """Something that gets fewer pushes than there are. Times are Unix times in milliseconds.
+
+    `refuses_us` tells that it is held until our credentials are mended.
+    """
 
     scope: Scope
     state: BreakerState
     reason: str
     since_ms: int
     next_try_ms: int | None
+    refuses_us: bool = False
 
 
 def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
@@ -125,7 +132,8 @@ def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
     is_rising = view.state is BreakerState.RISING
     reason = f"it takes pushes again, more and more; before: {view.reason}"
     said = reason if is_rising else view.reason
-    return [Restraint(Scope.SINK, view.state, said, unix_ms(view.since_s), next_ms)]
+    since_ms, refuses_us = unix_ms(view.since_s), view.reason.startswith(_REFUSES_US)
+    return [Restraint(Scope.SINK, view.state, said, since_ms, next_ms, refuses_us)]
 
 
 class Breaker:
@@ -441,7 +449,7 @@ class Breaker:
         several = len(self._refused_us) if self._has_succeeded else self._refusals
         if several < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
             return sign
-        self._cause = "it refuses our credentials"
+        self._cause = _REFUSES_US
         if self._quotes and outcome.reason:
             self._cause = f"{self._cause}: {outcome.reason}"
         if self._phase is not _Phase.OPEN:

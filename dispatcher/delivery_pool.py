@@ -196,10 +196,10 @@ class DeliveryPool:
 
     async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
-        at_ms = now_ms()
+        at_ms, pick = now_ms(), self._stats.pick
         for job in jobs:
             job.dispatched_at_ms = at_ms
-            self._stats.picked[job.lane.level] += 1
+            pick(job.lane.level, job.task.app)
         outcomes = await self._ask_sink([self._delivery(job) for job in jobs])
         took_s = time.monotonic() - started
         self._stats.delivery.add(took_s)

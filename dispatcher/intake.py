@@ -83,7 +83,7 @@ class Intake:
         if not taken:
             return
         now_s = time.monotonic()
-        messages = [Message(one, now_s) for one in taken]
+        messages = [Message(one, now_s, self._stats.decode) for one in taken]
         lane_input.saw(messages)
         if all(one.is_first for one in taken):
             lane_input.add(messages)

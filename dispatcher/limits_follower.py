@@ -7,21 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.limits import Limits, readable_limits
+from pushlane.lanes.limits import Limit, Limits, Subject, readable_limits
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.limits")
 
 _EVERY_S = 0.5
 
 LaneT = TypeVar("LaneT", bound=Hashable)
+
+
+def limits_in(settings: Settings, sinks: Iterable[str]) -> Limits:
+    """Return the limits of sinks by the settings, which hold until others are set."""
+    named = {name: settings.sinks.get(name) for name in sinks}
+    return {
+        Subject("sink", name): Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)
+        if own
+        else Limit()
+        for name, own in named.items()
+    }
 
 
 class LimitsListener(Protocol):
@@ -50,6 +62,11 @@ class LimitsFollower:
         self._listeners.append(listener)
         if self._known is not None:
             listener.on_limits(self._known)
+
+    @property
+    def limits(self) -> Limits:
+        """All that are set, as far as it has heard."""
+        return self._known or {}
 
     async def run(self) -> None:
         """Follow, for ever."""

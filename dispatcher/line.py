@@ -46,13 +46,12 @@ from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, bac
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
-from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
+from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.dispatcher")
@@ -129,7 +128,13 @@ class Line:
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
         self.outcomes = Outcomes(
-            self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
+            self.name,
+            self.settler,
+            self.receipts,
+            self.stats,
+            shared.pauses,
+            wait_s,
+            hosts_code=self._sink.hosts_code,
         )
         self.dead_addresses = DeadAddressRecorder(
             backend,
@@ -306,21 +311,3 @@ class Line:
         """Say that this process ends well."""
         if self.poison_guard is not None:
             await self.poison_guard.close()
-
-    def metrics(self, backlog: Callable[[str], dict[Level, int]]) -> LineMetrics:
-        """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
-        gauges = Gauges(
-            in_flight=lambda: self.pool.in_flight,
-            slots=lambda: self.pool.usable,
-            unsettled=lambda: self.settler.unsettled,
-            receipts_waiting=lambda: self.receipts.waiting,
-            parked=lambda: self.key_order.parked,
-            lanes_open=lambda: len(self.ring.lanes),
-            lanes_full=self.delay_limit.full,
-            refused=lambda: self.outage.waiting,
-            limiter_away=lambda: int(self.gate.budgets.leasing.is_away),
-            resting=self.resting,
-            backlog=lambda: backlog(self.name),
-            weights=self.scheduler.weights,
-        )
-        return LineMetrics(self.stats, gauges, self.title)

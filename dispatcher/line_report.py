@@ -1,13 +1,13 @@
 """What a line says of itself to others, for presence: how its sink stands, and what lanes wait for.
 
-It only reads. Rates and times are of the last seconds, between looks that the announcer makes.
+It only reads. Rates and times are of the last seconds or minute, between the announcer's looks.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -26,8 +26,25 @@ from pushlane.lanes.task_transitions import now_ms
 MOST_NAMED = 50
 """Lanes of a process that are named for being slow, or for what they wait for."""
 
-_WINDOW_S = 10.0
+_JUST_NOW_S = 10.0
+_MINUTE_S = 60.0
 _SOONEST_S = 1.0
+_MOST_APPS = 20
+
+
+class Rates(NamedTuple):
+    """The rates of a line, in pushes a second.
+
+    `delivered_per_s`, by level, and `delivery_s`, the mean time that a push holds its slot, are of
+    the last 10 s. The others are of the last minute, or since the start if that is later: what
+    ended in whatever way, and what was sent by level and by app, as far as apps sent most.
+    """
+
+    delivered_per_s: dict[str, float]
+    delivery_s: float
+    ended_per_s: float
+    sent_per_s: dict[str, float]
+    apps_per_s: dict[str, float]
 
 
 class _Counted(NamedTuple):
@@ -37,6 +54,9 @@ class _Counted(NamedTuple):
     delivered: dict[str, int]
     released: int
     held_s: float
+    ended: int
+    sent: dict[str, int]
+    apps: dict[str, int]
 
 
 class RecentRates:
@@ -50,29 +70,59 @@ class RecentRates:
         self._clock_s = clock_s
         self._looks: deque[_Counted] = deque([self._look()])
 
-    def read(self) -> tuple[dict[str, float], float]:
-        """Return what was delivered a second, by level, and for how long a push held its slot."""
+    def read(self) -> Rates:
+        """Return the rates up to now."""
         now = self._look()
-        while len(self._looks) > 1 and self._looks[1].at_s <= now.at_s - _WINDOW_S:
+        while len(self._looks) > 1 and self._looks[1].at_s <= now.at_s - _MINUTE_S:
             self._looks.popleft()
         if now.at_s >= self._looks[-1].at_s + _SOONEST_S:
             self._looks.append(now)
-        before = self._looks[0]
-        passed_s = max(_SOONEST_S, now.at_s - before.at_s)
-        rates = {
-            level: round((count - before.delivered[level]) / passed_s, 3)
-            for level, count in now.delivered.items()
-        }
-        released, held_s = now.released - before.released, now.held_s - before.held_s
-        if not released:
-            released, held_s = now.released, now.held_s
-        mean_s = held_s / released if released else 0.0
-        return {level: rate for level, rate in rates.items() if rate}, round(mean_s, 6)
+        recent = (one for one in reversed(self._looks) if one.at_s <= now.at_s - _JUST_NOW_S)
+        just_now, minute = next(recent, self._looks[0]), self._looks[0]
+        apps = _per_s(minute, now, minute.apps, now.apps)
+        most = nlargest(_MOST_APPS, apps.items(), key=lambda one: one[1])
+        return Rates(
+            _per_s(just_now, now, just_now.delivered, now.delivered),
+            _mean_s(just_now, now),
+            (now.ended - minute.ended) / _passed_s(minute, now),
+            _per_s(minute, now, minute.sent, now.sent),
+            dict(most),
+        )
 
     def _look(self) -> _Counted:
-        stats = self._stats
-        delivered = {str(level): stats.outcomes[level, Kind.DELIVERED] for level in Level}
-        return _Counted(self._clock_s(), delivered, stats.released, stats.held_s)
+        stats, outcomes = self._stats, self._stats.outcomes
+        return _Counted(
+            self._clock_s(),
+            {str(level): outcomes[level, Kind.DELIVERED] for level in Level},
+            stats.released,
+            stats.held_s,
+            sum(count for (_, kind), count in outcomes.items() if kind is not Kind.RETRY),
+            {str(level): count for level, count in stats.picked.items()},
+            dict(stats.picked_of_app),
+        )
+
+
+def _passed_s(before: _Counted, now: _Counted) -> float:
+    return max(_SOONEST_S, now.at_s - before.at_s)
+
+
+def _per_s(
+    before: _Counted, now: _Counted, counts: Mapping[str, int], counts_now: Mapping[str, int]
+) -> dict[str, float]:
+    """Return by name what was counted a second; nothing of names of which nothing was."""
+    passed_s = _passed_s(before, now)
+    rates = {
+        name: round((count - counts.get(name, 0)) / passed_s, 3)
+        for name, count in counts_now.items()
+    }
+    return {name: rate for name, rate in rates.items() if rate}
+
+
+def _mean_s(before: _Counted, now: _Counted) -> float:
+    released, held_s = now.released - before.released, now.held_s - before.held_s
+    if not released:
+        released, held_s = now.released, now.held_s
+    return round(held_s / released, 6) if released else 0.0
 
 
 class LineReport:
@@ -100,14 +150,17 @@ class LineReport:
 
     def served(self) -> ServedSink:
         """Return how the sink stands."""
-        rates, delivery_s = self._rates.read()
+        rates = self._rates.read()
         own = self._settings.sinks.get(self._name)
         return ServedSink(
             name=self._name,
             slots=self._pool.usable,
             in_flight=self._pool.in_flight,
-            delivered_per_s=rates,
-            delivery_s=delivery_s,
+            delivered_per_s=rates.delivered_per_s,
+            delivery_s=rates.delivery_s,
+            ended_per_s=round(rates.ended_per_s, 3),
+            sent_per_s=rates.sent_per_s,
+            apps_per_s=rates.apps_per_s,
             lanes=dict(Counter(str(lane.level) for lane in self._ring.lanes.values())),
             resting=next(self.resting(), None),
             rate_per_s=own.rate_per_s if own else None,

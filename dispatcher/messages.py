@@ -6,10 +6,13 @@ after a crash; what was settled of it is known by the registry, and dropped.
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from pushlane.lanes.bundle import Bundle, is_bundle, open_bundle
 from pushlane.lanes.errors import MalformedPush, PushlaneError, UnknownFormat
+from pushlane.lanes.metric import Buckets
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
 
@@ -18,7 +21,7 @@ Place = tuple[str, int]
 
 
 class Message:
-    """A message off a lane, with what is left of it.
+    """A message off a lane, with what is left of it. `decode_times` hears how long reading takes.
 
     `asked_s` is when the registry was last asked about it, on a monotonic clock. `left` counts its
     pushes that are not settled; it `is_spent` when none is left to be taken. `error` says why
@@ -27,6 +30,7 @@ class Message:
 
     __slots__ = (
         "_bundle",
+        "_decode_times",
         "_gone",
         "_next",
         "_pushes",
@@ -37,8 +41,11 @@ class Message:
         "taken",
     )
 
-    def __init__(self, taken: Taken, asked_s: float = 0.0) -> None:
+    def __init__(
+        self, taken: Taken, asked_s: float = 0.0, decode_times: Buckets | None = None
+    ) -> None:
         self.taken = taken
+        self._decode_times = decode_times
         self.asked_s = asked_s
         self.error: PushlaneError | None = None
         self._pushes: list[Push] | None = None  # once they are read
@@ -93,7 +100,10 @@ class Message:
         if self.error is not None:
             return []
         try:
+            began_s = time.perf_counter()
             pushes = decode_many(self._bundle.all_bodies())
+            if self._decode_times is not None:
+                self._decode_times.add(time.perf_counter() - began_s)
         except MalformedPush:
             return []
         task_id = self._bundle.task_id

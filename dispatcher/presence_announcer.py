@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.lanes.backend import Backend
@@ -26,6 +27,11 @@ class PresenceAnnouncer:
         self._backend = backend
         self._describe = describe
         self._backoff = Backoff(log, "the registry")
+        self._due = asyncio.Event()
+
+    def say_now(self) -> None:
+        """Say it again at once: there is something new to say."""
+        self._due.set()
 
     async def enter(self) -> None:
         """Be there, before anything is read.
@@ -62,13 +68,15 @@ class PresenceAnnouncer:
     async def run(self) -> None:
         """Say it again before its time is over, for ever."""
         while True:
+            self._due.clear()
             try:
                 await self._announce()
             except Unreachable as error:
                 await self._backoff.wait(error)
                 continue
             self._backoff.reset()
-            await asyncio.sleep(EVERY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), EVERY_S)
 
     async def close(self) -> None:
         """Be gone at once."""

@@ -18,6 +18,12 @@ from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.urls import MASK
 
+OF_CODE = "processor"
+"""Stands in metrics for whatever a function of a user's own gave as its reason."""
+
+_LONGEST_LABEL = 64
+_GAVE_UP = re.compile(r"gave up after \d+ attempts: ")
+_DETAIL = re.compile(r": |; | \(")
 _SHORT = 4  # such a value may be a part of any word or number
 _LEAST = 6  # of content: what is shorter tells nothing, and may be a word of the reason
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what nobody escapes
@@ -36,6 +42,18 @@ def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Se
         replace(outcome, reason=cleaned[outcome.reason]) if outcome.reason else outcome
         for outcome in outcomes
     ]
+
+
+def as_label(reason: str, *, is_own_words: bool) -> str:
+    """Return what of a reason tells its kind, for a metric: nothing that somebody else has written.
+
+    `is_own_words` says that it is a reason of a user's own function. The details behind a colon, a
+    semicolon or a bracket are left out, as there are too many of them.
+    """
+    if is_own_words:
+        return OF_CODE
+    kind = _DETAIL.split(_GAVE_UP.sub("", reason), maxsplit=1)[0]
+    return "".join(filter(str.isprintable, kind))[:_LONGEST_LABEL] or "none"
 
 
 def _forms_in(reasons: Collection[str], batch: Sequence[Delivery]) -> list[str]:

@@ -16,6 +16,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes
@@ -44,14 +45,17 @@ class RegistryFollower:
         backend: Backend,
         tasks: KnownTasks,
         lines: Sequence[FollowingLine],
+        contact: Contact,
     ) -> None:
         self._backend = backend
         self._tasks = tasks
         self._lines = lines
+        self._contact = contact
         self._version = 0
 
     async def run(self) -> None:
         """Apply changes, for ever."""
+        self._contact[REGISTRY].asked()
         self._version = 0
         broker = self._backend.broker
         for line in self._lines:
@@ -59,9 +63,11 @@ class RegistryFollower:
         backoff = Backoff(log, "the registry")
         while True:
             changes = await backoff.until_done(self._changes)
+            self._contact[REGISTRY].heard()
             await self._apply(changes)
             self._version = changes.version
             self._tasks.synced.set()
+            self._contact.started()
 
     async def _changes(self) -> Changes:
         return await self._backend.registry.changes(self._version, timeout_s=1.0)

@@ -11,40 +11,43 @@ import logging
 import os
 import secrets
 import time
-import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher.breaker import Restraint
+from pushlane.dispatcher.dispatcher_metrics import DispatcherState, collectors
 from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.leading.drain_reader import DrainReader
+from pushlane.dispatcher.leading.survey import Survey
+from pushlane.dispatcher.limits_follower import limits_in
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
-from pushlane.dispatcher.stats import Stats, StatsCollector
+from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import LaneWait, Process
+from pushlane.lanes.presence import DrainFigures, LaneWait, Process
+from pushlane.lanes.process_metrics import folders_in_use
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.lanes.task import Level, Weights
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
 
-_CANCEL_AGAIN_S = 0.5
 _CONCLUDE_S = 1.5
 _RELEASE_S = 0.75
 
@@ -74,16 +77,28 @@ class Dispatcher:
         sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
         self._backend = backend
         self._settings = settings
-        limits = {Subject("sink", name): _limit_in(settings, name) for name in sinks}
+        limits = limits_in(settings, sinks)
         self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s), limits)
         self._lines = [
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
         ]
-        self._follower = RegistryFollower(backend, shared.tasks, self._lines)
+        self.contact = Contact(BROKER, REGISTRY, clock_s=clock_s)
+        self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
+        self._survey = Survey(
+            backend,
+            shared.tasks,
+            lambda: self._janitor.leads,
+            lambda: Weights(**self.weights()),
+            lambda: shared.limits.limits,
+            settings.drain_target_s,
+            lambda: self._announcer.say_now(),
+            clock_ms,
+        )
+        self._drain_reader = DrainReader(backend.presence)
         self._announcer = PresenceAnnouncer(backend, self.as_process)
         self._drain_watch = (
             DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
@@ -92,7 +107,10 @@ class Dispatcher:
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
-            registry.register(StatsCollector([line.metrics(self._backlog) for line in self._lines]))
+            state = DispatcherState(self.contact, lambda: self._janitor.leads)
+            folders, figures = folders_in_use(settings), self._survey.figures
+            for collector in collectors(state, self._lines, figures, folders):
+                registry.register(collector)
 
     @property
     def stats(self) -> Stats:
@@ -103,8 +121,27 @@ class Dispatcher:
         """Return the counts of each sink since the start, by its name."""
         return {line.name: line.stats for line in self._lines}
 
+    def missing(self) -> list[str]:
+        """Return what keeps it from dispatching, a line for each; empty when nothing does.
+
+        It asks nobody and may be called on any thread: `["starting"]`, `["stopping"]`, or who does
+        not answer and since when. A sink that rests is not missing.
+        """
+        return self.contact.missing()
+
+    async def drain(self, sinks: Sequence[str] = ()) -> DrainFigures:
+        """Return how long the backlog of these sinks takes, of all unless any is named.
+
+        Raises:
+            NoLeader: no live process leads and has looked at the tasks lately.
+            BadInput: there is no such sink.
+            Unreachable: the registry does not answer.
+        """
+        return await self._drain_reader.read(sinks)
+
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
+        self.contact.stopping()
         for line in self._lines:
             line.loop.stop()
 
@@ -172,19 +209,20 @@ class Dispatcher:
         pool = max(setting, await pool_size(self._backend.documents, setting))
         for line in self._lines:
             line.manager.open_pool(pool)
-        work = [_supervised(name, part) for name, part in self._side_tasks()]
+        work = [supervised(name, part) for name, part in self._side_tasks()]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             await asyncio.gather(*(line.settle_all() for line in self._lines))
             await self._conclude()
         finally:
-            await _end(work)
+            await end_all(work)
             await self._let_go()
-        _raise_first(work)
+        raise_cause(work)
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
+        yield "broker", keep_asking(self.contact[BROKER], self._backend.broker.ping)
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
         yield "budgets", self._shared.budgets.leasing.run()
@@ -192,6 +230,7 @@ class Dispatcher:
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
+        yield "survey", self._survey.run()
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
         for line in self._lines:
@@ -244,64 +283,9 @@ class Dispatcher:
             slow=tuple(one for line in self._lines for one in line.report.slow()),
             served=tuple(line.report.served() for line in self._lines),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),
+            drain=self._survey.drain(),
         )
 
     def _waiting(self) -> Iterator[LaneWait]:
         for line in self._lines:
             yield from line.report.waiting()
-
-    def _backlog(self, sink: str) -> dict[Level, int]:
-        waiting = dict.fromkeys(Level, 0)
-        for task in self._shared.tasks.active.values():
-            if task.chain[0] == sink:
-                finished = self._shared.completion.finished.get(task.id, 0)
-                waiting[task.level] += max(0, (task.total or 0) - finished)
-        return waiting
-
-
-def _limit_in(settings: Settings, sink: str) -> Limit:
-    """Return the limit of a sink by the settings, which holds until another is set."""
-    own = settings.sinks.get(sink)
-    return Limit() if own is None else Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)
-
-
-def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    async def run() -> None:
-        try:
-            await work
-        except PushlaneError:
-            raise
-        except Exception as error:
-            raise PushlaneError(f"the dispatcher's {name} task died of {_fault(error)}") from error
-
-    return asyncio.create_task(run(), name=name)
-
-
-def _fault(error: BaseException) -> str:
-    """Name the kind and place of an error: its text might hold what a push holds."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel all until they have ended: a library below may swallow the first cancellation."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)
-
-
-def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical(
-                "stopped since its task %r has ended: %s",
-                task.get_name(),
-                error,
-                extra={"action": "task_died"},
-            )
-            raise error

@@ -14,8 +14,11 @@
     ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
     ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
     ├── Superseded             a leader's change that came after another had taken over
+    ├── NoLeader               no dispatcher leads now, so nobody knows the figures of all
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
     └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
+        ├── Denied             a service does not accept our credentials (names their setting)
+        │   └── MissingPermission  it knows us, but they lack a permission (names the command)
         ├── StorageFull        the embedded database cannot grow
         └── UnknownHost        the name of a host has no address now
 
@@ -101,6 +104,10 @@ class Superseded(PushlaneError):
     """Another process leads now: this one's change is refused."""
 
 
+class NoLeader(PushlaneError):
+    """No dispatcher leads now."""
+
+
 class UnknownLane(PushlaneError):
     """There is no such lane: it was dropped with its task."""
 
@@ -109,6 +116,14 @@ class Unreachable(PushlaneError):
     """A service does not answer."""
 
     exit_code = 3
+
+
+class Denied(Unreachable):
+    """A service does not accept our credentials: nothing was done."""
+
+
+class MissingPermission(Denied):
+    """A service knows us, but our role lacks a permission: nothing was done."""
 
 
 class StorageFull(Unreachable):

@@ -36,6 +36,12 @@ class Leader:
         self._clock = clock
         self._fence: Fence | None = None
         self._renew_at = 0.0
+        self._until = 0.0
+
+    @property
+    def leads(self) -> bool:
+        """True while the lease is surely this process's: not when it may have run out meanwhile."""
+        return self._fence is not None and self._clock() < self._until
 
     async def fence(self) -> Fence | None:
         """Return the fence that changes carry while this process leads; None while another does.
@@ -47,6 +53,7 @@ class Leader:
             number = await self._lease.acquire(self._name, self.holder, self._ttl_s)
             self._fence = None if number is None else Fence(self._name, number)
             self._renew_at = asked_at + self._ttl_s / 3
+            self._until = asked_at + self._ttl_s
         return self._fence
 
     @asynccontextmanager

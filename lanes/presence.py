@@ -16,6 +16,8 @@ from pushlane.lanes.naming import DEFAULT_SINK
 
 log = logging.getLogger("pushlane.presence")
 
+_SHUT = ("open", "probing")
+
 
 class Resting(msgspec.Struct, frozen=True):
     """A sink or host that gets no pushes for now. Its times are Unix ms."""
@@ -24,6 +26,11 @@ class Resting(msgspec.Struct, frozen=True):
     since_ms: int
     why: str
     again_at_ms: int
+
+    @property
+    def is_shut(self) -> bool:
+        """True when it gets nothing but a probe now and then, False when it gets fewer pushes."""
+        return any(f"({state})" in self.what for state in _SHUT)
 
 
 class SlowLane(msgspec.Struct, frozen=True):
@@ -47,12 +54,36 @@ class LaneWait(msgspec.Struct, frozen=True):
     why: str
 
 
+class SinkDrain(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a sink takes for its `backlog` of pushes that may go, at `rate_per_s`."""
+
+    seconds: float
+    backlog: int
+    rate_per_s: float
+
+
+class DrainFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What an autoscaler goes by, as the leader has found it at `at_ms` (Unix ms).
+
+    `seconds` are the largest of all sinks, backlog and rate of all together.
+    """
+
+    seconds: float
+    target_s: float
+    backlog: int
+    rate_per_s: float
+    by_sink: dict[str, SinkDrain]
+    at_ms: int
+
+
 class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     """How one sink of a process stands.
 
     `slots` are those that may be used now. `delivered_per_s` is by level and of the last seconds,
     and so is `delivery_s`, the mean time that a delivery holds its slot; without any, it is that
     since the start, 0 when none was made. `lanes` counts by level the lanes that are read.
+    Of the last minute, or since its start, are `ended_per_s` (in whatever way), and what it sent:
+    by level `sent_per_s`, and `apps_per_s` of the apps that sent most.
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
     process was told.
@@ -63,6 +94,9 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0
     delivered_per_s: dict[str, float] = {}
     delivery_s: float = 0.0
+    ended_per_s: float = 0.0
+    sent_per_s: dict[str, float] = {}
+    apps_per_s: dict[str, float] = {}
     lanes: dict[str, int] = {}
     resting: Resting | None = None
     rate_per_s: float | None = None
@@ -76,7 +110,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
     and `serves` the names that tasks know them by; `served` says how each of them stands. `slow`
     are the slowest of its lanes that count as slow, `waiting` some that wait for something else
-    than their turn.
+    than their turn. `drain` is what only the one that leads says of all.
     """
 
     id: str
@@ -92,6 +126,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     slow: tuple[SlowLane, ...] = ()
     served: tuple[ServedSink, ...] = ()
     waiting: tuple[LaneWait, ...] = ()
+    drain: DrainFigures | None = None
 
     @property
     def sink_names(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from pushlane.lanes.secret import Secret
 from pushlane.lanes.sink_settings import SinkSettings, read_sinks
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_ATTEMPTS
+from pushlane.lanes.transport import transport_problem
 from pushlane.lanes.urls import masked
 
 CONFIG_FILE = "pushlane.toml"
@@ -33,7 +34,7 @@ CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
-_MAY_BE_SECRET = ("pulsar_token", "receipts_key", "address_key", "sink")
+_MAY_BE_SECRET = ("pulsar_token", "redis_password", "receipts_key", "address_key", "sink")
 
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
@@ -53,15 +54,43 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_url: str = "http://127.0.0.1:8080"
     """Pulsar's admin REST URL; of several hosts (with commas) the next is asked if one is down."""
     redis_url: str = "redis://127.0.0.1:6379/0"
-    """The registry's URL (with Pulsar): a single server, not a Redis Cluster."""
+    """The registry's URL (with Pulsar): redis://HOST:PORT/DB, redis+sentinel://HOSTS/MASTER/DB or
+    redis+cluster://HOSTS; with TLS rediss:// and so on.
+    """
+    redis_user: str | None = None
+    """User of Redis (ACL), with a password of its own."""
+    redis_password: Secret | None = None
+    """Password for Redis, unless the URL has one."""
+    redis_password_file: Path | None = None
+    """File of the password for Redis, read again when it changes."""
+    redis_ca_file: Path | None = None
+    """Certificates (PEM) to trust for Redis over TLS."""
+    redis_cert_file: Path | None = None
+    """Our certificate (PEM) for a Redis that asks for one, with redis_key_file."""
+    redis_key_file: Path | None = None
+    """Key (PEM) of redis_cert_file."""
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     """Folder of the embedded store."""
     namespace: str = "pushlane/lanes"
     """Pulsar tenant/namespace that holds the lanes."""
     pulsar_token: Secret | None = None
     """Token for Pulsar and its admin REST."""
+    pulsar_token_file: Path | None = None
+    """File of the token, read again when it changes."""
     pulsar_ca_file: Path | None = None
     """Certificates (PEM) to trust for pulsar+ssl:// and an https:// admin REST."""
+    pulsar_cert_file: Path | None = None
+    """Our certificate (PEM) for Pulsar and its admin REST, with pulsar_key_file."""
+    pulsar_key_file: Path | None = None
+    """Key (PEM) of pulsar_cert_file."""
+    pulsar_oauth2_issuer_url: str | None = None
+    """Issuer of OAuth 2.0 tokens for Pulsar (client credentials), instead of a token."""
+    pulsar_oauth2_key_file: Path | None = None
+    """File of the OAuth 2.0 client: JSON with client_id and client_secret."""
+    pulsar_oauth2_audience: str | None = None
+    """Audience to ask OAuth 2.0 tokens for."""
+    pulsar_oauth2_scope: str | None = None
+    """Scope to ask OAuth 2.0 tokens for."""
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
@@ -120,6 +149,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest that a push waits for an earlier one of its key."""
     drain_timeout_s: SecondsOrNone = 30.0
     """Longest wait for deliveries at a stop."""
+    drain_target_s: Seconds = 300.0
+    """Time within which a backlog should be gone: the target of an autoscaler."""
     reports_dir: Path | None = None
     """Folder of the store of receipts; data_dir/reports unless given."""
     fanout_dir: Path | None = None
@@ -242,6 +273,8 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
                 f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise this "
                 "one, or lower that",
             )
+    if found := transport_problem(settings):
+        raise _bad_setting(found.name, given[found.name], found.text)
     return settings
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.suggestions import did_you_mean
@@ -25,7 +26,7 @@ from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
-from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
+from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
 from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions, sink_names
@@ -199,11 +200,12 @@ class Producer:
             corrupt=tuple(self._folder.corrupt) if self._folder else (),
             longest_block_s=buffer.longest_block_s,
             trouble=buffer.trouble or background.trouble,
+            enqueue=buffer.enqueue,
         )
 
     def collector(self) -> Collector:
         """Return its stats for a Prometheus registry: `REGISTRY.register(producer.collector())`."""
-        return ProducerCollector(self._name, self.stats)
+        return MetricCollector(PRODUCER_METRICS, lambda: [(self.stats(), (self._name,))])
 
     @property
     def task_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md and docs/metrics.md from the code, so that neither can be out of date.
+"""Writes docs/settings.md, metrics.md and doctor.md from the code, so that none is out of date.
 
     python -m scripts.reference
 
@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from msgspec import NODEFAULT
 from msgspec.inspect import DictType, FloatType, IntType, LiteralType, UnionType, type_info
 from msgspec.structs import FieldInfo, fields
-from prometheus_client.core import Metric
 
-from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes import settings
+from pushlane.lanes.metric import Exporter
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
-from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
+from scripts.checks_page import checks_page
+from scripts.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -43,28 +42,51 @@ Names that end in `_s` are in seconds. Secrets are never shown.
 
 _METRICS = """# Metrics
 
-*Written by `python -m scripts.reference` from the collectors; a test fails when it is not.*
+*Written by `python -m scripts.reference` from the definitions that collectors are made of; a test
+fails when it is not.*
 
-Names, labels and meanings of what Prometheus reads. No label holds a recipient, a push or a task:
-so there are never more series than levels, outcomes and sinks make. Counters are since the process
-started. A histogram has the usual `_bucket`, `_sum` and `_count`.
+No label holds a recipient or a push, and tasks and apps are named for the ten largest backlogs
+alone: so there are never more series than levels, outcomes, reasons (20, then `other`) and sinks
+make. Counters are since the process started; those of all processes add up. A histogram has the
+usual `_bucket`, `_sum` and `_count`.
 
-## Of a dispatcher
+From the same definitions are [a dashboard](../charts/pushlane/dashboards/pushlane.json) for Grafana
+10.1 or newer and [alerts](../charts/pushlane/rules/pushlane.yaml) for Prometheus, with recording
+rules that the dashboard needs. Both take one `job` of a namespace for one installation: give all
+its processes the same. `python -m scripts.monitoring --docs URL` writes them with links to a
+runbook of yours.
+"""
 
-Served by `pushlane dispatch --metrics-port`, or in the registry that is given to `Dispatcher`.
+_SECTIONS = {
+    Exporter.DISPATCHER: """## Of a dispatcher
 
-{dispatcher}
-## Of a producer
+Served by `pushlane dispatch --metrics-port`, or in the registry that is given to `Dispatcher`. With
+`--workers` each sample has the label `worker` as well. What a processor registers with
+`prometheus_client` is served beside these, and so are the `process_…` and `python_…` metrics.
+""",
+    Exporter.LEADER: """## Of the dispatcher that leads
+
+One dispatcher leads, whatever sinks it serves. It looks at all tasks every 5 s, and shows these of
+all processes; once it leads no more it shows none of them. Another takes over within 10 s.
+What the seconds to drain count is in [autoscaling.md](autoscaling.md).
+""",
+    Exporter.EVERY: """## Of every process
+
+Served by each command that has `--metrics-port`.
+""",
+    Exporter.PIPELINE: "## Of `pipeline run`\n",
+    Exporter.RULES: "## Of `rules serve`\n",
+    Exporter.ALERTS: "## Of `alerts run`\n",
+    Exporter.PRODUCER: """## Of a producer
 
 Shown by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#stats)).
-
-{producer}"""
+""",
+}
 
 _DEFAULTS = {
     "sinks": "none",
     "data_dir": "`pushlane` in `$XDG_DATA_HOME`, else in `~/.local/share`",
 }
-_UNBOUNDED = ("sink", "producer", "le")
 
 
 def main() -> None:
@@ -136,59 +158,25 @@ def _range(over: float | None, least: float | None, most: float | None) -> str:
 
 
 def metrics_page() -> str:
-    """The page of all metrics, in the order in which the collectors show them."""
-    return _METRICS.format(
-        dispatcher=_table(LineMetrics(_stats(), _idle_gauges(), "webhook").collect()),
-        producer=_table(ProducerCollector("orders", _idle_producer).collect()),
+    """The page of all metrics, by who shows them, in the order in which they are shown."""
+    return _METRICS + "".join(
+        f"\n{head}\n{''.join(_rows(exporter))}" for exporter, head in _SECTIONS.items()
     )
 
 
-def _stats() -> Stats:
-    """Counts of a dispatcher that has seen each label once whose values are not known before."""
-    stats = Stats()
-    stats.dead_addresses["as the sink says it"] = 0
-    return stats
+def _rows(exporter: Exporter) -> Iterator[str]:
+    yield "| metric | kind | unit | labels | |\n|---|---|---|---|---|\n"
+    for one in METRICS:
+        if one.exporter is exporter:
+            labels = "; ".join(_label(name, values) for name, values in one.labels.items())
+            yield f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.meaning} |\n"
 
 
-def _idle_gauges() -> Gauges:
-    """Gauges of a dispatcher that does nothing."""
-    special: dict[str, Callable[[], Any]] = {
-        "resting": list,
-        "backlog": lambda: dict.fromkeys(Level, 0),
-        "weights": lambda: dict.fromkeys(Level, 1),
-    }
-    names = inspect.signature(Gauges).parameters
-    return Gauges(**{name: special.get(name, int) for name in names})
+def _label(name: str, values: Sequence[str]) -> str:
+    return f"`{name}`: {', '.join(values)}" if values else f"`{name}`"
 
 
-def _idle_producer() -> ProducerStats:
-    return ProducerStats("", 0, 0, 0, 0, 0, 0, 0, 0, 0, (), 0.0, "")
-
-
-def _table(metrics: Iterable[Metric]) -> str:
-    return "".join(chain(["| metric | kind | labels | |\n|---|---|---|---|\n"], _rows(metrics)))
-
-
-def _rows(metrics: Iterable[Metric]) -> Iterator[str]:
-    for metric in metrics:
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        yield f"| `{name}` | {metric.type} | {_labels(metric)} | {metric.documentation} |\n"
-
-
-def _labels(metric: Metric) -> str:
-    """Each label with the values that it can have, where they are few and known."""
-    values: dict[str, dict[str, None]] = {}
-    for sample in metric.samples:
-        for label, value in sample.labels.items():
-            values.setdefault(label, {})[value] = None
-    return "; ".join(
-        f"`{label}`" if label in _UNBOUNDED else f"`{label}`: {', '.join(found)}"
-        for label, found in values.items()
-        if label != "le"
-    )
-
-
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "doctor.md": checks_page}
 
 if __name__ == "__main__":
     main()

@@ -18,6 +18,9 @@ pytest_plugins = [
     "tests.processes",
     "tests.pulsar_cluster",
     "tests.own_redis",
+    "tests.prometheus",
+    "tests.redis_groups",
+    "tests.secure_pulsar",
     "tests.spark",
     "tests.spark_cluster",
 ]

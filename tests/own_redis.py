@@ -23,12 +23,12 @@ class OwnRedis:
     def __init__(self, server: str, folder: Path) -> None:
         self._server = server
         self._folder = folder
-        self._port = free_port()
-        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        options = {"--bind": "127.0.0.1", "--port": str(self._port), "--dir": str(self._folder)}
+        options = {"--bind": "127.0.0.1", "--port": str(self.port), "--dir": str(self._folder)}
         words = [word for option in options.items() for word in option]
         process = self._process = subprocess.Popen(
             [self._server, *words, "--save", ""],

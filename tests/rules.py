@@ -19,6 +19,7 @@ from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import Level, Task, new_task_id
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
+from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.pipeline.rules.runner import Expand, Expanded, Runner, RunOrder
@@ -82,9 +83,11 @@ class Leading:
         self.clock = clock
         self.store = RuleStore(backend.documents)
         self.expander = Expander(backend)
-        self.runner = Runner(self.store, backend.registry, expand or self.expander, clock.now_ms)
+        self.stats = stats = RuleStats()
+        expand = expand or self.expander
+        self.runner = Runner(self.store, backend.registry, expand, clock.now_ms, stats)
         leader = Leader(backend.lease, LEASE, holder, ttl_s=ttl_s)
-        self.scheduler = RuleScheduler(self.store, self.runner, leader, clock)
+        self.scheduler = RuleScheduler(self.store, self.runner, leader, clock, stats=stats)
 
     async def add(self, *rules: Rule) -> None:
         for rule in rules:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
@@ -94,9 +95,9 @@ class BudgetGate:
         self._ring = ring
         self._stats = stats
         self._wake = wake
-        self._short: dict[Subject, dict[OpenLane, None]] = {}
+        self._short: dict[Subject, dict[OpenLane, float]] = {}  # with since when it waits
         self._aside: dict[str, list[Aside]] = {}
-        self._aside_for: dict[Subject, dict[str, None]] = {}
+        self._aside_for: dict[Subject, dict[str, float]] = {}
 
     def may_go(self, job: Job) -> bool:
         """Charge a push, or keep it until there may be room."""
@@ -125,12 +126,15 @@ class BudgetGate:
 
     def on_room(self, subject: Subject, most: float) -> bool:
         """Let so many go on that wait for this subject, who waits longest first."""
+        now_s, waits = time.monotonic(), self._stats.limit_waits[subject.kind]
         lanes, left = _first(self._short.pop(subject, {}), most)
         tasks, left_aside = _first(self._aside_for.pop(subject, {}), most)
         if left:
             self._short[subject] = left
         if left_aside:
             self._aside_for[subject] = left_aside
+        for since_s in (*lanes.values(), *tasks.values()):
+            waits.add(now_s - since_s)
         for lane in lanes:
             lane.set_short(False)
             self._ring.released(lane)
@@ -161,12 +165,12 @@ class BudgetGate:
         if is_pool(lane.name) and subject.kind in ("task", "app"):
             lane.park()
             self._aside.setdefault(job.task.id, []).append(Aside(lane, job.taken))
-            self._aside_for.setdefault(subject, {})[job.task.id] = None
+            self._aside_for.setdefault(subject, {}).setdefault(job.task.id, time.monotonic())
             self._moves.ask(job.task.id)
         else:
             lane.give_back(job.taken)
             lane.set_short(True)
-            self._short.setdefault(subject, {})[lane] = None
+            self._short.setdefault(subject, {}).setdefault(lane, time.monotonic())
         self._ring.released(lane)
 
     def _come_back(self, task_id: str) -> None:
@@ -176,9 +180,9 @@ class BudgetGate:
             self._ring.resume(lane)
 
 
-def _first(waiting: dict[T, None], most: float) -> tuple[Iterable[T], dict[T, None]]:
+def _first(waiting: dict[T, float], most: float) -> tuple[dict[T, float], dict[T, float]]:
     """Return the first of those that wait, and the others."""
     if len(waiting) <= most:
         return waiting, {}
-    order = list(waiting)
-    return order[: int(most)], dict.fromkeys(order[int(most) :])
+    order = list(waiting.items())
+    return dict(order[: int(most)]), dict(order[int(most) :])

@@ -61,6 +61,11 @@ class Janitor:
         self._expiries = DueTimes()
         self._drops = DueTimes()
 
+    @property
+    def leads(self) -> bool:
+        """True while this process holds the lease."""
+        return self._leader.leads
+
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
         self._recovery.on_task(task)

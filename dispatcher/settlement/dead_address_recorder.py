@@ -14,6 +14,7 @@ from itertools import islice
 
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import REASON_LONGEST, AddressDeath
@@ -26,9 +27,6 @@ log = logging.getLogger("pushlane.dead_addresses")
 _MOST_WAITING = 10_000
 _AT_ONCE = 100  # to encrypt so many takes 5 ms
 _LONGEST_SEALED = 4_096
-_MOST_REASONS = 20
-_OTHER = "other"
-_OF_CODE = "processor"
 
 
 class DeadAddressRecorder:
@@ -134,20 +132,14 @@ class DeadAddressRecorder:
         port = self._backend.dead_addresses
         recorded = await port.record(self._sink, list(deaths.values()), self._clock_ms())
         for one in recorded:
-            self._count(deaths[one].reason)
+            reason = deaths[one].reason
+            self._stats.dead_addresses.add(as_label(reason, is_own_words=self._hosts_code))
         for listener in self._listeners:
             listener()
 
     def _sealed(self, address: str) -> str:
         """Return what is kept of an address: nothing of one that is too long for any token."""
         return self._seal(address) if len(address) <= _LONGEST_SEALED else ""
-
-    def _count(self, reason: str) -> None:
-        counts = self._stats.dead_addresses
-        label = _OF_CODE if self._hosts_code else reason
-        if label not in counts and len(counts) >= _MOST_REASONS:
-            label = _OTHER
-        counts[label] = counts.get(label, 0) + 1
 
 
 def _sealing(settings: Settings) -> Callable[[str], str]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
@@ -75,7 +76,8 @@ class Outcomes:
     """Does what follows from an outcome.
 
     `backoff_s` is the wait after so many attempts when the sink names none. `sink` is where this
-    line delivers: what it cannot deliver there goes on along the task's chain.
+    line delivers: what it cannot deliver there goes on along the task's chain. `hosts_code` says
+    that its reasons are somebody's own words.
     """
 
     def __init__(
@@ -86,7 +88,10 @@ class Outcomes:
         stats: Stats,
         pauses: PauseRequests,
         backoff_s: Callable[[int], float],
+        *,
+        hosts_code: bool,
     ) -> None:
+        self._hosts_code = hosts_code
         self._sink = sink
         self._settler = settler
         self._receipts = receipts
@@ -124,6 +129,7 @@ class Outcomes:
             waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
             self._stats.waited[job.lane.level].add(waited_ms / 1000)
         if kind is Kind.DEAD:
+            self._stats.dead.add(self._label(outcome))
             dead = dead_push(
                 push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body, self._sink
             )
@@ -157,7 +163,7 @@ class Outcomes:
             return self.settle(
                 job, self.passed_on(job, Outcome.dead(reason, arrival=arrival)), at_ms
             )
-        self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
+        self._count_retry(job, outcome)
         wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
         wait_s = min(wait_s, _WAIT_LONGEST_S)
         due_at_ms = now_ms() + int(wait_s * 1000)
@@ -168,12 +174,19 @@ class Outcomes:
 
     def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         """Let a push begin anew at the next sink of its chain."""
-        self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
+        self._count_retry(job, outcome)
         push = replace(job.push, attempt=1, due_at_ms=0, strikes=0)
         reason = f"goes on to {outcome.goes_to}: {outcome.reason}"
         receipt = self._receipts.of(job, Kind.RETRY, reason, at_ms)
         body = encode(push, job.taken.body)
         self._settler.pass_on(job.lane, job.taken, job.push, outcome.goes_to, body, receipt)
+
+    def _count_retry(self, job: Job, outcome: Outcome) -> None:
+        self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
+        self._stats.retries.add(self._label(outcome))
+
+    def _label(self, outcome: Outcome) -> str:
+        return as_label(outcome.reason, is_own_words=self._hosts_code)
 
     def _again(self, job: Job, body: bytes, delay_s: float, receipt: Receipt | None = None) -> None:
         self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt)

@@ -116,6 +116,9 @@ class EmbeddedBroker:
     async def lanes(self) -> list[str]:
         return await self._database.read(messages.lanes)
 
+    async def ping(self) -> None:
+        await self._database.ping()
+
     async def close(self) -> None:
         await self._background.close()
         for reader in self._feeder.readers():

@@ -67,6 +67,10 @@ class Database:
         """Run a job in a transaction. It may run twice, the first time undone."""
         return await self._run(job, Need.DURABLE if durable else Need.WRITE)
 
+    async def ping(self) -> None:
+        """Return once the store has been read. Raises Unreachable when it cannot be."""
+        await self._run(_data_version, Need.READ)
+
     def repeat(
         self, job: Callable[[sqlite3.Connection], T], every_s: float, tell: Callable[[T], None]
     ) -> None:

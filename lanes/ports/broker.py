@@ -125,5 +125,12 @@ class Broker(LaneHistory, Protocol):
         A lane that is not there has nothing left.
         """
 
+    async def ping(self) -> None:
+        """Return once the broker has answered this process something.
+
+        Raises:
+            Unreachable: it does not answer.
+        """
+
     async def close(self) -> None:
         """Close all readers, send the acks that are still held, and close every connection."""

@@ -16,7 +16,7 @@ from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
-from pushlane.lanes.redis import connect_redis
+from pushlane.lanes.redis import connect_redis, redis_access
 from pushlane.lanes.settings import Settings
 
 __all__ = [
@@ -43,7 +43,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         lane_rules = lane_policies(settings.retention_s)
         await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
-        connection = await stack.enter_async_context(open_connection(settings))
+        connection = await stack.enter_async_context(open_connection(settings, admin.credentials))
         journal = PulsarJournal(connection, admin, journal_namespace)
         await journal.open()
         stack.push_async_callback(journal.close)
@@ -56,6 +56,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
                 journal,
                 settings.ledger_window_s,
                 settings.recipient_window_s,
+                redis_access(settings),
             )
         )
         receipts = PulsarReceiptLog(connection, admin, settings)
@@ -86,7 +87,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(connect_admin(settings))
         await ensure_namespace(admin, settings.namespace, lane_policies(settings.retention_s))
-        connection = await stack.enter_async_context(open_connection(settings))
+        connection = await stack.enter_async_context(open_connection(settings, admin.credentials))
         receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)
         yield receipts

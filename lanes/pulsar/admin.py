@@ -9,29 +9,37 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import msgspec
-from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
+from pushlane.lanes.errors import (
+    BadInput,
+    MissingPermission,
+    PushlaneError,
+    UnknownLane,
+    Unreachable,
+)
+from pushlane.lanes.pulsar.admin_clients import AdminClients
+from pushlane.lanes.pulsar.credentials import Credentials
+from pushlane.lanes.pulsar.oauth2 import credentials_of
 from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
-from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.tls import TlsFiles, url_tls_problem
+from pushlane.lanes.transport import tls_files
 from pushlane.lanes.urls import each_host, masked
 
 _API = "/admin/v2"
-_TIMEOUT_S = 15
-_CONNECTIONS = 32
 _REDIRECTS = 5
 # Two makers of one thing: 409, or 500 with the metadata store's word for it.
 _UNSETTLED = (404, 409, 412, 500, 502, 503, 504)
 _ASK_AGAIN_S = 0.2
 HEARD_OF_WITHIN_S = 10.0  # brokers hear of each other's changes within a second or so
+
+_NO_FILES = TlsFiles("pulsar")
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
@@ -42,6 +50,14 @@ T = TypeVar("T")
 class Reply(NamedTuple):
     status: int
     value: Any
+
+
+class Page(NamedTuple):
+    """A page of the broker's web server, and the time (HTTP date) at which it was sent."""
+
+    status: int
+    content: bytes
+    date: str
 
 
 class Place(msgspec.Struct):
@@ -92,30 +108,26 @@ class Admin:
     """A client of the admin REST, used as an async context manager.
 
     `url` may name several hosts, as `http://HOST:PORT,HOST:PORT`: while one does not answer, the
-    next is asked. `ca_pem` are certificates to trust besides those that are trusted by default.
+    next is asked. `files` are certificates to trust besides those that are trusted by default, and
+    our own.
     """
 
-    def __init__(self, url: str, token: Secret | None, ca_pem: bytes = b"") -> None:
+    def __init__(
+        self, url: str, credentials: Credentials | None = None, files: TlsFiles = _NO_FILES
+    ) -> None:
         self._urls = each_host(url)
         self._answering = 0  # the place among them of the one that answered last
+        self.credentials = credentials or Credentials()
         self._shown_url = masked(url.rstrip("/"))
-        self._token = token
         self._brokers: frozenset[str] = frozenset()
-        builder = (
-            ClientBuilder()
-            .timeout(timedelta(seconds=_TIMEOUT_S))
-            .max_connections(_CONNECTIONS)
-            .follow_redirects(False)
-        )
-        if ca_pem:
-            builder = builder.add_root_certificate_pem(ca_pem)
-        self._client: Client = builder.build()
+        self._files = files
+        self._clients = AdminClients(files)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._client.close()
+        await self._clients.close()
 
     async def call(
         self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
@@ -127,14 +139,7 @@ class Admin:
             Unreachable: no answer, half of one, one of another server, or a refusal.
             UnknownLane: there is no such topic.
         """
-        try:
-            status, content = await self._ask_any(method, f"{_API}{path}", body)
-        except ValueError as error:  # pyreqwest's own errors of a URL are among them
-            raise BadInput(
-                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
-            ) from error
-        except PyreqwestError as error:
-            raise unanswered(error, self._shown_url, doing) from error
+        status, content, _ = await self._answer(method, _API + path, doing, body)
         try:
             value = json.loads(content) if content else None
         except ValueError as error:
@@ -143,7 +148,33 @@ class Admin:
             value = None  # the page of some other server
         if status < 300 or status in allow:
             return Reply(status, value)
-        raise refusal(status, _reason(value), self._shown_url, doing)
+        raise self._refusal(Reply(status, value), doing)
+
+    def _refusal(self, reply: Reply, doing: str) -> PushlaneError:
+        return refusal(reply.status, _reason(reply.value), self._shown_url, doing, self.credentials)
+
+    async def page(self, path: str, doing: str) -> Page:
+        """Get a page of the broker's web server, in the admin REST or beside it.
+
+        Raises:
+            BadInput: the URL is none.
+            Unreachable: no answer, or a refusal.
+        """
+        page = await self._answer("GET", path, doing)
+        if page.status >= 300:
+            raise self._refusal(Reply(page.status, None), doing)
+        return page
+
+    async def _answer(self, method: str, path: str, doing: str, body: Any = None) -> Page:
+        try:
+            return await self._ask_any(method, path, body)
+        except ValueError as error:  # pyreqwest's own errors of a URL are among them
+            raise BadInput(
+                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
+            ) from error
+        except PyreqwestError as error:
+            advice = await url_tls_problem(self._urls[self._answering], self._files)
+            raise unanswered(error, self._shown_url, doing, advice) from error
 
     async def read(self, path: str, doing: str, shape: type[T]) -> T:
         """Get a value in the expected shape. A reply that lacks a part of it raises Unreachable."""
@@ -185,12 +216,12 @@ class Admin:
             reply = await self.call(method, path, doing, body, (*allow, *_UNSETTLED))
             if reply.status < 300 or reply.status in allow:
                 return reply
-            refused = refusal(reply.status, _reason(reply.value), self._shown_url, doing)
+            refused = self._refusal(reply, doing)
             if isinstance(refused, BadInput) or time.monotonic() >= deadline_s:
                 raise refused
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _ask_any(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    async def _ask_any(self, method: str, path: str, body: Any) -> Page:
         """Ask the host that answered last, and the next one where it does not answer.
 
         Nothing changes more than once by that, as all calls are idempotent.
@@ -205,7 +236,7 @@ class Admin:
                     raise
             else:
                 self._answering = place
-                return response.status, content
+                return Page(response.status, content, response.get_header("date") or "")
         raise AssertionError("there is at least one host")
 
     async def _follow(self, method: str, own: str, path: str, body: Any) -> Response:
@@ -224,12 +255,15 @@ class Admin:
     async def _check_target(self, own: str, target: SplitResult) -> None:
         """Refuse to send the token anywhere but to our host and the brokers that it names.
 
-        It never goes from https to http.
+        Only superusers may ask for these names; so a host with a certificate of an authority that
+        was set for this cluster is a broker too. It never goes from https to http.
         """
         asked = urlsplit(own)
         if target.scheme != asked.scheme or target.hostname is None:
             raise self._misled(target)
-        if self._token is None or target.hostname == asked.hostname:
+        if not self.credentials.has_token or target.hostname == asked.hostname:
+            return
+        if target.scheme == "https" and self._files.ca_file is not None:
             return
         if target.hostname not in self._brokers:
             response = await self._send("GET", f"{own}{_API}/brokers", None)
@@ -241,13 +275,14 @@ class Admin:
         return Unreachable(
             f"Pulsar's admin REST at {self._shown_url} leads to {target.scheme}://"
             f"{target.hostname}, which is not one of its active brokers over the same scheme: no "
-            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers advertise"
+            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers "
+            "advertise, or use https:// with pulsar_ca_file"
         )
 
     async def _send(self, method: str, url: str, body: Any) -> Response:
-        request = self._client.request(method, url)
-        if self._token is not None:
-            request = request.bearer_auth(self._token.reveal())
+        request = self._clients.current().request(method, url)
+        if token := await self.credentials.fresh_token():
+            request = request.bearer_auth(token)
         if body is not None:
             request = request.body_json(body)
         return await request.build().send()
@@ -257,19 +292,10 @@ def connect_admin(settings: Settings) -> Admin:
     """Return the admin REST that the settings name. Nothing is connected before the first call.
 
     Raises:
-        BadInput: the file of certificates cannot be used.
+        BadInput: a file of certificates, or of a secret, cannot be used.
     """
-    ca_file = settings.pulsar_ca_file
-    try:
-        ca_pem = ca_file.read_bytes() if ca_file is not None else b""
-        if ca_file is not None and b"BEGIN CERTIFICATE" not in ca_pem:
-            raise ValueError("no certificate in it")
-        return Admin(settings.admin_url, settings.pulsar_token, ca_pem)
-    except (OSError, ValueError, PyreqwestError) as error:
-        raise BadInput(
-            f"pulsar_ca_file {ca_file} cannot be used ({type(error).__name__}): give a file of "
-            "certificates in PEM form"
-        ) from error
+    files = tls_files(settings, "pulsar")
+    return Admin(settings.admin_url, credentials_of(settings), files)
 
 
 def _hosts(content: bytes) -> frozenset[str]:
@@ -284,6 +310,15 @@ def _hosts(content: bytes) -> frozenset[str]:
 def topic_path(namespace: str, topic: str) -> str:
     """Return the path of a persistent topic."""
     return f"/persistent/{namespace}/{quote(topic, safe='')}"
+
+
+async def make_topic(admin: Admin, path: str, doing: str) -> None:
+    """Make a topic that is not there yet. Who may not make topics may use one that is there."""
+    try:
+        await admin.insist("PUT", path, doing, allow=(409,))
+    except MissingPermission:
+        if await admin.find(f"{path}/stats", doing, dict[str, Any]) is None:
+            raise
 
 
 async def make_subscription(

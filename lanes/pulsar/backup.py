@@ -19,7 +19,7 @@ from pushlane.lanes.pulsar.admin import connect_admin
 from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace
-from pushlane.lanes.redis import is_task, refill
+from pushlane.lanes.redis import is_task, redis_access, refill
 from pushlane.lanes.settings import Settings
 
 _FORMAT = 1
@@ -71,7 +71,7 @@ async def restore(settings: Settings, file: Path) -> int:
             )
         for page in paged(records, _PAGE):
             await asyncio.gather(*(journal.append(key, body) for key, body in page))
-        await refill(settings.redis_url, settings.namespace, journal)
+        await refill(settings.redis_url, settings.namespace, journal, redis_access(settings))
     return _tasks(records)
 
 
@@ -99,7 +99,7 @@ async def _journal(settings: Settings) -> AsyncIterator[PulsarJournal]:
     namespace = f"{settings.namespace}-registry"
     async with connect_admin(settings) as admin:
         await ensure_namespace(admin, namespace, JOURNAL_POLICIES)
-        async with open_connection(settings) as connection:
+        async with open_connection(settings, admin.credentials) as connection:
             journal = PulsarJournal(connection, admin, namespace)
             await journal.open()
             try:

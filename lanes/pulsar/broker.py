@@ -19,6 +19,7 @@ from pushlane.lanes.pulsar.admin import (
     Position,
     TopicStats,
     make_subscription,
+    make_topic,
     topic_path,
 )
 from pushlane.lanes.pulsar.connection import Connection
@@ -65,7 +66,7 @@ class PulsarBroker(Broker):
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
-        await self._admin.insist("PUT", path, doing, allow=(409,))
+        await make_topic(self._admin, path, doing)
         await make_subscription(self._admin, path, SUBSCRIPTION, doing)
         if len(self._known) >= _KNOWN_LANES:
             self._known.clear()
@@ -139,6 +140,9 @@ class PulsarBroker(Broker):
         names = [topic.rsplit("/", 1)[1] for topic in topics]
         self._known.intersection_update(names)
         return [name for name in names if not name.startswith(_INTERNAL)]
+
+    async def ping(self) -> None:
+        await self._connection.probe(self._topic("probe"))
 
     async def close(self) -> None:
         self._subscriber.close()

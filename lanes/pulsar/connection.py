@@ -16,9 +16,20 @@ import _pulsar
 import certifi
 import pulsar
 
-from pushlane.lanes.errors import BadInput, UnknownLane, Unreachable
+from pushlane.lanes.errors import (
+    BadInput,
+    Denied,
+    MissingPermission,
+    PushlaneError,
+    UnknownLane,
+    Unreachable,
+)
+from pushlane.lanes.pulsar.credentials import Credentials
+from pushlane.lanes.pulsar.oauth2 import credentials_of
 from pushlane.lanes.pulsar.vendor_errors import failure
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.tls import TlsFiles, url_tls_problem
+from pushlane.lanes.transport import tls_files
 
 OPERATION_TIMEOUT_S = 10
 _ANSWER_S = 1.0
@@ -44,10 +55,17 @@ class Connection:
     `is_away` is set when something could not be opened, or was found lost, until something is open.
     """
 
-    def __init__(self, raw: _pulsar.Client, url: str) -> None:
+    def __init__(
+        self, raw: _pulsar.Client, url: str, credentials: Credentials | None = None
+    ) -> None:
         self.raw = raw
         self.url = url
+        self.credentials = credentials or Credentials()
         self.is_away = False
+
+    def failure(self, result: _pulsar.Result, doing: str) -> PushlaneError:
+        """Make the error that a result code stands for, when `doing` failed."""
+        return failure(result, self.url, doing, self.credentials)
 
     async def call(
         self,
@@ -74,7 +92,7 @@ class Connection:
         start(lambda result, value=None: wake(loop, settle, result, value))
         result, value = await answered
         if result.value:
-            raise failure(result, self.url, doing)
+            raise self.failure(result, doing)
         return value
 
     async def open(
@@ -90,7 +108,7 @@ class Connection:
         ever longer waits, so the one that gets through has to be a new one.
         """
         if self.is_away and not await self.answers(topic):
-            raise failure(_pulsar.Result.ConnectError, self.url, doing)
+            raise self.failure(_pulsar.Result.ConnectError, doing)
         try:
             opened = await self.call(doing, start, discard=lambda late: late.close_async(ignore))
         except Unreachable:
@@ -134,28 +152,55 @@ class Connection:
 
 
 @asynccontextmanager
-async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+async def open_connection(
+    settings: Settings, credentials: Credentials | None = None
+) -> AsyncIterator[Connection]:
     """Connect to the broker, once it has been seen to answer, and disconnect in the end.
 
+    `credentials` are those of the settings, where somebody holds them already.
+
     Raises:
-        BadInput: the URL is none of a broker.
+        BadInput: the URL is none of a broker, or a file cannot be used.
+        Denied: the broker does not accept our credentials.
         Unreachable: nothing answers there within 10 s.
     """
+    credentials = credentials or credentials_of(settings)
+    await credentials.fresh_token()  # the client's threads only take what is there
+    files = tls_files(settings, "pulsar")
     try:
-        raw = _pulsar.Client(settings.broker, _configuration(settings))
+        raw = _pulsar.Client(settings.broker, _configuration(files, credentials))
     except ValueError as error:
         raise BadInput(
             f"broker {settings.broker!r} is no URL like pulsar://127.0.0.1:6650 ({error})"
         ) from error
-    connection = Connection(raw, settings.broker)
+    connection = Connection(raw, settings.broker, credentials)
+    renewal = asyncio.create_task(credentials.keep_fresh(), name="renew token")
     try:
-        await connection.probe(f"persistent://{settings.namespace}/probe")
+        await _first_answer(connection, settings, files)
         yield connection
     finally:
+        renewal.cancel()
         await connection.close()
 
 
-def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
+async def _first_answer(connection: Connection, settings: Settings, files: TlsFiles) -> None:
+    """Wait until the broker answers; say what is wrong with TLS where that is the reason."""
+    try:
+        await connection.probe(f"persistent://{settings.namespace}/probe")
+    except MissingPermission:  # it has answered: what is needed is asked for when it is
+        return
+    except Denied:
+        raise
+    except Unreachable as error:
+        problem = await url_tls_problem(settings.broker, files)
+        if not problem:
+            raise
+        raise Unreachable(f"Pulsar at {settings.broker} cannot be used: {problem}") from error
+
+
+def _configuration(files: TlsFiles, credentials: Credentials) -> _pulsar.ClientConfiguration:
+    files.check_ca()
+    files.check_pair()
     configuration = _pulsar.ClientConfiguration()
     configuration.operation_timeout_seconds(OPERATION_TIMEOUT_S)
     configuration.connection_timeout(OPERATION_TIMEOUT_S * 1000 // 2)
@@ -163,10 +208,15 @@ def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
     configuration.tls_validate_hostname(True)  # by default every host may have any certificate
     configuration.tls_allow_insecure_connection(False)
     # Without a file the client trusts nobody's on some systems; certifi comes with it.
-    configuration.tls_trust_certs_file_path(str(settings.pulsar_ca_file or certifi.where()))
+    configuration.tls_trust_certs_file_path(str(files.ca_file or certifi.where()))
     # It would write to the terminal; with a Python logger the client's threads can deadlock.
     configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
-    if settings.pulsar_token is not None:
-        token = settings.pulsar_token.reveal()
-        configuration.authentication(pulsar.AuthenticationToken(token).auth)
+    if files.cert_file is not None:  # read again for each connection
+        configuration.tls_certificate_file_path(str(files.cert_file))
+        configuration.tls_private_key_file_path(str(files.key_file))
+    if credentials.has_token:  # asked for each connection, and when the broker finds it expired
+        configuration.authentication(pulsar.AuthenticationToken(credentials.token).auth)
+    elif files.cert_file is not None:
+        pair = str(files.cert_file), str(files.key_file)
+        configuration.authentication(pulsar.AuthenticationTLS(*pair).auth)
     return configuration

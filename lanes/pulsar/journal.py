@@ -10,13 +10,13 @@ import _pulsar
 
 from pushlane.lanes.errors import TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.pulsar.admin import Admin, make_subscription, topic_path
+from pushlane.lanes.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.replay import blocking, open_reader
 
-_TOPIC = "tasks"
-_COMPACTION = "__compaction"  # as the broker calls it
+TOPIC = "tasks"
+COMPACTION = "__compaction"  # as the broker calls it
 
 
 class PulsarJournal(Journal):
@@ -24,26 +24,19 @@ class PulsarJournal(Journal):
         self._connection = connection
         self._admin = admin
         self._namespace = namespace
-        self._topic = f"persistent://{namespace}/{_TOPIC}"
+        self._topic = f"persistent://{namespace}/{TOPIC}"
         # Only of what is compressed does the client tell the size of the body; without it the
         # compaction takes the headers of a tombstone for a body, and keeps it for ever.
         lz4 = _pulsar.CompressionType.LZ4
         self._producers = Producers(connection, namespace, lz4, doing="write the journal")
 
     async def open(self) -> None:
-        """Make the topic when it is missing, with the cursor that its compactions go by.
-
-        The cursor holds back messages that they have not read. A broker makes it only once it has
-        heard of the namespace's threshold; without it, messages over the retention are trimmed
-        unread.
-        """
-        path = topic_path(self._namespace, _TOPIC)
-        await self._admin.insist("PUT", path, "make the journal", allow=(409,))
-        await make_subscription(self._admin, path, _COMPACTION, "make the journal")
+        """Make the topic when it is missing."""
+        await make_journal(self._admin, self._namespace)
 
     async def append(self, key: str, body: bytes) -> None:
         try:
-            await self._producers.publish(_TOPIC, [body], key=key)
+            await self._producers.publish(TOPIC, [body], key=key)
         except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
             raise Unreachable(f"the journal cannot be written: {error}") from error
 
@@ -52,7 +45,7 @@ class PulsarJournal(Journal):
         return [(key, body) for key, body in found.items() if body]
 
     async def close(self) -> None:
-        await self._producers.close_lane(_TOPIC)
+        await self._producers.close_lane(TOPIC)
 
     def _read(self) -> dict[str, bytes]:
         try:
@@ -71,6 +64,17 @@ class PulsarJournal(Journal):
     def _open_reader(self) -> _pulsar.Reader:
         earliest = _pulsar.MessageId.earliest
         return open_reader(self._connection, self._topic, earliest, compacted=True)
+
+
+async def make_journal(admin: Admin, namespace: str) -> None:
+    """Make the topic when it is missing, with the cursor that its compactions go by.
+
+    The cursor holds back messages that they have not read. A broker makes it only once it has
+    heard of the namespace's threshold; without it, messages over the retention are trimmed unread.
+    """
+    path = topic_path(namespace, TOPIC)
+    await make_topic(admin, path, "make the journal")
+    await make_subscription(admin, path, COMPACTION, "make the journal")
 
 
 def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, MissingPermission
 from pushlane.lanes.pulsar.admin import Admin
 from pushlane.lanes.settings import Settings
 
@@ -115,40 +116,79 @@ JOURNAL_POLICIES = (
 )
 
 
+def namespaces_of(settings: Settings) -> dict[str, tuple[Policy, ...]]:
+    """Return the namespaces of a deployment: of its lanes, its journal and its receipts."""
+    return {
+        settings.namespace: lane_policies(settings.retention_s),
+        f"{settings.namespace}-registry": JOURNAL_POLICIES,
+        f"{settings.namespace}-receipts": receipt_policies(settings),
+    }
+
+
 async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
     Harmless when several processes do so at once: a broker that has not heard of a change yet is
-    asked again.
+    asked again. Who may not read policies leaves them to `pushlane bootstrap` and to those who may.
 
     Raises:
         BadInput: the namespace is not of the form tenant/name.
         Unreachable: the admin REST does not answer, or refuses.
     """
+    require_namespace(namespace)
+    path = f"/namespaces/{namespace}"
+    try:
+        current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    except MissingPermission:
+        return
+    if current is None:
+        await _create(admin, namespace)
+        current = {}
+    for policy in unmet(current, policies):
+        await set_policy(admin, namespace, policy)
+
+
+def require_namespace(namespace: str) -> None:
+    """Raise BadInput for a namespace that is not of the form tenant/name."""
     if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
         raise BadInput(
             f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
         )
-    path = f"/namespaces/{namespace}"
-    current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
-    if current is None:
-        await _create(admin, namespace)
-        current = {}
-    for policy in policies:
-        if not _holds(current.get(policy.key), policy):
-            doing = f"set {policy.path} of namespace {namespace}"
-            await admin.insist(policy.method, f"{path}/{policy.path}", doing, policy.value)
+
+
+def unmet(current: Mapping[str, Any], policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies that a namespace does not have now."""
+    return [policy for policy in policies if not _holds(current.get(policy.key), policy)]
+
+
+async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
+    """Give a namespace this policy."""
+    path = f"/namespaces/{namespace}/{policy.path}"
+    doing = f"set {policy.path} of namespace {namespace}"
+    await admin.insist(policy.method, path, doing, policy.value)
 
 
 async def _create(admin: Admin, namespace: str) -> None:
     tenant = namespace.split("/", 1)[0]
     doing = f"make tenant {tenant}"
     if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
-        clusters = await admin.read("/clusters", doing, list[str])
-        body = {"adminRoles": [], "allowedClusters": clusters}
-        await admin.insist("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
-    doing = f"make namespace {namespace}"
-    await admin.insist("PUT", f"/namespaces/{namespace}", doing, allow=(409,))
+        await make_tenant(admin, tenant, [])
+    await make_namespace(admin, namespace)
+
+
+async def make_tenant(admin: Admin, tenant: str, roles: Sequence[str]) -> None:
+    """Make a tenant with these roles as its admins. One that is there stays as it is."""
+    doing = f"make tenant {tenant}"
+    clusters = await admin.read("/clusters", doing, list[str])
+    body = {"adminRoles": list(roles), "allowedClusters": clusters}
+    await admin.insist("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
+
+
+async def make_namespace(admin: Admin, namespace: str) -> None:
+    """Make a namespace. One that is there stays as it is."""
+    await admin.insist(
+        "PUT", f"/namespaces/{namespace}", f"make namespace {namespace}", allow=(409,)
+    )
 
 
 def _holds(current: Any, policy: Policy) -> bool:

@@ -20,7 +20,6 @@ from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
-from pushlane.lanes.pulsar.vendor_errors import failure
 
 MAX_PRODUCERS = 1024
 MAX_IN_FLIGHT = 64
@@ -108,7 +107,7 @@ class Producers:
                 return
             if result != _pulsar.Result.Timeout:  # which the producer survives
                 await self._discard(named, producer)
-        raise failure(result, self._connection.url, self._doing or f"publish on lane {lane}")
+        raise self._connection.failure(result, self._doing or f"publish on lane {lane}")
 
     @asynccontextmanager
     async def borrow(self, key: ProducerKey) -> AsyncIterator[OpenProducer]:

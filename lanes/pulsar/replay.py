@@ -13,7 +13,6 @@ import _pulsar
 
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
-from pushlane.lanes.pulsar.vendor_errors import failure
 
 PAGE = 1_000
 
@@ -86,4 +85,4 @@ async def blocking(connection: Connection, doing: str, work: Callable[[], T]) ->
         return await asyncio.to_thread(work)
     except _pulsar.PulsarException as error:
         result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
-        raise failure(result, connection.url, doing) from error
+        raise connection.failure(result, doing) from error

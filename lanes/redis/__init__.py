@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from pushlane.lanes.ports import Journal
+from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess, redis_access
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
 from pushlane.lanes.redis.documents import RedisDocuments
@@ -24,7 +25,7 @@ from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.redis.suppressions import RedisSuppressions
 
-__all__ = ["RedisPorts", "RedisRegistry", "connect_redis", "is_task", "refill"]
+__all__ = ["RedisPorts", "RedisRegistry", "connect_redis", "is_task", "redis_access", "refill"]
 
 
 class RedisPorts(NamedTuple):
@@ -48,6 +49,7 @@ async def connect_redis(
     journal: Journal | None,
     ledger_window_s: float,
     recipient_window_s: float = 86_400.0,
+    access: RedisAccess = NO_ACCESS,
 ) -> AsyncIterator[RedisPorts]:
     """Connect, fill an empty registry from the journal, and disconnect in the end.
 
@@ -58,7 +60,7 @@ async def connect_redis(
         BadInput: the URL is none of Redis.
         Unreachable: Redis or the journal does not answer.
     """
-    client = RedisClient(url)
+    client = RedisClient(url, access)
     keys = Keys(prefix)
     registry = RedisRegistry(client, keys, journal)
     try:
@@ -80,14 +82,14 @@ async def connect_redis(
         await client.close()
 
 
-async def refill(url: str, prefix: str, journal: Journal) -> None:
+async def refill(url: str, prefix: str, journal: Journal, access: RedisAccess = NO_ACCESS) -> None:
     """Make the registry what the journal says, whatever it was before.
 
     Raises:
         BadInput: the URL is none of Redis.
         Unreachable: Redis or the journal does not answer.
     """
-    client = RedisClient(url)
+    client = RedisClient(url, access)
     try:
         await Rebuild(client, Keys(prefix), journal).again()
     finally:

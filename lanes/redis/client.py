@@ -1,4 +1,4 @@
-"""One bounded connection pool to a Redis server, with its errors in our words.
+"""One bounded pool of connections to Redis, with its errors in our words.
 
 Its messages are free of passwords. Calls are retried a few times when a connection breaks, so every
 call that goes through here must be harmless when it runs twice.
@@ -6,33 +6,46 @@ call that goes through here must be harmless when it runs twice.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-import hiredis
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.client import Pipeline
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.commands.core import AsyncScript
-from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    MovedError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.errors import BadInput, Denied, MissingPermission, Unreachable
+from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess
+from pushlane.lanes.redis.opening import close_redis, open_redis
+from pushlane.lanes.tls import tls_refusal, url_tls_problem
 from pushlane.lanes.urls import masked
-
-CONNECTIONS = 32
-CONNECT_TIMEOUT_S = 3.0
-REPLY_TIMEOUT_S = 10.0
-RETRIES = 3
 
 NOW = """
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 """What a script begins with that needs the server's time."""
+
+_REFUSED = (
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    NoPermissionError,
+)
+_START_IT = "start it (`pushlane up` for development) or set PUSHLANE_REDIS_URL to one that runs"
 
 T = TypeVar("T")
 
@@ -68,21 +81,41 @@ def turn(answer: Any) -> tuple[bytes, bytes]:
     return first, rest[0] if rest else b""
 
 
-class RedisClient:
-    """The server behind a URL. Nothing is connected before the first call."""
+def _is_denied(error: RedisError) -> bool:
+    """Return whether a script was refused a command or a key, as Redis 7 and Redis 6 say it."""
+    return "ACL failure" in str(error) or "user executing the script can't" in str(error)
 
-    def __init__(self, url: str) -> None:
+
+class RedisClient:
+    """The servers behind a URL. Nothing is connected before the first call."""
+
+    def __init__(self, url: str, access: RedisAccess = NO_ACCESS) -> None:
         self.where = masked(url)
-        self.redis = _open(url, self.where)
+        self.redis = open_redis(url, access)
+        self._access = access
         self._scripts: dict[str, AsyncScript] = {}
 
     async def ping(self) -> None:
-        await self.call("PING")
+        """Ask for any answer.
+
+        Raises:
+            Denied: our user or password is not accepted.
+            Unreachable: there is none; says what is wrong with TLS where that is the reason.
+        """
+        try:
+            await self.call("PING")
+        except Denied:
+            raise
+        except Unreachable as error:
+            problem = await url_tls_problem(self.where, self._access.files)
+            if not problem:
+                raise
+            raise Unreachable(f"Redis at {self.where} cannot be used: {problem}") from error
 
     async def call(self, *command: str | bytes | int, read: Read[T] = _as_it_is) -> T:
         """Send a command; return what `read` makes of the answer."""
         with self.reach():
-            answer = await self.redis.execute_command(*command)  # type: ignore[no-untyped-call]
+            answer = await self.redis.execute_command(*command)
         with self.understood():
             return read(answer)
 
@@ -106,7 +139,7 @@ class RedisClient:
         with self.understood():
             return read(answer)
 
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> Any:
         """Collect commands for one round trip; run them inside `reach()`."""
         return self.redis.pipeline(transaction=False)
 
@@ -115,17 +148,32 @@ class RedisClient:
         """Translate vendor errors that are raised inside."""
         try:
             yield
-        except (MovedError, AskError, ClusterDownError) as error:
+        except (MovedError, AskError) as error:
             raise Unreachable(
-                f"Redis at {self.where} is part of a cluster ({type(error).__name__}), and Redis "
-                "Cluster is not supported: use a single server, or one with replicas and Sentinel"
+                f"Redis at {self.where} is part of a cluster ({type(error).__name__}): give the "
+                "URL as redis+cluster://HOST:PORT,HOST:PORT"
             ) from error
-        except (RedisConnectionError, RedisTimeoutError) as error:
+        except RedisClusterException as error:
             raise Unreachable(
-                f"Redis at {self.where} does not answer ({type(error).__name__}); start it "
-                "(`pushlane up` for development) or set PUSHLANE_REDIS_URL to one that runs"
+                f"Redis at {self.where} is no Cluster that answers ({str(error)[:80]}): check its "
+                "nodes, or give the URL of a single server as redis://HOST:PORT/0"
             ) from error
+        except MasterNotFoundError as error:
+            raise self._no_master() from error
+        except _REFUSED as error:
+            raise self._denied(error) from error
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            raise Unreachable(
+                f"Redis at {self.where} does not answer ({type(error).__name__}); "
+                f"{self._tls_advice(error) or _START_IT}"
+            ) from error
+        except BadInput:
+            raise
         except RedisError as error:
+            if _is_denied(error):
+                raise self._denied(error) from error
+            if "`SENTINEL`" in str(error) or "'SENTINEL'" in str(error):
+                raise self._no_master() from error
             raise Unreachable(
                 f"Redis at {self.where} refuses a command ({type(error).__name__}: "
                 f"{str(error)[:120]}); look at its log, its memory limit and its access rules"
@@ -141,6 +189,36 @@ class RedisClient:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise self._odd(error) from error
 
+    def _no_master(self) -> Unreachable:
+        return Unreachable(
+            f"Redis at {self.where}: none of these sentinels names a master that is up; check "
+            "them, their ports, their password in the URL, and the name behind the slash"
+        )
+
+    def _denied(self, error: RedisError) -> Denied:
+        """Make the error for a user that is not accepted, or may not do what was asked."""
+        in_url = "@" in self.where and self._access.login() is None
+        who, said = "the login in redis_url" if in_url else self._access.name, str(error)[:160]
+        if isinstance(error, NoPermissionError) or "permission" in said or _is_denied(error):
+            return MissingPermission(
+                f"Redis at {self.where} does not let {who} do this ({said}): an administrator "
+                "gives it with ACL SETUSER; `pushlane bootstrap --print` has the lines"
+            )
+        return Denied(
+            f"Redis at {self.where} does not accept {who} ({said}): check redis_user and "
+            "redis_password_file, or redis_password, with its administrator"
+        )
+
+    def _tls_advice(self, error: BaseException) -> str:
+        """Return what is wrong with TLS when that is below this error."""
+        seen: BaseException | None = error
+        while seen is not None:
+            if isinstance(seen, ssl.SSLError):
+                host = urlsplit(self.where).hostname or self.where
+                return tls_refusal(seen, host, self._access.files)
+            seen = seen.__cause__ or seen.__context__
+        return ""
+
     def _odd(self, error: Exception) -> Unreachable:
         return Unreachable(
             f"Redis at {self.where} answered something else than was asked "
@@ -148,32 +226,4 @@ class RedisClient:
         )
 
     async def close(self) -> None:
-        await self.redis.aclose(close_connection_pool=True)
-
-
-class _Packing:
-    """Packs commands in C: redis-py's asyncio connections take five times as long, in Python."""
-
-    def pack_command(self, *args: str | bytes | int | float) -> list[bytes]:
-        name, *rest = args
-        parts = name.split() if isinstance(name, str | bytes) else [name]
-        return [hiredis.pack_command((*parts, *rest))]
-
-
-def _open(url: str, where: str) -> Redis:
-    try:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS,
-            timeout=REPLY_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=REPLY_TIMEOUT_S,
-            retry=Retry(ExponentialWithJitterBackoff(cap=0.5, base=0.05), RETRIES),
-        )
-    except ValueError as error:
-        raise BadInput(
-            f"redis_url {where!r} is no URL of Redis; use one like redis://127.0.0.1:6379/0"
-        ) from error
-    kind = pool.connection_class
-    pool.connection_class = type(f"Packing{kind.__name__}", (_Packing, kind), {})
-    return Redis(connection_pool=pool)
+        await close_redis(self.redis)

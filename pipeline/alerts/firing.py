@@ -79,6 +79,14 @@ def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> A
     return {**rest, name: AlertGroup(group.since_ms, group.told, now_ms)}
 
 
+def fires(state: Mapping[str, AlertGroup]) -> int:
+    """Return how many groups fire: those that were told, or are about to be, and not recovered."""
+    return sum(
+        group.told and not (group.pending and group.pending.status == "recovered")
+        for group in state.values()
+    )
+
+
 def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) -> bool:
     """Return True if the figure crosses the threshold and is of enough receipts.
 

@@ -25,8 +25,8 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertStore
-from pushlane.pipeline.alerts.firing import AlertMessage
+from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
+from pushlane.pipeline.alerts.firing import AlertMessage, AlertState
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.counts import Key
 
@@ -35,12 +35,16 @@ Send = Callable[[str, AlertMessage], Awaitable[str]]
 
 @dataclass(frozen=True)
 class AlertCheck:
-    """One check of one rule: the figures found, the messages sent, and any problem."""
+    """One check of one rule: the figures found, the messages sent, and any problem.
+
+    `firing` is how many groups of it fire now; None if that could not be found out.
+    """
 
     rule: AlertRule
     found: dict[Key, Measured]
     told: list[AlertMessage]
     problem: str = ""
+    firing: int | None = None
 
 
 async def check_all(
@@ -59,15 +63,18 @@ async def check_all(
             checks.append(AlertCheck(rule, {}, [], str(error)))
             continue
         told: list[AlertMessage] = []
-        problem = await _announce(store, rule, found, send, now_ms, told)
-        checks.append(AlertCheck(rule, found, told, problem))
+        known = await store.load_state(rule.name)
+        state = firing.next_state(rule, known.state, found, now_ms)
+        problem = await _announce(store, rule, known, state, send, now_ms, told)
+        checks.append(AlertCheck(rule, found, told, problem, firing.fires(state)))
     return checks
 
 
 async def _announce(
     store: AlertStore,
     rule: AlertRule,
-    found: dict[Key, Measured],
+    known: StoredAlertState,
+    state: AlertState,
     send: Send,
     now_ms: int,
     told: list[AlertMessage],
@@ -76,8 +83,6 @@ async def _announce(
 
     Return why not all went, or an empty text.
     """
-    known = await store.load_state(rule.name)
-    state = firing.next_state(rule, known.state, found, now_ms)
     kept = await store.save_state(rule.name, state, known)
     for name, group in state.items():
         if kept is None:

@@ -8,26 +8,39 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
-from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.contact import RECEIPTS, Contact, keep_asking
+from pushlane.lanes.errors import PushlaneError, ReceiptsGone, Unreachable
+from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
+from pushlane.pipeline.receipts.job_context import (
+    JobContext,
+    SessionOptions,
+    open_job_context,
+    translated,
+)
+from pushlane.pipeline.receipts.job_metrics import JobStats
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2
+_AWAY_S = 2.0
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left."""
+    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left.
+
+    `contact` is told of its start and when the log answers; `beside` runs in the log's event loop.
+    """
 
     once: bool = False
     until_idle: bool = False
@@ -36,6 +49,9 @@ class RunOptions:
     most_bodies: int = MOST_BODIES
     on_batch: Callable[[BatchDone], None] = field(default=lambda _: None)
     on_note: Callable[[str], None] = field(default=lambda _: None)
+    stats: JobStats = field(default_factory=JobStats)
+    contact: Contact = field(default_factory=lambda: Contact(RECEIPTS))
+    beside: Sequence[Callable[[ReceiptLog], Coroutine[Any, Any, None]]] = ()
 
 
 def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
@@ -58,30 +74,86 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
 def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None:
     """Read the log with a store, session and log that are open already.
 
-    A stop waits for the batch that runs. While nothing is left to read, the store is maintained.
+    A stop waits for the batch that runs. While nothing is left to read, the store is maintained. A
+    log that does not answer is waited for, unless the job is to end by itself.
     """
-    initial, missing = resume_positions(work.writer, work.log)
-    if missing:
-        options.on_note(missing)
-    batches = Batches(work, initial)
-    idle = StoreMaintenance(work, options.on_note)
-    pause_s = 0.0 if options.until_idle or options.once else options.every_s
-    due_s = time.monotonic()
+    for each in options.beside:
+        work.log.run_beside(each)
+    work.log.run_beside(lambda log: keep_asking(options.contact[RECEIPTS], log.first))
+    job = _Job(work, options)
+    options.contact.started()
+    is_away = False
     while not stop.is_set():
-        if idle.is_overdue:
-            idle.work()
-        if not work.log.lag(batches.positions):
-            if options.once or (options.until_idle and not idle.is_waiting):
-                return
-            idle.work()
-        elif time.monotonic() >= due_s:
-            due_s = time.monotonic() + pause_s
-            if done := batches.read_next(options.most_bodies):
-                options.on_batch(done)
-                if options.once:
-                    return
-                continue
-        stop.wait(_LOOK_EVERY_S)
+        try:
+            wait_s = job.turn()
+        except Exception as error:  # noqa: BLE001 - what does not pass by itself is raised again
+            why = _passing(error, options)
+            if not is_away:
+                options.on_note(f"waiting for the log of receipts: {why}")
+            is_away = True
+            stop.wait(_AWAY_S)
+            continue
+        if is_away:
+            options.on_note("the log of receipts is back")
+        is_away = False
+        if wait_s is None:
+            return
+        stop.wait(wait_s)
+
+
+def _passing(error: Exception, options: RunOptions) -> Unreachable:
+    """Return the error if it passes by itself, and somebody waits for that; else raise it.
+
+    A batch that failed by it is read again: nothing of it counts yet.
+    """
+    ours = error if isinstance(error, PushlaneError) else translated(error)
+    if not isinstance(ours, Unreachable) or options.once or options.until_idle:
+        raise error
+    return ours
+
+
+class _Job:
+    """The turns of a job: each reads a batch, or looks after the store while nothing is left."""
+
+    def __init__(self, work: JobContext, options: RunOptions) -> None:
+        initial, missing = resume_positions(work.writer, work.log)
+        if missing:
+            options.on_note(missing)
+        self._log = work.log
+        self._options = options
+        self._batches = Batches(work, initial)
+        self._idle = StoreMaintenance(work, options.on_note)
+        self._due_s = time.monotonic()
+
+    def turn(self) -> float | None:
+        """Do what there is to do now; return how long to wait then, None when that was all."""
+        options = self._options
+        if self._idle.is_overdue:
+            self._idle.work()
+        options.stats.looked(lag := self._log.lag(self._batches.positions))
+        if not lag:
+            if options.once or (options.until_idle and not self._idle.is_waiting):
+                return None
+            self._idle.work()
+        elif time.monotonic() >= self._due_s:
+            is_paced = not (options.until_idle or options.once)
+            self._due_s = time.monotonic() + (options.every_s if is_paced else 0.0)
+            if self._read():
+                return None if options.once else 0.0
+        return _LOOK_EVERY_S
+
+    def _read(self) -> bool:
+        """Read one batch; return False if nothing was left."""
+        options = self._options
+        done = self._batches.read_next(options.most_bodies)
+        if done is None:
+            return False
+        took_all = done.bodies < options.most_bodies
+        stored = done.receipts - done.duplicates
+        options.stats.stored_batch(stored, done.seconds, took_all=took_all)
+        options.stats.looked(done.lag)
+        options.on_batch(done)
+        return True
 
 
 def resume_positions(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from pushlane.lanes.errors import PushlaneError, ReceiptsGone
+from pushlane.lanes.errors import PushlaneError, ReceiptsGone, Unreachable
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
@@ -95,6 +95,9 @@ _UNREADABLE = re.compile(
 )
 
 
+_NAMED = {error.__name__: error for error in (ReceiptsGone, Unreachable)}
+
+
 def translated(error: Exception) -> PushlaneError:
     """Return the error of pushlane for an error of Spark.
 
@@ -107,7 +110,7 @@ def translated(error: Exception) -> PushlaneError:
     if damaged:
         return CorruptStore.of(Path(unquote(damaged[1])), "this file cannot be read")
     found = OURS.search(text)
-    if found and found[1] == ReceiptsGone.__name__:
-        return ReceiptsGone(found[2])
+    if found and found[1] in _NAMED:
+        return _NAMED[found[1]](found[2])
     why = found[2] if found else f"Spark stopped with {cause_of(error)}; run it again"
     return PipelineFailed(why)

@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
 from contextlib import AsyncExitStack
 from functools import cache
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pushlane.lanes.backend import connect_receipts
 from pushlane.lanes.ports import ReceiptLog
@@ -81,6 +89,17 @@ class SyncReceiptLog:
     def append(self, bodies: Sequence[bytes]) -> None:
         self._call(lambda log: log.append(bodies))
 
+    def run_beside(self, work: Callable[[ReceiptLog], Coroutine[Any, Any, None]]) -> None:
+        """Run this work with the log in its event loop, until the log is closed."""
+        assert self._log is not None
+        log = self._log
+
+        async def start() -> None:
+            task = asyncio.create_task(work(log))
+            self._stack.push_async_callback(_ended, task)
+
+        self._wait_for(start())
+
     def read(self, partition: int, start: str, end: str) -> Iterator[list[bytes]]:
         """Yield the bodies page by page, as the port does; a caller may stop in the middle."""
         assert self._log is not None
@@ -117,6 +136,11 @@ class SyncReceiptLog:
 
 async def _next(pages: AsyncIterator[list[bytes]]) -> list[bytes] | None:
     return await anext(pages, None)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _closed(pages: AsyncGenerator[list[bytes], None]) -> None:

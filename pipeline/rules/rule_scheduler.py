@@ -14,11 +14,13 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Runner
 
@@ -35,7 +37,10 @@ class RunId(NamedTuple):
 
 
 class RuleScheduler:
-    """Notes and runs what is due while it leads; with `only`, no other run is carried out."""
+    """Notes and runs what is due while it leads; with `only`, no other run is carried out.
+
+    `contact` is told when the registry answers, and of its start and stop, `stats` of each look.
+    """
 
     def __init__(
         self,
@@ -44,12 +49,16 @@ class RuleScheduler:
         leader: Leader,
         clock: Clock,
         only: RunId | None = None,
+        contact: Contact | None = None,
+        stats: RuleStats | None = None,
     ) -> None:
         self._store = store
         self._runner = runner
         self._leader = leader
         self._clock = clock
         self._only = only
+        self._contact = contact or Contact(REGISTRY)
+        self._stats = stats or RuleStats()
         self._fence: Fence | None = None
         self._current: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -64,6 +73,7 @@ class RuleScheduler:
     def stop(self) -> None:
         """Make `run` end soon; a run under way is left for the next leader."""
         self._stopping = True
+        self._contact.stopping()
         self._wake.set()
 
     async def run(self, *, once: bool = False) -> None:
@@ -72,6 +82,7 @@ class RuleScheduler:
         Raises:
             Unreachable: a service does not answer; only `once`, else it is waited for.
         """
+        self._contact[REGISTRY].asked()
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -97,6 +108,8 @@ class RuleScheduler:
 
     async def _lead(self) -> float:
         fence = await self._leader.fence()
+        self._contact[REGISTRY].heard()
+        self._contact.started()
         if fence != self._fence or self._is_new:
             await self._halt()
             self._fence, self._is_new = fence, False
@@ -105,9 +118,11 @@ class RuleScheduler:
                 extra={"action": "leads" if fence else "stands_by"},
             )
         if fence is None:
+            self._stats.looked(0, leads=False)
             return LOOK_S
         await self._collect()
         records = [await self._noted(record, fence) for record in await self._store.records()]
+        self._stats.looked(sum(len(one.history.open) for one in records), leads=True)
         if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
         return self._wait_s(records)

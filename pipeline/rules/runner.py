@@ -15,6 +15,7 @@ from pushlane.lanes.ports import Registry
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, retry_later
 
@@ -45,11 +46,17 @@ Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
 class Runner:
-    """Carries out runs that are noted in the store."""
+    """Carries out runs that are noted in the store; `stats` is told how each came out."""
 
     def __init__(
-        self, store: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+        self,
+        store: RuleStore,
+        registry: Registry,
+        expand: Expand,
+        now_ms: Callable[[], int],
+        stats: RuleStats | None = None,
     ) -> None:
+        self._stats = stats or RuleStats()
         self._store = store
         self._registry = registry
         self._expand = expand
@@ -69,6 +76,8 @@ class Runner:
             _log_run(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
             run = (await self._store.change_history(name, ended)).find(at_ms)
+            if run is not None:
+                self._stats.ran(name, run)
         if run is not None:
             _log_run(name, run)
 

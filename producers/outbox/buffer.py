@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from pushlane.lanes.errors import BufferFull, PushlaneError
+from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.store import Batch
 
 Encode = Callable[[int], bytes]
+
+_MEASURED = 16  # one of so many pushes: to measure each would be a part of its cost
 
 
 class Buffer:
@@ -39,6 +42,7 @@ class Buffer:
         self.bytes = 0
         self.refused = 0
         self.longest_block_s = 0.0
+        self.enqueue = Buckets(SHORT_BUCKETS_S)
         self.trouble = ""
 
     @property
@@ -57,6 +61,7 @@ class Buffer:
             BufferFull: there was no room in that time.
             PushlaneError: nothing is accepted any more; says why.
         """
+        began_s = time.perf_counter()
         with self._room:
             if not self._has_room():
                 self._wait(block_s)
@@ -64,6 +69,8 @@ class Buffer:
                 raise self._refusal
             seq = self._next_seq
             self._add(seq, encode(seq))
+            if not seq % _MEASURED:
+                self.enqueue.add(time.perf_counter() - began_s)
             return seq
 
     def cut(self) -> list[Batch]:

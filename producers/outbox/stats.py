@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
 
 
 @dataclass(frozen=True)
@@ -31,40 +29,63 @@ class ProducerStats:
     corrupt: tuple[str, ...]
     longest_block_s: float
     trouble: str
+    enqueue: Buckets = field(default_factory=lambda: Buckets(SHORT_BUCKETS_S))
 
 
-_COUNTERS = {
-    "accepted": "Pushes accepted",
-    "sent": "Pushes on their lane",
-    "refused": "Pushes refused since the buffer was full",
-    "failed_sends": "Tries to reach the broker or the registry that failed",
-    "lost": "Pushes in corrupt records of the spool, at most",
-}
-_GAUGES = {
-    "buffered": "Pushes in memory",
-    "buffered_bytes": "Bytes of pushes in memory",
-    "spooled": "Pushes on disk that are not sent yet",
-    "spooled_bytes": "Bytes of the spool's files",
-    "longest_block_s": "Longest that a push has waited for room",
-}
+_make: MetricMaker[ProducerStats] = MetricMaker(
+    Exporter.PRODUCER, "pushlane_producer_", {"producer": ()}
+)
 
-
-class ProducerCollector(Collector):
-    """Shows a producer's stats to a Prometheus registry: `pushlane_producer_…`, by its name."""
-
-    def __init__(self, name: str, stats: Callable[[], ProducerStats]) -> None:
-        self._name = name
-        self._stats = stats
-
-    def collect(self) -> Iterable[Metric]:
-        stats = self._stats()
-        for kind, texts in (CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES):
-            for field, text in texts.items():
-                family = kind(_metric(field), text, labels=["producer"])
-                family.add_metric([self._name], getattr(stats, field))
-                yield family
-
-
-def _metric(field: str) -> str:
-    name = field.removesuffix("_s") + ("_seconds" if field.endswith("_s") else "")
-    return f"pushlane_producer_{name}"
+PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
+    _make.counter("accepted_total", "pushes", "Pushes accepted", lambda stats: stats.accepted),
+    _make.counter("sent_total", "pushes", "Pushes on their lane", lambda stats: stats.sent),
+    _make.counter(
+        "refused_total",
+        "pushes",
+        "Pushes refused since the buffer was full",
+        lambda stats: stats.refused,
+    ),
+    _make.counter(
+        "failed_sends_total",
+        "tries",
+        "Tries to reach the broker or the registry that failed",
+        lambda stats: stats.failed_sends,
+    ),
+    _make.counter(
+        "lost_total",
+        "pushes",
+        "Pushes in corrupt records of the spool, at most",
+        lambda stats: stats.lost,
+    ),
+    _make.histogram(
+        "enqueue_seconds",
+        "Accepting one push, with its wait for room: of every 16th push",
+        lambda stats: stats.enqueue,
+    ),
+    _make.gauge("buffered", "pushes", "Pushes in memory", lambda stats: stats.buffered),
+    _make.gauge(
+        "buffered_bytes",
+        "bytes",
+        "Bytes of pushes in memory",
+        lambda stats: stats.buffered_bytes,
+    ),
+    _make.gauge(
+        "spooled",
+        "pushes",
+        "Pushes on disk that are not sent yet",
+        lambda stats: stats.spooled,
+    ),
+    _make.gauge(
+        "spooled_bytes",
+        "bytes",
+        "Bytes of the spool's files",
+        lambda stats: stats.spooled_bytes,
+    ),
+    _make.gauge(
+        "longest_block_seconds",
+        "seconds",
+        "Longest that a push has waited for room",
+        lambda stats: stats.longest_block_s,
+    ),
+)
+"""All metrics of a producer, in the order in which they are shown."""

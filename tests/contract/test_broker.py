@@ -542,3 +542,11 @@ def next_millisecond():
         return now_ms() > begun_ms + 1
 
     return over
+
+
+async def test_a_ping_is_answered(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+
+        await broker.ping()
+        await broker.ping()

@@ -13,7 +13,7 @@ import logging
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -263,7 +263,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def scraped(ports: Sequence[int]) -> str:
-    """What the metrics endpoints of these ports say."""
-    urls = [f"http://127.0.0.1:{port}/metrics" for port in ports]
-    return "".join(urllib.request.urlopen(url, timeout=30).read().decode() for url in urls)
+def scraped(port: int) -> str:
+    """What is served on this port."""
+    paths = [f"http://127.0.0.1:{port}/{path}" for path in ("metrics", "livez", "readyz")]
+    return "".join(urllib.request.urlopen(path, timeout=30).read().decode() for path in paths)

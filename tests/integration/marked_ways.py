@@ -141,7 +141,7 @@ def deliver(run: MarkedPushes, form: str, workers: int) -> None:
     until(lambda: run.pushlane.task(tasks["says_pause"])["state"] == "paused")
     until(lambda: all(_was_heard_of(run, tasks[one], one, dispatching) for one in PROVIDERS))
     until(lambda: run.pushlane.json("tokens", "dead", "--sink", "apns"))
-    run.said[f"metrics {form}"] = scraped(range(port, port + workers))
+    run.said[f"metrics {form}"] = scraped(port)
     ask(run, form, tasks)
     assert dispatching.stop() == 0
     run.said[f"dispatch {form}"] = dispatching.text + dispatching.output

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.lanes.version import VERSION
+from scripts.monitoring.alerts import alerts
 from scripts.reference import DOCS, PAGES
 from scripts.shape import ROOT, Module, classes, modules, repeated
 
@@ -77,6 +78,14 @@ def test_links_between_documents_lead_somewhere(folder: str) -> None:
         f"{page.name}: {link}" for page in pages for link in _links(page) if not _leads(page, link)
     ]
     assert broken == []
+
+
+def test_each_alert_leads_to_its_place_in_the_runbook() -> None:
+    anchors = _headings(DOCS / "operations.md")
+
+    assert {alert.name for alert in alerts() if alert.runbook not in anchors} == set()
+    told = re.findall(r"^\*(Pushlane\w+):", (DOCS / "operations.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(alert.name for alert in alerts())
 
 
 def test_the_changelog_has_the_version() -> None:

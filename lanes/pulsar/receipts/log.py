@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import _pulsar
 import msgspec
 
-from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
+from pushlane.lanes.errors import MissingPermission, ReceiptsGone, UnknownLane, Unreachable
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.admin import (
@@ -159,18 +160,9 @@ class PulsarReceiptLog(ReceiptLog):
             if not self._partitions:
                 policies = receipt_policies(self._settings)
                 await ensure_namespace(self._admin, self._namespace, policies)
-                self._partitions = await self._make()
+                wanted = self._settings.receipts_partitions
+                self._partitions = await make_receipts(self._admin, self._namespace, wanted)
         return self._partitions
-
-    async def _make(self) -> int:
-        path, doing = topic_path(self._namespace, TOPIC), "make the log of receipts"
-        wanted = self._settings.receipts_partitions
-        await self._admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
-        found = (await self._admin.read(f"{path}/partitions", doing, _Partitions)).partitions
-        for partition in range(found):  # the first process to make one gives it its secret
-            secret = {"secret": secrets.token_hex(16)}
-            await make_subscription(self._admin, self._path(partition), SUBSCRIPTION, doing, secret)
-        return found
 
     async def _extents(self) -> list[Extent]:
         partitions = await self._open()
@@ -225,6 +217,19 @@ class PulsarReceiptLog(ReceiptLog):
 
     def _path(self, partition: int) -> str:
         return topic_path(self._namespace, _topic(partition))
+
+
+async def make_receipts(admin: Admin, namespace: str, wanted: int) -> int:
+    """Make topic and subscriptions when they are missing; return the number of partitions."""
+    path, doing = topic_path(namespace, TOPIC), "make the log of receipts"
+    with suppress(MissingPermission):  # who may not make topics may use one that is there
+        await admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
+    found = (await admin.read(f"{path}/partitions", doing, _Partitions)).partitions
+    for partition in range(found):  # the first process to make one gives it its secret
+        secret = {"secret": secrets.token_hex(16)}
+        place = topic_path(namespace, _topic(partition))
+        await make_subscription(admin, place, SUBSCRIPTION, doing, secret)
+    return found
 
 
 _FULL = (

@@ -25,14 +25,17 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
 
 def test_no_form_shows_a_secret(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUSHLANE_PULSAR_TOKEN", "s3cret")
-    monkeypatch.setenv("PUSHLANE_REDIS_URL", "redis://me:s3cret@127.0.0.1:6379/0")
+    monkeypatch.setenv("PUSHLANE_REDIS_URL", "redis+sentinel://me:s3cret@127.0.0.1:26379/lanes")
+    monkeypatch.setenv("PUSHLANE_REDIS_PASSWORD", "s3cret")
     monkeypatch.setenv("PUSHLANE_SINK", "webhook:https://example.com/hook?key=s3cret")
 
     text, document = command("config"), command("config", "--json")
 
     assert "s3cret" not in text.stdout + document.stdout
     assert document.json["pulsar_token"]["value"] == "***"
-    assert document.json["redis_url"]["value"] == "redis://me:***@127.0.0.1:6379/0"
+    assert document.json["redis_password"]["value"] == "***"
+    shown_url = "redis+sentinel://me:***@127.0.0.1:26379/lanes"
+    assert document.json["redis_url"]["value"] == shown_url
 
 
 def test_sinks_are_shown_by_name_and_kind_on_one_line(command: Command) -> None:

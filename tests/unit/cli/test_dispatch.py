@@ -8,6 +8,8 @@ import socket
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import pushlane
 from pushlane.cli.workers import WorkerPool
 from tests.command import Command
@@ -25,16 +27,28 @@ def test_drain_delivers_everything_once_and_ends(command: Command) -> None:
     assert command("task", "show", task, "--json").json["state"] == "done"
 
 
-def test_a_metrics_port_in_use_is_an_error(command: Command) -> None:
+LONG_RUNNING = ("dispatch", "dispatch --workers 2", "rules serve", "pipeline run", "alerts run")
+
+
+@pytest.mark.parametrize("words", LONG_RUNNING)
+def test_a_metrics_port_in_use_is_an_error(command: Command, words: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        ran = command("dispatch", "--metrics-port", str(port))
+        ran = command(*words.split(), "--metrics-port", str(port))
 
     assert ran.exit_code == 1
     assert f"127.0.0.1:{port}" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", LONG_RUNNING)
+def test_a_metrics_port_out_of_range_is_wrong_usage(command: Command, words: str) -> None:
+    ran = command(*words.split(), "--metrics-port", "70000")
+
+    assert ran.exit_code == 2
+    assert "1<=x<=65535" in ran.stderr
 
 
 def test_an_unknown_sink_is_an_error(command: Command) -> None:
@@ -46,21 +60,16 @@ def test_an_unknown_sink_is_an_error(command: Command) -> None:
 
 def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() -> None:
     url = "redis://:secret@127.0.0.1:1/0"
-    crew = WorkerPool(2, {"redis_url": url, "slots": None}, None, "127.0.0.1", 9000, True, False)
+    settings, sockets = {"redis_url": url, "slots": None}, Path("/run/sockets")
+    crew = WorkerPool(2, settings, None, drain=True, retry_timeouts=False, sockets=sockets)
 
     assert crew.environment()["PUSHLANE_REDIS_URL"] == url
     assert "secret" not in " ".join(crew.command(1))
-    assert crew.command(1)[-5:] == [
-        "--metrics-host",
-        "127.0.0.1",
-        "--metrics-port",
-        "9001",
-        "--drain",
-    ]
+    assert crew.command(1)[-3:] == ["--metrics-socket", "/run/sockets/1", "--drain"]
 
 
 def test_workers_import_from_the_folder_that_holds_the_package() -> None:
-    workers = WorkerPool(2, {}, None, "127.0.0.1", None, drain=True, retry_timeouts=False)
+    workers = WorkerPool(2, {}, None, drain=True, retry_timeouts=False)
 
     first = workers.environment()["PYTHONPATH"].split(os.pathsep)[0]
 

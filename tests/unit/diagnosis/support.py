@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pushlane.diagnosis.causes import causes
-from pushlane.diagnosis.situation import SinkLoad, Situation, Standing, sink_now
+from pushlane.diagnosis.situation import Situation
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.presence import Process, Resting, ServedSink
+from pushlane.lanes.sink_load import SinkLoad, Standing, sink_now
 from pushlane.lanes.task import Level, Progress, State, Task, Weights
 
 NOW_MS = 1_790_000_000_000

@@ -6,10 +6,11 @@ import pytest
 
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.look import diagnose
-from pushlane.diagnosis.situation import Standing, unserved_sinks
+from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import pool_lanes
 from pushlane.lanes.presence import LaneWait, Process, ServedSink
+from pushlane.lanes.sink_load import Standing
 from pushlane.lanes.task import Level, Progress, State, Weights
 from tests.unit.diagnosis.support import (
     NOW_MS,

@@ -9,9 +9,9 @@ import pytest
 
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.prediction import predict
-from pushlane.diagnosis.situation import Standing
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.naming import pool_lanes
+from pushlane.lanes.sink_load import Standing
 from pushlane.lanes.task import Level, Task
 from tests.unit.diagnosis.support import busy_sink, load_of, process_of, task_of
 from tests.unit.dispatcher.support import add_task, backend_in

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +15,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
-from pushlane.dispatcher.stats import SUPPRESSED, Gauges, LineMetrics, Stats
+from pushlane.dispatcher.stats import SUPPRESSED, ByReason
 from pushlane.lanes import task_transitions
 from pushlane.lanes.address_seal import AddressSeal
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressQuery
 from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope, encode
 from pushlane.lanes.recipient_hash import kept_hasher
@@ -361,18 +363,16 @@ async def test_reasons_are_a_bounded_metric_and_never_somebodys_own_words(tmp_pa
 
 
 def test_metrics_are_read_by_a_thread_while_reasons_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    stats, add_really = Stats(), CounterMetricFamily.add_metric
-    stats.dead_addresses["UNREGISTERED"] = 1
+    counted, add_really = ByReason(), CounterMetricFamily.add_metric
+    counted.add("UNREGISTERED")
 
     def add_metric(family: CounterMetricFamily, *given: Any) -> None:
-        stats.dead_addresses[f"{len(stats.dead_addresses)}"] = 1  # the dispatcher's thread
+        counted.add(f"{len(counted)}")  # the dispatcher's thread
         add_really(family, *given)
 
     monkeypatch.setattr(CounterMetricFamily, "add_metric", add_metric)
-    numbers: Any = dict.fromkeys(inspect.signature(Gauges).parameters, int)
-    gauges = Gauges(**{**numbers, "resting": list, "backlog": dict, "weights": dict})
-    read = {one.name: one for one in LineMetrics(stats, gauges, "fcm").collect()}
+    [metric] = [one for one in LINE_METRICS if one.metric.name == "pushlane_dead_addresses_total"]
+    line: Any = SimpleNamespace(stats=SimpleNamespace(dead_addresses=counted))
+    [read] = MetricCollector([metric], lambda: [(line, ("fcm",))]).collect()
 
-    assert "UNREGISTERED" in {
-        one.labels["reason"] for one in read["pushlane_dead_addresses"].samples
-    }
+    assert "UNREGISTERED" in {one.labels["reason"] for one in read.samples}

@@ -135,7 +135,8 @@ def test_rates_are_of_the_last_seconds_and_times_of_the_last_deliveries() -> Non
         stats.released += count
         stats.held_s += each_s * count
         now_s[0] += 5.0
-        return rates.read()
+        read = rates.read()
+        return read.delivered_per_s, read.delivery_s
 
     assert deliver(0, 0) == ({}, 0.0)
     assert deliver(100, 0.25) == ({"high": 10.0}, 0.25)

@@ -49,3 +49,23 @@ async def test_what_the_work_raises_is_passed_on() -> None:
     with pytest.raises(Unreachable, match="the work"):
         async with leader.leading():
             raise Unreachable("the work")
+
+
+async def test_it_leads_until_its_lease_may_have_run_out() -> None:
+    now_s = [0.0]
+    leader = Leader(Lease(), "janitor", "one", ttl_s=10, clock=lambda: now_s[0])  # type: ignore[arg-type]
+    assert not leader.leads
+
+    await leader.fence()
+    now_s[0] = 9.9
+    assert leader.leads
+    now_s[0] = 10.0
+    assert not leader.leads
+
+
+async def test_who_steps_down_leads_no_more() -> None:
+    leader = Leader(Lease(), "janitor", "one")  # type: ignore[arg-type]
+    await leader.fence()
+
+    leader.step_down()
+    assert not leader.leads

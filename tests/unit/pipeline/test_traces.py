@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pushlane.lanes.errors import ReceiptsGone, Unreachable
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts.job_context import translated
 from pushlane.pipeline.traces import cause, cause_of, without_data
@@ -111,6 +112,14 @@ def test_an_error_of_the_driver_is_told_with_its_place():
     assert told.startswith("KeyError at unit/pipeline/test_traces.py:")
     assert isinstance(ours, PipelineFailed)
     assert str(ours) == f"Spark stopped with {told}; run it again"
+
+
+@pytest.mark.parametrize("kind", [Unreachable, ReceiptsGone])
+def test_an_error_of_the_log_in_a_worker_is_the_same_error_here(kind):
+    found = translated(Exception(f"Traceback\npushlane.lanes.errors.{kind.__name__}: why it is so"))
+
+    assert type(found) is kind
+    assert str(found) == "why it is so"
 
 
 @pytest.mark.parametrize("trace", TRACES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,15 @@ from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreacha
 from pushlane.lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from pushlane.lanes.pulsar.broker import PulsarBroker
 from pushlane.lanes.pulsar.connection import Connection
+from pushlane.lanes.pulsar.credentials import Credentials, TokenCredentials
 from pushlane.lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
-from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.tls import TlsFiles
+from tests.certificates import Authority
+from tests.tls_proxy import tls_in_front_of
 
 TOKEN = "secret-token"
+HOLDER = TokenCredentials("pulsar_token", lambda: TOKEN)
 
 
 class Request(NamedTuple):
@@ -89,7 +93,7 @@ async def serving(table: Table) -> AsyncIterator[Server]:
 
 def play(table: Table, scenario: Callable[[Admin, Server], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with serving(table) as server, Admin(server.url, Secret(TOKEN)) as admin:
+        async with serving(table) as server, Admin(server.url, HOLDER) as admin:
             await scenario(admin, server)
 
     asyncio.run(run())
@@ -129,7 +133,7 @@ async def test_of_several_hosts_the_next_is_asked_while_one_is_down() -> None:
         async with serving({}) as server:
             down = server.url
         hosts = f"{down},{up.url.removeprefix('http://')}"
-        async with Admin(hosts, Secret(TOKEN)) as admin:
+        async with Admin(hosts, HOLDER) as admin:
             replies = [await admin.call("GET", "/clusters", "list clusters") for _ in range(2)]
 
     assert replies == [(200, ["one"])] * 2
@@ -451,7 +455,7 @@ async def two_servers(table: Table, far_table: Table) -> AsyncIterator[tuple[Ser
 
 
 def ask_two(
-    brokers: Response, token: Secret | None, url: Callable[[str], str] = lambda url: url
+    brokers: Response, credentials: Credentials | None, url: Callable[[str], str] = lambda url: url
 ) -> tuple[list[Request], Exception | None]:
     """What the other server was asked, and the error when the redirect was not followed."""
 
@@ -459,7 +463,7 @@ def ask_two(
         table: Table = {("GET", "/admin/v2/brokers"): brokers}
         async with two_servers(table, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
             refused = None
-            async with Admin(near.url, token) as admin:
+            async with Admin(near.url, credentials) as admin:
                 near.table[("GET", "/admin/v2/x")] = Response(
                     307, location=url(f"{far.url}/admin/v2/x")
                 )
@@ -473,7 +477,7 @@ def ask_two(
 
 
 def test_the_token_goes_with_a_redirect_to_a_broker_that_is_listed() -> None:
-    asked, _ = ask_two(Response(200, ["127.0.0.1:80", "localhost:8080"]), Secret(TOKEN))
+    asked, _ = ask_two(Response(200, ["127.0.0.1:80", "localhost:8080"]), HOLDER)
 
     assert [request.headers["authorization"] for request in asked] == [f"Bearer {TOKEN}"]
 
@@ -482,7 +486,7 @@ def test_the_token_goes_with_a_redirect_to_a_broker_that_is_listed() -> None:
     "brokers", [Response(200, ["127.0.0.1:80"]), Response(403), Response(200, {}), Response(200)]
 )
 def test_a_redirect_to_a_host_that_is_no_broker_is_not_followed(brokers: Response) -> None:
-    asked, refused = ask_two(brokers, Secret(TOKEN))
+    asked, refused = ask_two(brokers, HOLDER)
 
     assert asked == []
     assert "localhost, which is not one of its active brokers" in str(refused)
@@ -494,14 +498,41 @@ def test_a_redirect_is_followed_anywhere_when_there_is_no_token_to_lose() -> Non
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("token", [Secret(TOKEN), None])
-def test_a_redirect_to_another_scheme_is_not_followed(token: Secret | None) -> None:
+@pytest.mark.parametrize("credentials", [HOLDER, None])
+def test_a_redirect_to_another_scheme_is_not_followed(credentials: Credentials | None) -> None:
     """From http to https here; from https to http is the same rule."""
     listed = Response(200, ["localhost:8080"])
-    asked, refused = ask_two(listed, token, lambda url: url.replace("http://", "https://"))
+    asked, refused = ask_two(listed, credentials, lambda url: url.replace("http://", "https://"))
 
     assert asked == []
     assert "over the same scheme" in str(refused)
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_redirect_to_a_broker_with_a_certificate_of_our_authority_is_followed(
+    tmp_path: Path, is_trusted: bool
+) -> None:
+    """Who is no superuser may not ask for the list of brokers."""
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "another")
+    signs = ours if is_trusted else theirs
+    far_pair = signs.sign("far", ["localhost"])
+    async with two_servers({}, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
+        with (
+            tls_in_front_of(_port(near), ours.sign("near", ["127.0.0.1"])) as near_port,
+            tls_in_front_of(_port(far), far_pair) as far_port,
+        ):
+            target = f"https://localhost:{far_port}/admin/v2/x"
+            near.table[("GET", "/admin/v2/x")] = Response(307, location=target)
+            files = TlsFiles("pulsar", ours.ca)
+            async with Admin(f"https://127.0.0.1:{near_port}", HOLDER, files) as admin:
+                with nullcontext() if is_trusted else pytest.raises(Unreachable):
+                    await admin.call("GET", "/x", "look")
+
+    assert len(far.requests) == is_trusted
+
+
+def _port(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])

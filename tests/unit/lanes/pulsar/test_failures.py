@@ -9,6 +9,8 @@ import pytest
 
 from pushlane.lanes.errors import (
     BadInput,
+    Denied,
+    MissingPermission,
     OversizedPush,
     PushlaneError,
     TaskConflict,
@@ -30,7 +32,8 @@ def test_the_map_names_every_result_code_and_no_other() -> None:
     ("name", "expected"),
     [
         ("Timeout", Unreachable),
-        ("AuthorizationError", Unreachable),
+        ("AuthenticationError", Denied),
+        ("AuthorizationError", MissingPermission),
         ("ProducerBlockedQuotaExceededException", Unreachable),
         ("ProducerBusy", TaskConflict),
         ("TopicNotFound", UnknownLane),

@@ -177,9 +177,9 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     play(reply, scenario)
 
 
-def test_a_cluster_is_refused_with_what_to_use_instead() -> None:
+def test_a_cluster_that_was_taken_for_one_server_names_the_url_of_clusters() -> None:
     async def scenario(client: RedisClient, _: Answering) -> None:
-        with pytest.raises(Unreachable, match="Redis Cluster is not supported"):
+        with pytest.raises(Unreachable, match=r"redis\+cluster://HOST"):
             await client.ping()
 
     play(REFUSALS["moved"], scenario)

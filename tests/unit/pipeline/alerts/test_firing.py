@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold, parse_metric
-from pushlane.pipeline.alerts.firing import MOST_KEPT, after_delivery, next_state
+from pushlane.pipeline.alerts.firing import MOST_KEPT, after_delivery, fires, next_state
 from pushlane.pipeline.alerts.measure import Measured
 
 NOW_MS = 1_800_000_000_000
@@ -190,3 +190,15 @@ def test_a_url_that_cannot_be_is_not_repeated():
     with pytest.raises(BadInput) as caught:
         AlertRule(name="a", metric=Metric.DEAD, when=Threshold(True, 1), url="ftp://x/secret")
     assert "secret" not in str(caught.value)
+
+
+def test_a_group_fires_from_when_it_is_told_until_it_is_told_to_be_over() -> None:
+    told = Told(rule(for_s=60))
+    counts = []
+    for at_s, value in ((0, 0.5), (60, 0.5), (90, 0.5), (120, 0.0)):
+        told.see(at_s, value)
+        counts.append(fires(told.state))
+
+    assert counts == [0, 1, 1, 0]
+    pending = next_state(told.rule, {}, {FCM: Measured(0.5, 1_000)}, NOW_MS)
+    assert fires(pending) == 0

@@ -61,6 +61,19 @@ async def test_what_is_due_is_expanded_under_the_key_of_its_time(tmp_path):
         assert run.task_id == (await one.backend.registry.get(order.key)).id
 
 
+async def test_looks_and_what_runs_came_to_are_counted(tmp_path):
+    async with leading(tmp_path) as one:
+        await one.add(a_rule())
+        assert not one.stats.leads
+
+        await one.once()
+
+        assert one.stats.leads
+        assert one.stats.due == 0
+        assert one.stats.events == {("weekly", "done"): 1}
+        assert one.stats.pushes == {"weekly": 5}
+
+
 async def test_what_is_not_due_is_left_alone(tmp_path):
     async with leading(tmp_path, NINE - 1000) as one:
         await one.add(a_rule())

@@ -429,6 +429,14 @@ def test_its_stats_are_for_prometheus_too(make) -> None:
     assert 'pushlane_producer_longest_block_seconds{producer="orders"} 0.0' in shown
 
 
+def test_of_every_16th_push_it_is_measured_how_long_it_takes_to_be_accepted(make) -> None:
+    with make() as producer:
+        for _ in range(33):
+            producer.push("user")
+
+        assert producer.stats().enqueue.count == 2
+
+
 def test_a_corrupt_head_is_set_aside_and_a_new_task_begun(make, tmp_path) -> None:
     with make(spooled=True) as first:
         pass

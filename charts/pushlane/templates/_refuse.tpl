@@ -1,0 +1,197 @@
+{{/*
+What the schema cannot say: values that contradict one another. Each check gives a line for each
+problem it finds; all of them are told at once.
+*/}}
+{{- define "pushlane.refuse" -}}
+{{- $problems := list -}}
+{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Parts" -}}
+{{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
+{{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- with $problems -}}
+{{- fail (printf "these values cannot be used:\n  - %s\n" (join "\n  - " .)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pushlane.refuseSettings" -}}
+{{- $settings := .Values.settings }}
+{{- if not $settings.broker }}
+settings.broker is needed: pulsar://HOST:6650, or embedded to try it in one pod
+{{- end }}
+{{- if and (hasPrefix "pulsar" (toString $settings.broker)) (not (and $settings.admin_url $settings.redis_url)) }}
+settings.admin_url and settings.redis_url are needed with Pulsar: http://HOST:8080 and redis://HOST:6379/0
+{{- end }}
+{{- if not (or $settings.sink $settings.sinks) }}
+settings.sinks or settings.sink is needed, as it says where pushes go; sink: "null" throws them away
+{{- end }}
+{{- range $name, $value := include "pushlane.ownSettings" . | fromYaml }}
+{{- if hasKey $settings $name }}
+{{- if hasSuffix "_dir" $name }}
+settings.{{ $name }} is the chart's to set: see storage
+{{- else }}
+settings.{{ $name }} is given, and by secrets too: leave one of them out
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $name := list "pulsar_token" "redis_password" "address_key" "receipts_key" }}
+{{- if hasKey $settings $name }}
+settings.{{ $name }} would stand in a ConfigMap for all to read: name a secret in secrets instead
+{{- end }}
+{{- end }}
+{{- range $name := list "broker" "admin_url" "redis_url" "sink" }}
+{{- if regexMatch "//[^/@]*:[^/@]+@" (toString (get $settings $name)) }}
+settings.{{ $name }} holds a password that would stand in a ConfigMap for all to read: leave it out of the URL, and name a secret in secrets
+{{- end }}
+{{- end }}
+{{- if gt (len (include "pushlane.fullname" .)) 30 }}
+the name {{ include "pushlane.fullname" . }} is longer than 30 characters, so names made of it would be too long: set fullnameOverride
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseSinks" -}}
+{{- range $name, $sink := .Values.settings.sinks }}
+{{- if or (eq $name "default") (hasSuffix "-later" $name) (hasSuffix "-dead" $name) }}
+settings.sinks.{{ $name }}: a sink is not called default, and its name does not end in -later or -dead
+{{- end }}
+{{- range $option := list "key" "credentials" "vapid_key" "secrets" "authorization" }}
+{{- if hasKey $sink $option }}
+settings.sinks.{{ $name }}.{{ $option }} would stand in a ConfigMap for all to read: put it into the secret that secrets.sinks names, and give {{ $option }}_file: /run/secrets/pushlane/sinks/KEY
+{{- end }}
+{{- end }}
+{{- range $option, $value := $sink }}
+{{- if and (hasSuffix "_file" $option) (hasPrefix "/run/secrets/pushlane/sinks/" (toString $value)) (not $.Values.secrets.sinks.existingSecret) }}
+settings.sinks.{{ $name }}.{{ $option }} is a file of the secret of the sinks, and secrets.sinks.existingSecret names none
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseSecrets" -}}
+{{- range $kind, $secret := omit .Values.secrets "sinks" }}
+{{- $keys := list }}
+{{- range $name, $value := omit $secret "existingSecret" }}{{ if $value }}{{ $keys = append $keys $name }}{{ end }}{{ end }}
+{{- if and $secret.existingSecret (not $keys) }}
+secrets.{{ $kind }}.existingSecret is {{ $secret.existingSecret }}, and no key of it is named: give one of {{ keys (omit $secret "existingSecret") | sortAlpha | join ", " }}
+{{- end }}
+{{- if and $keys (not $secret.existingSecret) }}
+secrets.{{ $kind }}.{{ first $keys }} names a key of no secret: give secrets.{{ $kind }}.existingSecret
+{{- end }}
+{{- if and (hasKey $secret "certKey") (ne (empty $secret.certKey) (empty $secret.keyKey)) }}
+secrets.{{ $kind }}.certKey and keyKey go together: give both or none
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseGroups" -}}
+{{- $known := (include "pushlane.sinks" . | fromJson).names }}
+{{- range $name, $group := include "pushlane.groups" . | fromYaml }}
+{{- range $group.sinks }}
+{{- if not (has . $known) }}
+dispatchers.{{ $name }}.sinks: there is no sink {{ . }} in settings.sinks, which has {{ join ", " $known }}
+{{- end }}
+{{- end }}
+{{- $least := include "pushlane.leastGrace" $ | int }}
+{{- with $group.terminationGracePeriodSeconds }}
+{{- if lt (int .) $least }}
+dispatchers.{{ $name }}.terminationGracePeriodSeconds is {{ . }}, and drain_timeout_s with what follows it takes {{ $least }}: what is in flight would be sent again
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseScaling" -}}
+{{- range $name, $group := include "pushlane.groups" . | fromYaml }}
+{{- $by := $group.autoscaling.by }}
+{{- $given := dig "autoscaling" dict (get (default dict $.Values.dispatchers) $name | default dict) }}
+{{- range $other := list "hpa" "keda" }}
+{{- if and (hasKey $given $other) (ne $by $other) }}
+dispatchers.{{ $name }}.autoscaling has options of {{ $other }}, and by is {{ $by }}: choose one, as two would fight over the pods
+{{- end }}
+{{- end }}
+{{- if and (ne $by "none") $group.replicas }}
+dispatchers.{{ $name }}.replicas is {{ $group.replicas }}, and autoscaling.by is {{ $by }}: leave one of them out
+{{- end }}
+{{- if gt (int $group.autoscaling.minReplicas) (int $group.autoscaling.maxReplicas) }}
+dispatchers.{{ $name }}.autoscaling.minReplicas {{ $group.autoscaling.minReplicas }} is over maxReplicas {{ $group.autoscaling.maxReplicas }}
+{{- end }}
+{{- if and (eq $by "keda") (eq $group.autoscaling.keda.trigger "prometheus") (not $group.autoscaling.keda.serverAddress) }}
+dispatchers.{{ $name }}.autoscaling.keda.serverAddress is needed by the trigger prometheus: http://HOST:9090
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseEmbedded" -}}
+{{- if include "pushlane.isEmbedded" . }}
+{{- $groups := include "pushlane.groups" . | fromYaml }}
+{{- $pods := list }}
+{{- range $name, $group := $groups }}
+{{- if ne $group.autoscaling.by "none" }}{{ $pods = append $pods (printf "dispatchers.%s.autoscaling" $name) }}{{ end }}
+{{- if gt (int $group.replicas) 1 }}{{ $pods = append $pods (printf "dispatchers.%s.replicas %d" $name (int $group.replicas)) }}{{ end }}
+{{- end }}
+{{- if gt (len $groups) 1 }}{{ $pods = append $pods (printf "%d groups of dispatchers" (len $groups)) }}{{ end }}
+{{- range list "rules" "alerts" "receipts" }}{{ if (get $.Values .).enabled }}{{ $pods = append $pods . }}{{ end }}{{ end }}
+{{- with .Values.sparkJobs }}{{ $pods = append $pods "sparkJobs" }}{{ end }}
+{{- with $pods }}
+settings.broker is embedded, an SQLite file that one pod alone can use; leave out {{ join ", " . }}, or name a Pulsar
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Who uses a shared folder at once: a store that several pods use has to be ReadWriteMany. */}}
+{{- define "pushlane.refuseStores" -}}
+{{- $executors := .Values.spark.executors.instances }}
+{{- $reports := list }}
+{{- range list "receipts" "alerts" }}{{ if (get $.Values .).enabled }}{{ $reports = append $reports . }}{{ end }}{{ end }}
+{{- if and .Values.receipts.enabled $executors }}{{ $reports = append $reports "spark.executors" }}{{ end }}
+{{- $fanout := list }}
+{{- if .Values.rules.enabled }}{{ range until (int .Values.rules.replicas) }}{{ $fanout = append $fanout (printf "rules %d" (add1 .)) }}{{ end }}{{ end }}
+{{- range $name, $job := .Values.sparkJobs }}{{ $fanout = append $fanout (printf "sparkJobs.%s" $name) }}{{ end }}
+{{- if and $fanout $executors }}{{ $fanout = append $fanout "spark.executors" }}{{ end }}
+{{- range $name, $users := dict "reports" $reports "fanout" $fanout }}
+{{- $store := get $.Values.storage $name }}
+{{- if and $users (not (or $store.existingClaim $store.size)) }}
+storage.{{ $name }} is needed by {{ first $users }}: give size, or existingClaim
+{{- else if gt (len $users) 1 }}
+{{- $mode := $store.accessMode }}
+{{- with $store.existingClaim }}
+{{- with lookup "v1" "PersistentVolumeClaim" $.Release.Namespace . }}{{ $mode = join "," .spec.accessModes }}{{ end }}
+{{- end }}
+{{- if not (contains "ReadWriteMany" $mode) }}
+storage.{{ $name }} is {{ $mode }}, and used at once by {{ join ", " $users }}: it has to be ReadWriteMany
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseSpark" -}}
+{{- $spark := .Values.spark }}
+{{- if and $spark.master $spark.executors.instances }}
+spark.master is {{ $spark.master }}, and spark.executors.instances is {{ $spark.executors.instances }}: executors are pods of a driver here, so leave one of them out
+{{- end }}
+{{- if $spark.executors.instances }}
+{{- range $name, $value := include "pushlane.executorConf" . | fromYaml }}
+{{- if hasKey $spark.conf $name }}
+spark.conf has {{ $name }}, which is the chart's to set with spark.executors.instances
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseParts" -}}
+{{- if eq (toString .Values.settings.receipts) "off" }}
+{{- range list "receipts" "alerts" }}
+{{- if (get $.Values .).enabled }}
+{{ . }}.enabled is true, and settings.receipts is off, so there is nothing to read
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.alerts.enabled (not .Values.receipts.enabled) (not .Values.storage.reports.existingClaim) }}
+alerts.enabled is true, and nobody fills the store that they read: set receipts.enabled, or storage.reports.existingClaim
+{{- end }}
+{{- range $values, $file := dict "prometheusRule" "rules/pushlane.yaml" "dashboard" "dashboards/pushlane.json" }}
+{{- if and (get $.Values $values).enabled (not ($.Files.Get $file)) }}
+{{ $values }}.enabled is true, and this copy of the chart lacks {{ $file }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,180 @@
+"""`doctor` says what is set up badly, why that matters and what mends it; `--fix` mends ours.
+
+Exit code 0 when nothing is worse than a note, 4 with warnings, 1 with errors, 3 when a service does
+not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from pushlane.cli.errors import note
+from pushlane.cli.examine import examine, refused
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands
+from pushlane.cli.render import plain, print_json
+from pushlane.lanes.checks import SEVERITIES, Examination, Finding
+from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.lanes.inspection import MOST_TOPICS, Bounds, examiner_of
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.version import VERSION
+
+WARNED = 4
+_ERRORS = 1
+_UNREACHED = frozenset({"broker", "admin-rest", "redis"})
+_HEARD_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.5
+
+BookieFlag = Annotated[
+    str, typer.Option("--bookie-url", metavar="URL", help="Web server of a bookie, to look at it.")
+]
+TopicsFlag = Annotated[
+    int, typer.Option("--topics", min=1, max=1_000, help="Topics to look at, those of most bytes.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    add_commands(app, doctor)
+
+
+def doctor(
+    flags: Flags,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what is ours to mend.")] = False,
+    yes: YesFlag = False,
+    bookie_url: BookieFlag = "",
+    topics: TopicsFlag = MOST_TOPICS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check broker, Redis, store, host and settings, and say what mends what is wrong.
+
+    Nothing is sent, and without --fix nothing is changed. Exit code 0: nothing worse than a note,
+    4: warnings, 1: errors, 3: a service does not answer.
+    """
+    bounds = Bounds(most_topics=topics, bookie=bookie_url)
+    done: list[str] = []
+    try:
+        settings = flags.settings()
+    except BadInput as error:
+        found = refused(error)
+    else:
+        found, _ = asyncio.run(examine(settings, bounds))
+        if fix and (agreed := [one for one in found.findings if _is_agreed(one, yes)]):
+            found, done = asyncio.run(_fixed(settings, bounds, agreed))
+    code = exit_code(found.findings)
+    if as_json:
+        print_json(as_document(found) | {"fixed": done, "exit_code": code})
+    else:
+        _print(found, done)
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return the exit code that these findings make."""
+    kinds = {finding.severity for finding in findings}
+    errors = {finding.check for finding in findings if finding.severity == "error"}
+    if errors & _UNREACHED:
+        return Unreachable.exit_code
+    return _ERRORS if errors else WARNED if "warning" in kinds else 0
+
+
+def as_document(found: Examination) -> dict[str, Any]:
+    """Return an examination for programs."""
+    return {
+        "version": VERSION,
+        "findings": msgspec.to_builtins(found.findings),
+        "ok": found.passed,
+        "skipped": found.skipped,
+    }
+
+
+def _is_agreed(finding: Finding, yes: bool) -> bool:
+    """Tell whether a finding is to be fixed; ask before something is destroyed."""
+    if not finding.can_fix or not finding.destroys or yes:
+        return finding.can_fix
+    if not sys.stdin.isatty():
+        note(f"left as it is, as there is no terminal to ask on; add --yes: {finding.what}")
+        return False
+    return typer.confirm(f"{finding.what}. Remove it, with what it holds?", err=True)
+
+
+async def _fixed(
+    settings: Settings, bounds: Bounds, findings: Sequence[Finding]
+) -> tuple[Examination, list[str]]:
+    """Mend what can be mended, and look again; return what was done too.
+
+    What a broker refuses is tried once more: a quota has to fit a retention that is mended after
+    it. With a service that is away, or lets nothing be changed, there is no further try.
+    """
+    done: dict[tuple[str, ...], str] = {}
+    problems: dict[tuple[str, ...], PushlaneError] = {}
+    for finding in (*findings, *findings):
+        if finding.target in done:
+            continue
+        try:
+            done[finding.target] = await examiner_of(settings).mend(settings, finding)
+        except PushlaneError as error:
+            problems[finding.target] = error
+            if not isinstance(error, BadInput):
+                break
+    for target in problems.keys() - done.keys():
+        note(f"not mended: {' '.join(target)}: {problems[target]}")
+    return await _again(settings, bounds, set(done)), list(done.values())
+
+
+async def _again(settings: Settings, bounds: Bounds, mended: set[tuple[str, ...]]) -> Examination:
+    """Look again, until brokers have heard of what was mended, for some seconds."""
+    quick = bounds._replace(look_again_s=0.0)
+    deadline_s = asyncio.get_running_loop().time() + _HEARD_WITHIN_S
+    while True:
+        found, _ = await examine(settings, quick)
+        left = {finding.target for finding in found.findings} & mended
+        if not left or asyncio.get_running_loop().time() > deadline_s:
+            return found
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _print(found: Examination, done: Sequence[str]) -> None:
+    for line in done:
+        typer.echo(f"mended   {plain(line)}")
+    by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in found.findings:
+        by_check[finding.severity, finding.check].append(finding)
+    for (severity, check), findings in by_check.items():
+        _print_check(severity, check, findings)
+    for why, names in _by_reason(found.skipped).items():
+        typer.echo(f"skipped  {', '.join(names)}: {plain(why)}")
+    typer.echo(f"ok       {_counted(len(found.passed), 'check')}")
+    counts = Counter(finding.severity for finding in found.findings)
+    typer.echo(", ".join(_counted(counts[kind], kind) for kind in SEVERITIES))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _print_check(severity: str, check: str, findings: Sequence[Finding]) -> None:
+    """Print what was found, then once why it matters, then what mends it."""
+    typer.echo(f"{severity:<8} {check}")
+    for finding in findings:
+        typer.echo(f"         {plain(finding.what)}")
+    typer.echo(f"  why    {findings[0].why}")
+    mends = dict.fromkeys(finding.mend for finding in findings if finding.mend)
+    for mend in mends:
+        typer.echo(f"  mend   {plain(mend)}")
+    fix = "pushlane doctor --fix" + " --yes" * any(finding.destroys for finding in findings)
+    if fix not in mends and any(finding.can_fix for finding in findings):
+        typer.echo(f"  or     {fix}")
+
+
+def _by_reason(skipped: dict[str, str]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for name, why in skipped.items():
+        reasons[why].append(name)
+    return reasons

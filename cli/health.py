@@ -1,0 +1,179 @@
+"""The health of a long-running command: whether its loop turns, what it misses, its metrics.
+
+Served with `--metrics-port`, from what the process knows: nobody who looks makes it ask a service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from pushlane.lanes.contact import SILENT_S
+from pushlane.lanes.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
+
+    from pushlane.cli.health_server import HealthReply
+    from pushlane.lanes.metric import ReadMetric
+
+SourceT = TypeVar("SourceT")
+STUCK_S = 30.0
+"""An event loop that has not turned for longer does not come back by itself."""
+
+_BEAT_EVERY_S = 1.0
+_OVER_TIMEOUT_S = 10.0
+_LIVE, _READY, _METRICS = "/livez", "/readyz", "/metrics"
+
+Problems = Callable[[], Sequence[str]]
+
+
+def stuck_after_s(settings: Settings, sinks: Sequence[str] = ()) -> float:
+    """Return after how long without a turn a loop counts as stuck.
+
+    A processor that blocks the loop for as long as its sink may take is slow, and not stuck.
+    """
+    longest_s = max((settings.of_sink(name).sink_timeout_s for name in sinks), default=0.0)
+    return max(STUCK_S, longest_s + _OVER_TIMEOUT_S)
+
+
+class Health:
+    """What a process says of itself. Read by the server's threads, written by the process.
+
+    `missing` says what keeps it from its work, a line for each, and `stuck` what only a restart
+    mends; `ask_others` may know paths that this process does not. `registry` holds the metrics of
+    the process, None when nobody can read them.
+    """
+
+    def __init__(
+        self,
+        stuck_after_s: float,
+        registry: CollectorRegistry | None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.registry = registry
+        self.missing: Problems = lambda: ["starting"]
+        self.stuck: Problems = list
+        self.ask_others: Callable[[str, Mapping[str, str]], HealthReply | None] = lambda *_: None
+        self._stuck_after_s = stuck_after_s
+        self._clock_s = clock_s
+        self._beat_s: float | None = None
+        self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
+            _LIVE: lambda _: self._live(),
+            _READY: lambda _: self._ready(),
+        }
+
+    def add_path(self, path: str, answer: Callable[[Mapping[str, str]], HealthReply]) -> None:
+        """Serve one more path. `answer` gets its parameters, and is called on another thread."""
+        self._paths[path] = answer
+
+    def show(
+        self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT, settings: Settings
+    ) -> None:
+        """Show these metrics of this source, and those of every process."""
+        from pushlane.lanes.metric import MetricCollector
+        from pushlane.lanes.process_metrics import folders_in_use, process_collector
+
+        if self.registry is not None:
+            self.registry.register(MetricCollector(metrics, lambda: [(source, ())]))
+            self.registry.register(process_collector(folders_in_use(settings)))
+
+    @asynccontextmanager
+    async def beating(self) -> AsyncIterator[None]:
+        """Note that the event loop turns, for as long as the block lasts."""
+        task = asyncio.create_task(self.beat(), name="health")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def beat(self) -> None:
+        """Note every second that the event loop turns, until it is cancelled."""
+        try:
+            while True:
+                self._beat_s = self._clock_s()
+                await asyncio.sleep(_BEAT_EVERY_S)
+        finally:
+            self._beat_s = None  # what comes after the loop is not judged
+
+    def answer(self, path: str, query: Mapping[str, str]) -> HealthReply:
+        """Return the reply to a request."""
+        from pushlane.cli.health_server import HealthReply
+
+        if path in self._paths:
+            return self._paths[path](query)
+        found = self.ask_others(path, query)
+        known = ", ".join([*self._paths, _METRICS])
+        return found or HealthReply.of_lines(404, f"there is no {path[:80]}; there are {known}")
+
+    def _live(self) -> HealthReply:
+        return _verdict("ok", [*self._standstill(self._stuck_after_s), *self.stuck()])
+
+    def _ready(self) -> HealthReply:
+        return _verdict("ready", self._standstill(SILENT_S) or self.missing())
+
+    def _standstill(self, longer_than_s: float) -> list[str]:
+        """Say it if the loop has not turned for longer; before its first turn it is not judged."""
+        beat_s = self._beat_s
+        still_s = 0.0 if beat_s is None else self._clock_s() - beat_s
+        return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
+
+
+def _verdict(good: str, problems: Sequence[str]) -> HealthReply:
+    from pushlane.cli.health_server import HealthReply
+
+    return HealthReply.of_lines(503, *problems) if problems else HealthReply.of_lines(200, good)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthFlags:
+    """The options that say where a command serves its health and metrics."""
+
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="Serve /livez, /readyz and /metrics there."
+        ),
+    ] = None
+    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address to serve them on.")] = (
+        "127.0.0.1"
+    )
+    metrics_socket: Annotated[Path | None, typer.Option(hidden=True)] = None
+
+    @contextmanager
+    def serving(
+        self, stuck_after_s: float = STUCK_S, metrics: Collector | None = None
+    ) -> Iterator[Health]:
+        """Serve inside the block, if at all.
+
+        `metrics` are those of the process itself unless given.
+
+        Raises:
+            BadInput: nothing can be served there.
+        """
+        place = self._place()
+        if place is None:
+            yield Health(stuck_after_s, None)
+            return
+        from prometheus_client import CollectorRegistry
+
+        from pushlane.cli.health_server import served
+        from pushlane.cli.metric_families import ProcessMetrics
+
+        registry = CollectorRegistry()
+        health = Health(stuck_after_s, registry)
+        with served(health.answer, metrics or ProcessMetrics(registry), place):
+            yield health
+
+    def _place(self) -> tuple[str, int] | Path | None:
+        if self.metrics_port is None:
+            return self.metrics_socket
+        return self.metrics_host, self.metrics_port

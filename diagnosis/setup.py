@@ -1,0 +1,197 @@
+"""Checks of pushlane itself: its live processes, its settings against each other, its sinks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pushlane.lanes.checks import Check, Remark
+from pushlane.lanes.inspection import Live
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.version import VERSION
+
+AREA = "pushlane"
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The settings, who is live, and what opening each sink said; empty where it went well."""
+
+    settings: Settings
+    live: Live
+    sinks: Mapping[str, str]
+
+
+def _versions(setup: Setup) -> Iterator[Remark]:
+    by_version = defaultdict(list)
+    for process in setup.live.processes.get():
+        by_version[process.version].append(process)
+    others = {version: found for version, found in by_version.items() if version != VERSION}
+    if others:
+        text = "; ".join(
+            f"{version or 'unknown'}: {_names(found)}" for version, found in others.items()
+        )
+        what = f"live processes are of other versions than {VERSION} ({text})"
+        yield Remark("warning", what, "end the upgrade: pushlane processes")
+
+
+def _formats(setup: Setup) -> Iterator[Remark]:
+    processes, lowest = setup.live.processes.get(), setup.live.min_format.get()
+    behind = [process for process in processes if process.format < lowest]
+    if behind:
+        what = f"lanes may hold format {lowest}, which {_names(behind)} cannot read"
+        yield Remark("error", what, "upgrade these processes: pushlane processes")
+    elif lowest > FORMAT:
+        what = f"lanes may hold format {lowest}, and this version reads up to {FORMAT}"
+        yield Remark("error", what, "upgrade pushlane here")
+    elif lowest < FORMAT and processes and all(one.format >= FORMAT for one in processes):
+        what = f"format {FORMAT} may be written, as all processes read it; {lowest} is"
+        yield Remark("note", what, f"pushlane formats --min {FORMAT}")
+
+
+def _identity(setup: Setup) -> Iterator[Remark]:
+    earlier = {process.id: process for process in setup.live.processes.get()}
+    for process in setup.live.later.get():
+        other = earlier.get(process.id)
+        if other is not None and _body(other) != _body(process):
+            yield Remark(
+                "error",
+                f"two processes call themselves {process.id} (pids {other.pid} and {process.pid})",
+                "restart one of them; never start one from a copy of another's memory",
+            )
+
+
+def _body(process: Process) -> tuple[int, int]:
+    return process.pid, process.started_at_ms
+
+
+def _names(processes: list[Process]) -> str:
+    shown = ", ".join(f"{one.id} (pid {one.pid})" for one in processes[:_SHOWN])
+    more = len(processes) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _claims(setup: Setup) -> Iterator[Remark]:
+    for name in setup.settings.served:
+        settings = setup.settings.of_sink(name)
+        held_s = settings.sink_timeout_s + settings.claim_timeout_s
+        if settings.ledger_window_s <= held_s:
+            yield Remark(
+                "error",
+                f"ledger_window_s is {settings.ledger_window_s:g}, and a claim at sink {name} may "
+                f"stand for {held_s:g} s",
+                f"set ledger_window_s over {held_s:g}",
+            )
+
+
+def _drain(setup: Setup) -> Iterator[Remark]:
+    for name in setup.settings.served:
+        settings = setup.settings.of_sink(name)
+        if settings.drain_timeout_s < settings.sink_timeout_s:
+            yield Remark(
+                "warning",
+                f"drain_timeout_s is {settings.drain_timeout_s:g}, and a delivery at sink {name} "
+                f"may take {settings.sink_timeout_s:g} s",
+                f"set drain_timeout_s to {settings.sink_timeout_s:g} or more",
+            )
+
+
+def _retries(setup: Setup) -> Iterator[Remark]:
+    settings = setup.settings
+    if settings.retry_first_s > settings.retry_longest_s:
+        yield Remark(
+            "warning",
+            f"retry_first_s is {settings.retry_first_s:g}, over retry_longest_s "
+            f"{settings.retry_longest_s:g}",
+            f"set retry_longest_s to {settings.retry_first_s:g} or more",
+        )
+
+
+def _sinks(setup: Setup) -> Iterator[Remark]:
+    for name, problem in setup.sinks.items():
+        if problem:
+            yield Remark("error", problem, f"pushlane sinks test {name}")
+
+
+def _files(setup: Setup) -> Iterator[Remark]:
+    for name, sink in setup.settings.sinks.items():
+        for said in sink.files_open_to_others():
+            what, _, mend = said.partition("; mend it with ")
+            yield Remark("warning", f"sink {name}: {what}", mend)
+
+
+def _throws_away(setup: Setup) -> Iterator[Remark]:
+    if not setup.settings.sinks and setup.settings.sink == "null":
+        what = "there is no sink but `null`, which throws pushes away"
+        yield Remark("note", what, "set sink, or a table [sinks.NAME] (docs/sinks.md)")
+
+
+def _check(
+    name: str, looks_at: str, why: str, look: Callable[[Setup], Iterator[Remark]]
+) -> Check[Setup]:
+    return Check(name, AREA, looks_at, why, look)
+
+
+SETTINGS: Check[str] = Check(
+    "settings",
+    AREA,
+    "that the settings can be used",
+    "no command runs with settings that cannot",
+    lambda problem: [Remark("error", problem, "pushlane config")] if problem else [],
+)
+
+CHECKS = (
+    _check(
+        "versions",
+        "versions of live processes against ours",
+        "an upgrade that stands still keeps new forms from being written",
+        _versions,
+    ),
+    _check(
+        "formats",
+        "formats that live processes read against those that may be written",
+        "a process leaves messages alone that it cannot read: they wait",
+        _formats,
+    ),
+    _check(
+        "identity",
+        "that no two live processes have one id, by two looks some seconds apart",
+        "their limits and places are counted as one's, and each ends the other's claims",
+        _identity,
+    ),
+    _check(
+        "claims",
+        "ledger_window_s against sink_timeout_s and claim_timeout_s",
+        "a claim that is forgotten while it stands lets a push go twice",
+        _claims,
+    ),
+    _check(
+        "drain",
+        "drain_timeout_s against sink_timeout_s",
+        "a stop cuts deliveries off, which go again afterwards",
+        _drain,
+    ),
+    _check(
+        "retries",
+        "retry_first_s against retry_longest_s",
+        "the first wait is cut to the longest one",
+        _retries,
+    ),
+    _check(
+        "sinks",
+        "that each sink of the settings can be opened; nothing is sent",
+        "a sink without its credentials keeps a dispatcher from starting",
+        _sinks,
+    ),
+    _check(
+        "sink-files",
+        "that no others can read files of sinks' options",
+        "they hold credentials",
+        _files,
+    ),
+    _check("null-sink", "that there is a sink", "pushes are counted, and go nowhere", _throws_away),
+)

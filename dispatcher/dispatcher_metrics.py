@@ -1,0 +1,70 @@
+"""The metrics of a dispatcher as a whole: whether it leads, and which services it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.registry import Collector
+
+from pushlane.dispatcher.leading.figures import LeaderFigures
+from pushlane.dispatcher.leading.leader_metrics import leader_collector
+from pushlane.dispatcher.line_metrics import LINE_METRICS
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact
+from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
+from pushlane.lanes.process_metrics import Folders, process_collector
+
+if TYPE_CHECKING:
+    from pushlane.dispatcher.line import Line
+
+
+class DispatcherState(NamedTuple):
+    """When services last answered a dispatcher, and whether it leads."""
+
+    contact: Contact
+    leads: Callable[[], bool]
+
+
+_make: MetricMaker[DispatcherState] = MetricMaker(Exporter.DISPATCHER)
+
+DISPATCHER_METRICS: tuple[ReadMetric[DispatcherState], ...] = (
+    _make.gauge(
+        "leader",
+        "0 or 1",
+        "1 in the dispatcher that leads: it shows the figures of all together, and tidies up",
+        lambda state: state.leads(),
+    ),
+    _make.gauge(
+        "registry_age_seconds",
+        "seconds",
+        "Since when the registry has not told of its changes: tasks are known as of then",
+        lambda state: state.contact[REGISTRY].age_s(),
+    ),
+    _make.gauge(
+        "registry_up",
+        "0 or 1",
+        "1 while the registry answers",
+        lambda state: state.contact[REGISTRY].is_up,
+    ),
+    _make.gauge(
+        "broker_up",
+        "0 or 1",
+        "1 while the broker answers",
+        lambda state: state.contact[BROKER].is_up,
+    ),
+)
+"""All metrics of a dispatcher as a whole, in the order in which they are shown."""
+
+
+def collectors(
+    state: DispatcherState,
+    lines: Sequence[Line],
+    figures: Callable[[], LeaderFigures | None],
+    folders: Folders,
+) -> Iterator[Collector]:
+    """Yield what shows all metrics of a dispatcher: its own, its lines', and those of all."""
+    sources = [(line, (line.title,)) for line in lines]
+    yield MetricCollector(DISPATCHER_METRICS, lambda: [(state, ())])
+    yield MetricCollector(LINE_METRICS, lambda: sources)
+    yield leader_collector(figures)
+    yield process_collector(folders)

@@ -1,0 +1,126 @@
+"""Looks at all tasks and processes every few seconds, while this process leads.
+
+It only reads. What it finds is shown to Prometheus, and told to the other processes with what this
+one says of itself. Who leads no more shows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.leading.backlogs import Backlogs
+from pushlane.dispatcher.leading.figures import LeaderFigures
+from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import EVERY_APP, Limits, Subject
+from pushlane.lanes.presence import DrainFigures
+from pushlane.lanes.sink_load import spent_of
+from pushlane.lanes.task import Weights
+
+log = logging.getLogger("pushlane.survey")
+
+EVERY_S = 5.0
+STALE_S = 30.0
+"""Figures that are older are shown to nobody."""
+
+_LOOK_AGAIN_S = 0.5
+_MOST_OF_THE_TIME = 0.05
+
+
+class Survey:
+    """Keeps the figures of all processes while `leads` says that this one leads.
+
+    `weights` and `limits` are those in force, `target_s` is the setting drain_target_s.
+    `tell` is called when there are new figures.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        leads: Callable[[], bool],
+        weights: Callable[[], Weights],
+        limits: Callable[[], Limits],
+        target_s: float,
+        tell: Callable[[], None],
+        clock_ms: Callable[[], int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._leads = leads
+        self._weights = weights
+        self._limits = limits
+        self._target_s = target_s
+        self._tell = tell
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._backlogs = Backlogs(backend, tasks.active, clock_ms)
+        self._busy_since_ms: dict[str, int] = {}
+        self._found: Summary | None = None
+        self._found_at_s = 0.0
+
+    def figures(self) -> LeaderFigures | None:
+        """Return the figures for Prometheus, None unless this process leads and has looked."""
+        found = self._known()
+        return found.figures if found else None
+
+    def drain(self) -> DrainFigures | None:
+        """Return the figures for autoscalers, None unless this process leads and has looked."""
+        found = self._known()
+        return found.drain if found else None
+
+    def _known(self) -> Summary | None:
+        found, at_s = self._found, self._found_at_s
+        is_new = self._clock_s() < at_s + STALE_S
+        return found if found is not None and is_new and self._leads() else None
+
+    async def run(self) -> None:
+        """Look while this process leads, for ever."""
+        backoff = Backoff(log, "what the figures of all processes need")
+        await self._tasks.synced.wait()
+        while True:
+            if not self._leads():
+                self._forget()
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            began_s = time.monotonic()
+            await backoff.until_done(self.look)
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(EVERY_S, took_s / _MOST_OF_THE_TIME))
+
+    async def look(self) -> None:
+        """Look once.
+
+        Raises:
+            PushlaneError: the registry or the broker does not answer.
+        """
+        backlogs = await self._backlogs.look()
+        processes = await self._backend.presence.list()
+        limits, now_ms = self._limits(), self._clock_ms()
+        apps = {Subject("app", one.task.app) for one in backlogs} if limits else ()
+        subjects = {*limits, *apps} - {Subject("app", EVERY_APP)}
+        found = SurveyInput(
+            backlogs=backlogs,
+            processes=[one for one in processes if one.kind == "dispatcher"],
+            weights=self._weights(),
+            limits=limits,
+            target_s=self._target_s,
+            now_ms=now_ms,
+            busy_since_ms=self._busy_since_ms,
+            spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
+        )
+        summary = await asyncio.to_thread(summarized, found)
+        since_ms = self._busy_since_ms
+        self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
+        self._found, self._found_at_s = summary, self._clock_s()
+        self._tell()
+
+    def _forget(self) -> None:
+        self._found = None
+        self._busy_since_ms = {}

@@ -1,0 +1,155 @@
+"""Looks at an embedded store for `doctor`. It is opened to be read alone, and never made."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pushlane.lanes.checks import Check, Fact, Finding, Remark, examined, fact_of, outside
+from pushlane.lanes.embedded.schema import OLDEST_SQLITE
+from pushlane.lanes.embedded.vendor_errors import translated
+from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.inspection import Bounds, Inspection, Live
+from pushlane.lanes.presence import Process, decode_all
+from pushlane.lanes.settings import Settings
+
+AREA = "store"
+CHECK_S = 5.0
+ANSWER_S = 10.0
+LARGE_WAL = 256 * 1024**2
+_STEPS = 20_000  # of SQLite's virtual machine between two looks at the clock
+_MIB = 1024**2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What was seen of the store. `integrity` is `ok`, a problem, or empty: not through in time."""
+
+    folder: Path
+    integrity: Fact[str]
+    size: int
+    wal_size: int
+
+
+async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
+    """See `lanes.inspection.Examiner`."""
+    folder = settings.data_dir
+    path = folder / FILE_NAME
+    if not path.exists():
+        missing = Fact[str](why_not=f"there is no store in {folder} yet")
+        nobody: Fact[list[Process]] = Fact([])
+        facts = StoreFacts(folder, missing, 0, 0)
+        return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
+    integrity, processes, lowest = await asyncio.gather(
+        _read(path, _integrity), _read(path, _processes), _read(path, _min_format)
+    )
+    later = processes
+    if processes.get_or([]):
+        await asyncio.sleep(bounds.look_again_s)
+        later = await _read(path, _processes)
+    facts = StoreFacts(folder, integrity, _size(path), _size(path.with_name(f"{path.name}-wal")))
+    said = {
+        "store": {"bytes": facts.size, "wal_bytes": facts.wal_size, "check": integrity.get_or("")}
+    }
+    return Inspection(examined(CHECKS, facts), Live(processes, later, lowest), said)
+
+
+async def mend(settings: Settings, finding: Finding) -> str:
+    """See `lanes.inspection.Examiner`: of a store there is nothing to mend."""
+    raise UserError(f"{finding.check} cannot be mended by doctor")
+
+
+async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Fact[T]:
+    def work() -> T:
+        with (
+            translated(path.parent),
+            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=2)) as connection,
+        ):
+            return job(connection)
+
+    return await fact_of(asyncio.to_thread(work), ANSWER_S)
+
+
+def _integrity(connection: sqlite3.Connection) -> str:
+    """Let SQLite check the pages for some seconds; return the first problem."""
+    until = time.monotonic() + CHECK_S
+    connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+    try:
+        return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError:
+        if time.monotonic() > until:
+            return ""
+        raise
+    except sqlite3.DatabaseError as error:
+        return type(error).__name__
+
+
+def _processes(connection: sqlite3.Connection) -> list[Process]:
+    live = "SELECT body FROM presence WHERE expires_at_ms > ?"
+    rows = connection.execute(live, (int(time.time() * 1000),)).fetchall()
+    return decode_all(body for (body,) in rows)
+
+
+def _min_format(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT body FROM shelf WHERE kind = 'format' AND name = 'min'")
+    row = found.fetchone()
+    return msgspec.json.decode(row[0], type=int) if row else 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _sound(facts: StoreFacts) -> Iterator[Remark]:
+    found = facts.integrity.get()
+    if not found:
+        what = f"the check of {facts.size / _MIB:,.0f} MiB was not through within {CHECK_S:g} s"
+        mend = f"sqlite3 {facts.folder / FILE_NAME} 'PRAGMA quick_check'"
+        yield Remark("note", what, mend)
+    elif found != "ok":
+        what = f"the database in {facts.folder} is damaged: {found[:200]}"
+        mend = f"stop all processes, then sqlite3 {facts.folder / FILE_NAME} .recover"
+        yield Remark("error", what, mend)
+
+
+def _wal(facts: StoreFacts) -> Iterator[Remark]:
+    if facts.wal_size >= LARGE_WAL:
+        what = f"the write-ahead log has {facts.wal_size / _MIB:,.0f} MiB"
+        yield Remark("warning", what, "end what reads the database for long (fuser pushlane.db)")
+
+
+def _sqlite(_: StoreFacts) -> Iterator[Remark]:
+    yield from outside("SQLite", sqlite3.sqlite_version, OLDEST_SQLITE, (3,))
+
+
+CHECKS = (
+    Check(
+        "store-integrity",
+        AREA,
+        f"SQLite's quick_check of the store, for at most {CHECK_S:g} s",
+        "tasks and pushes on damaged pages are lost, and what uses them stops",
+        _sound,
+    ),
+    Check(
+        "store-wal",
+        AREA,
+        f"size of the write-ahead log: under {LARGE_WAL // _MIB} MiB",
+        "a reader that never ends keeps it growing, and all reads slow down",
+        _wal,
+    ),
+    Check("sqlite-version", AREA, "SQLite's version: 3.33 or later", "others lack SQL", _sqlite),
+)

@@ -1,0 +1,57 @@
+"""The HTTP client of the admin REST, made anew when files of certificates are replaced."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+
+from pyreqwest.client import Client, ClientBuilder
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.tls import TlsFiles
+
+_TIMEOUT_S = 15
+_CONNECTIONS = 32
+
+
+class AdminClients:
+    """The present client, and those before it, which may still have requests under way.
+
+    Raises:
+        BadInput: a file of certificates cannot be used.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamp = files.stamp()
+        self._clients = [_made(files)]
+
+    def current(self) -> Client:
+        """Return the client, a new one when files have changed.
+
+        Files that cannot be used any more leave it as it was.
+        """
+        stamp = self._files.stamp()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with suppress(BadInput):
+                self._clients.append(_made(self._files))
+        return self._clients[-1]
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+def _made(files: TlsFiles) -> Client:
+    builder = (
+        ClientBuilder()
+        .timeout(timedelta(seconds=_TIMEOUT_S))
+        .max_connections(_CONNECTIONS)
+        .follow_redirects(False)
+    )
+    if pem := files.check_ca():
+        builder = builder.add_root_certificate_pem(pem)
+    if pem := files.check_pair():
+        builder = builder.identity_pem(pem)
+    return builder.build()

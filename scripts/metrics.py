@@ -1,0 +1,31 @@
+"""Gathers the definitions of all metrics that any process shows."""
+
+from __future__ import annotations
+
+from pushlane.cli.workers_health import WORKER_METRICS
+from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
+from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
+from pushlane.dispatcher.line_metrics import LINE_METRICS
+from pushlane.lanes.metric import MetricDefinition
+from pushlane.lanes.process_metrics import PROCESS_METRICS
+from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS
+from pushlane.pipeline.receipts.job_metrics import JOB_METRICS
+from pushlane.pipeline.rules.rule_metrics import RULE_METRICS
+from pushlane.producers.outbox.stats import PRODUCER_METRICS
+
+METRICS: tuple[MetricDefinition, ...] = tuple(
+    one.metric
+    for group in (
+        DISPATCHER_METRICS,
+        LINE_METRICS,
+        WORKER_METRICS,
+        LEADER_METRICS,
+        PROCESS_METRICS,
+        JOB_METRICS,
+        RULE_METRICS,
+        ALERT_METRICS,
+        PRODUCER_METRICS,
+    )
+    for one in group
+)
+"""All of them, those of one kind of process together."""

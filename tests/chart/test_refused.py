@@ -1,0 +1,137 @@
+"""Values that are none, or contradict one another, are refused in words that say which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.chart import CHART
+from tests.chart.manifests import HELMS, render
+
+_SMALLEST = CHART / "ci/smallest.yaml"
+_HPA = CHART / "ci/hpa.yaml"
+_EVERYTHING = CHART / "ci/everything.yaml"
+_EMBEDDED = CHART / "ci/embedded.yaml"
+_ONE_MACHINE = CHART / "ci/one-machine.yaml"
+
+_REFUSED: list[tuple[Path, list[str], list[str]]] = [
+    # what the schema says
+    (_SMALLEST, ["slotz=3"], ["additional properties 'slotz' not allowed"]),
+    (_SMALLEST, ["settings.slotz=3"], ["/settings", "'slotz'"]),
+    (_SMALLEST, ["settings.slots=0"], ["/settings/slots", "minimum"]),
+    (_SMALLEST, ["settings.compression=gzip"], ["/settings/compression", "'zstd'"]),
+    (_SMALLEST, ["settings.sinks.Mail.kind=webhook"], ["/settings/sinks", "'Mail'"]),
+    (_SMALLEST, ["settings.sinks.mail.url=http://x"], ["/settings/sinks/mail", "'kind'"]),
+    (_SMALLEST, ["dispatchers.Main.slots=3"], ["/dispatchers", "'Main'"]),
+    (_SMALLEST, ["dispatchers.main.slotz=3"], ["/dispatchers/main", "'slotz'"]),
+    (_SMALLEST, ["dispatchers.main.replicas=0"], ["/dispatchers/main/replicas", "minimum"]),
+    (_SMALLEST, ["dispatchers.main.autoscaling.by=both"], ["/autoscaling/by", "'keda'"]),
+    (_HPA, ["dispatchers.main.autoscaling.minReplicas=0"], ["/minReplicas", "minimum"]),
+    (_SMALLEST, ["image.digest=latest"], ["/image/digest", "sha256"]),
+    (_SMALLEST, ["sparkJobs.a.schedule=daily"], ["/sparkJobs/a", "'audience'", "schedule"]),
+    (_SMALLEST, ["storage.reports.size=lots"], ["/storage/reports/size"]),
+    (_SMALLEST, ["pod.nodeselector.a=b"], ["/pod", "'nodeselector'"]),
+    # settings that are missing, or in a place that all can read
+    (_SMALLEST, ["settings.broker="], ["settings.broker is needed"]),
+    (_SMALLEST, ["settings.redis_url="], ["settings.admin_url and settings.redis_url are needed"]),
+    (_SMALLEST, ["settings.sink="], ["settings.sinks or settings.sink is needed"]),
+    (_SMALLEST, ["settings.reports_dir=/x"], ["settings.reports_dir is the chart's", "storage"]),
+    (_SMALLEST, ["settings.pulsar_token=t"], ["settings.pulsar_token would stand", "secrets"]),
+    (_SMALLEST, ["settings.address_key=k"], ["settings.address_key would stand"]),
+    (_SMALLEST, ["settings.redis_url=redis://:pass@r"], ["settings.redis_url holds a password"]),
+    (
+        _EVERYTHING,
+        ["settings.pulsar_ca_file=/x"],
+        ["settings.pulsar_ca_file is given, and by secrets too"],
+    ),
+    (
+        _SMALLEST,
+        ["settings.sinks.a.kind=fcm", "settings.sinks.a.credentials=x"],
+        ["settings.sinks.a.credentials would stand", "credentials_file"],
+    ),
+    (_SMALLEST, ["settings.sinks.a-dead.kind=webhook"], ["settings.sinks.a-dead", "-dead"]),
+    (_EVERYTHING, ["secrets.sinks.existingSecret="], ["settings.sinks.fcm.credentials_file"]),
+    (_SMALLEST, ["secrets.pulsar.tokenKey=t"], ["secrets.pulsar.tokenKey names a key of no"]),
+    (_SMALLEST, ["secrets.redis.existingSecret=r"], ["no key of it is named", "passwordKey"]),
+    (_EVERYTHING, ["secrets.pulsar.keyKey="], ["secrets.pulsar.certKey and keyKey go together"]),
+    (_SMALLEST, [f"fullnameOverride={'x' * 31}"], ["longer than 30", "fullnameOverride"]),
+    # groups and who scales them
+    (_HPA, ["dispatchers.main.sinks={sms}"], ["no sink sms", "app, mail"]),
+    (
+        _HPA,
+        ["dispatchers.main.autoscaling.keda.pollingInterval=5"],
+        ["dispatchers.main.autoscaling has options of keda, and by is hpa"],
+    ),
+    (
+        _HPA,
+        ["dispatchers.main.replicas=3"],
+        ["dispatchers.main.replicas is 3, and autoscaling.by is hpa"],
+    ),
+    (_HPA, ["dispatchers.main.autoscaling.maxReplicas=1"], ["minReplicas 2 is over maxReplicas 1"]),
+    (
+        _EVERYTHING,
+        ["dispatchers.mail.autoscaling.keda.serverAddress="],
+        ["dispatchers.mail.autoscaling.keda.serverAddress is needed"],
+    ),
+    (
+        _SMALLEST,
+        ["dispatchers.main.terminationGracePeriodSeconds=20"],
+        ["terminationGracePeriodSeconds is 20", "40"],
+    ),
+    # one file for many pods
+    (_EMBEDDED, ["dispatchers.main.replicas=2"], ["embedded", "dispatchers.main.replicas 2"]),
+    (_EMBEDDED, ["dispatchers.a.workers=1", "dispatchers.b.workers=1"], ["embedded", "2 groups"]),
+    (_EMBEDDED, ["dispatchers.main.autoscaling.by=keda"], ["embedded", "autoscaling"]),
+    (_EMBEDDED, ["rules.enabled=true"], ["embedded", "leave out rules"]),
+    # shared folders
+    (_SMALLEST, ["rules.enabled=true"], ["storage.fanout is needed by rules"]),
+    (_SMALLEST, ["receipts.enabled=true"], ["storage.reports is needed by receipts"]),
+    (
+        _ONE_MACHINE,
+        ["rules.replicas=2"],
+        ["storage.fanout is ReadWriteOnce", "rules 1, rules 2", "ReadWriteMany"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["alerts.enabled=true"],
+        ["storage.reports is ReadWriteOnce", "receipts, alerts"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["spark.executors.instances=2"],
+        ["storage.reports is ReadWriteOnce", "storage.fanout is ReadWriteOnce", "executors"],
+    ),
+    # parts that make no sense together
+    (_EVERYTHING, ["spark.master=spark://s:7077"], ["spark.master is spark://s:7077", "executors"]),
+    (
+        _EVERYTHING,
+        ["spark.conf.spark\\.driver\\.host=x"],
+        ["spark.conf has spark.driver.host, which is the chart's"],
+    ),
+    (_ONE_MACHINE, ["settings.receipts=off"], ["receipts.enabled is true, and settings.receipts"]),
+    (
+        _SMALLEST,
+        ["alerts.enabled=true", "storage.reports.size=1Gi"],
+        ["alerts.enabled is true, and nobody fills the store"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "sets", "words"), _REFUSED, ids=["&".join(sets) for _, sets, _ in _REFUSED]
+)
+def test_it_is_refused_in_words(values: Path, sets: list[str], words: list[str]) -> None:
+    rendered = render(values, sets=sets)
+
+    assert rendered.exit_code != 0
+    assert [word for word in words if word not in rendered.stderr] == [], rendered.stderr
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_all_problems_are_told_at_once(helm: str) -> None:
+    sets = ["settings.broker=", "settings.sink=", "rules.enabled=true"]
+
+    said = render(_SMALLEST, sets=sets, helm=helm).stderr
+
+    assert said.count("\n  - ") == 3, said

@@ -1,0 +1,215 @@
+"""What Helm renders is what Kubernetes takes, and no more than it has to be allowed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from pushlane.cli.dispatch import _LEAVE_S
+from pushlane.lanes.settings import Settings
+from scripts.chart import CHART
+from tests.chart.manifests import EXAMPLES, HELMS, Rendered, render, run_helm
+from tests.chart.tools import KUBE_VERSION, program, write_custom_schemas
+
+_KUBERNETES = ("1.25", "1.28", "1.31", "1.34", "1.37")
+_CUSTOM = ("ScaledObject", "ServiceMonitor", "PrometheusRule")
+_MONITORED = (
+    "serviceMonitor.enabled=true",
+    "prometheusRule.enabled=true",
+    "dashboard.enabled=true",
+)
+
+examples = pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+everything = CHART / "ci/everything.yaml"
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("schemas")
+    write_custom_schemas(folder)
+    return folder
+
+
+@examples
+@pytest.mark.parametrize("helm", HELMS)
+def test_helm_finds_no_fault(helm: str, values: Path) -> None:
+    linted = run_helm(helm, "lint", "", values, [], KUBE_VERSION)
+
+    assert linted.exit_code == 0, linted.stdout + linted.stderr
+    assert "[WARNING]" not in linted.stdout + linted.stderr
+
+
+@examples
+def test_both_helms_render_the_same(values: Path) -> None:
+    third, fourth = (render(values, helm=helm).manifests for helm in HELMS)
+
+    assert third == fourth
+
+
+@examples
+@pytest.mark.parametrize("version", _KUBERNETES)
+def test_kubernetes_knows_every_field(values: Path, version: str) -> None:
+    for each in render(values, kube=f"{version}.0").manifests:
+        if each["kind"] not in _CUSTOM:
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+@examples
+def test_operators_know_every_field(values: Path, schemas: Path, tmp_path: Path) -> None:
+    rendered = render(values, sets=_MONITORED)
+    custom = [each for each in rendered.manifests if each["kind"] in _CUSTOM]
+    file = tmp_path / "custom.yaml"
+    file.write_text(yaml.safe_dump_all(custom))
+    location = f"{schemas}/{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json"
+
+    ran = subprocess.run(
+        [program("kubeconform"), "-strict", "-summary", "-schema-location", location, file],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout
+    assert f"Valid: {len(custom)}" in ran.stdout
+
+
+@examples
+def test_an_executor_is_a_pod(values: Path) -> None:
+    for name, pod in render(values).pods():
+        if name.endswith("executor"):
+            kubernetes_validate.validate(pod, "1.30", strict=True)
+
+
+@examples
+def test_pods_may_do_nothing_that_they_need_not(values: Path) -> None:
+    for name, pod in render(values).pods():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["runAsUser"] > 0, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True, name
+            assert security["allowPrivilegeEscalation"] is False, name
+            assert security["capabilities"] == {"drop": ["ALL"]}, name
+            assert "/tmp" in [mount["mountPath"] for mount in container["volumeMounts"]], name
+
+
+def test_only_drivers_of_spark_on_kubernetes_get_a_token() -> None:
+    rendered = render(everything)
+
+    assert not any(each["automountServiceAccountToken"] for each in rendered.of("ServiceAccount"))
+    with_token = {name for name, pod in rendered.pods() if _has_token(pod)}
+    assert with_token == {
+        "Deployment pushes-rules",
+        "Deployment pushes-receipts",
+        "CronJob pushes-job-weekly",
+    }
+    assert not any(_has_token(pod) for _, pod in render(CHART / "ci/one-machine.yaml").pods())
+
+
+def _has_token(pod: dict[str, Any]) -> bool:
+    return pod["spec"]["automountServiceAccountToken"]
+
+
+def test_no_secret_is_made_or_shown() -> None:
+    rendered = render(everything)
+
+    assert rendered.of("Secret") == []
+    settings = rendered.one("ConfigMap", "pushes")["data"]["pushlane.toml"]
+    assert 'pulsar_token_file = "/run/secrets/pushlane/pulsar/token"' in settings
+    assert "address_key" not in settings
+
+
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(30, 40), (0, 10), (61, 71)])
+def test_a_dispatcher_has_time_to_end(drain_s: int, grace_s: int) -> None:
+    sets = [f"settings.drain_timeout_s={drain_s}"]
+    deployment = render(CHART / "ci/smallest.yaml", sets=sets).of("Deployment")[0]
+
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace == grace_s > drain_s + _LEAVE_S
+
+
+def test_a_dispatcher_has_time_to_end_unless_told() -> None:
+    [deployment] = render(CHART / "ci/smallest.yaml").of("Deployment")
+
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > Settings().drain_timeout_s + _LEAVE_S
+
+
+def test_who_scales_a_group_says_how_many_pods_there_are() -> None:
+    rendered = render(everything)
+
+    replicas = {
+        each["metadata"]["labels"]["pushlane/group"]: each["spec"].get("replicas")
+        for each in rendered.of("Deployment")
+        if "pushlane/group" in each["metadata"]["labels"]
+    }
+    assert replicas == {"fcm": None, "mail": None, "all": 3}
+    scaled = {each["metadata"]["name"]: each["spec"] for each in rendered.of("ScaledObject")}
+    assert scaled["pushes-dispatch-fcm"]["scaleTargetRef"] == {"name": "pushes-dispatch-fcm"}
+    assert scaled["pushes-dispatch-fcm"]["minReplicaCount"] == 1
+    [asked] = scaled["pushes-dispatch-fcm"]["triggers"]
+    assert asked["metricType"] == "Value"
+    assert asked["metadata"] == {
+        "url": "http://pushes-dispatch.default.svc:9095/drain?sinks=fcm",
+        "format": "json",
+        "valueLocation": "seconds",
+        "targetValue": "300",
+    }
+
+
+def test_an_hpa_looks_at_each_sink_by_itself() -> None:
+    [scaler] = render(CHART / "ci/hpa.yaml").of("HorizontalPodAutoscaler")
+
+    metrics = [each["external"] for each in scaler["spec"]["metrics"]]
+    assert [each["metric"]["selector"]["matchLabels"] for each in metrics] == [
+        {"job": "pushlane", "sink": "app"},
+        {"job": "pushlane", "sink": "mail"},
+    ]
+    assert {each["target"]["value"] for each in metrics} == {"60"}
+
+
+@pytest.mark.parametrize(
+    ("sink", "label"),
+    [("webhook:http://x/", "webhook"), ("shop.push:send", "processor"), ("on:shop", "processor")],
+)
+def test_metrics_call_the_default_sink_by_its_kind(sink: str, label: str) -> None:
+    own = "dispatchers.main.autoscaling"
+    by_prometheus = [f"{own}.by=keda", f"{own}.keda.trigger=prometheus"]
+    sets = [f"settings.sink={sink}", *by_prometheus, f"{own}.keda.serverAddress=http://p:9090"]
+
+    [scaler] = render(CHART / "ci/smallest.yaml", sets=sets).of("ScaledObject")
+
+    query = scaler["spec"]["triggers"][0]["metadata"]["query"]
+    assert query == f'max(pushlane_drain_seconds{{sink=~"{label}"}})'
+
+
+def test_changed_settings_replace_the_pods() -> None:
+    def marks(*sets: str) -> set[str]:
+        pods = render(CHART / "ci/smallest.yaml", sets=sets).pods()
+        return {pod["metadata"]["annotations"]["pushlane/settings"] for _, pod in pods}
+
+    assert marks() == marks()
+    assert marks() != marks("settings.prefetch=64")
+
+
+def test_what_selects_finds_its_pods() -> None:
+    """A selector that fits nothing is no fault to Kubernetes."""
+    for values in EXAMPLES:
+        rendered = render(values)
+        labels = [pod["metadata"]["labels"] for _, pod in rendered.pods()]
+        for selector in _selectors(rendered):
+            assert any(selector.items() <= each.items() for each in labels), selector
+
+
+def _selectors(rendered: Rendered) -> list[dict[str, str]]:
+    services = [each["spec"]["selector"] for each in rendered.of("Service")]
+    kinds = ("PodDisruptionBudget", "Deployment")
+    return services + [
+        each["spec"]["selector"]["matchLabels"] for kind in kinds for each in rendered.of(kind)
+    ]

@@ -1,0 +1,79 @@
+"""`/drain` answers an autoscaler on another thread than the dispatcher's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pushlane.cli.drain_path import drain_path
+from pushlane.cli.health_server import Reply
+from pushlane.lanes.errors import BadInput, NoLeader, PushlaneError, Unreachable
+from pushlane.lanes.presence import DrainFigures, SinkDrain
+
+FIGURES = DrainFigures(
+    seconds=12.5,
+    target_s=300.0,
+    backlog=250,
+    rate_per_s=20.0,
+    by_sink={"fcm": SinkDrain(seconds=12.5, backlog=250, rate_per_s=20.0)},
+    at_ms=7,
+)
+
+
+class FakeDispatcher:
+    """Answers with figures, or with an error."""
+
+    def __init__(self, error: PushlaneError | None = None) -> None:
+        self._error = error
+        self.asked: list[Sequence[str]] = []
+
+    async def drain(self, sinks: Sequence[str]) -> DrainFigures:
+        self.asked.append(sinks)
+        if self._error:
+            raise self._error
+        return FIGURES
+
+
+async def reply_of(dispatcher: Any, **query: str) -> Reply:
+    answer = drain_path(dispatcher, asyncio.get_running_loop())
+    return await asyncio.to_thread(answer, query)
+
+
+async def test_it_is_one_object_of_json() -> None:
+    reply = await reply_of(FakeDispatcher())
+
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    assert json.loads(reply.body) == {
+        "seconds": 12.5,
+        "target_s": 300.0,
+        "backlog": 250,
+        "rate_per_s": 20.0,
+        "by_sink": {"fcm": {"seconds": 12.5, "backlog": 250, "rate_per_s": 20.0}},
+        "at_ms": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [({}, ()), ({"sinks": "a, b,"}, ("a", "b")), ({"sinks": ""}, ())]
+)
+async def test_it_is_asked_for_some_sinks_or_for_all(
+    given: dict[str, str], asked: tuple[str, ...]
+) -> None:
+    dispatcher = FakeDispatcher()
+    await reply_of(dispatcher, **given)
+
+    assert dispatcher.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(NoLeader("nobody"), 503), (Unreachable("away"), 503), (BadInput("x"), 400)],
+)
+async def test_what_it_cannot_tell_is_told_in_words(error: PushlaneError, status: int) -> None:
+    reply = await reply_of(FakeDispatcher(error))
+
+    assert (reply.status, reply.body) == (status, f"{error}\n".encode())

@@ -1,0 +1,121 @@
+"""Live processes that do not fit together, and settings that contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
+from pushlane.lanes.checks import Fact, Finding, examined
+from pushlane.lanes.inspection import Live
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.version import VERSION
+
+_SETTINGS = Settings(sink="log:out")
+
+
+def _process(**given: Any) -> Process:
+    usual = {"id": "a1", "kind": "dispatcher", "pid": 7, "version": VERSION, "format": FORMAT}
+    return Process(**usual | given)
+
+
+def _setup(
+    *processes: Process,
+    later: tuple[Process, ...] | None = None,
+    lowest: int = FORMAT,
+    settings: Settings = _SETTINGS,
+    sinks: dict[str, str] | None = None,
+) -> Setup:
+    again = processes if later is None else later
+    live = Live(Fact(list(processes)), Fact(list(again)), Fact(lowest))
+    return Setup(settings, live, sinks or {})
+
+
+def _found(setup: Setup) -> list[Finding]:
+    return examined(CHECKS, setup).findings
+
+
+def test_processes_and_settings_that_fit_pass_each_check() -> None:
+    result = examined(CHECKS, _setup(_process(), _process(id="b2", pid=8)))
+
+    assert (result.findings, result.skipped) == ([], {})
+
+
+def test_processes_of_another_version_are_named() -> None:
+    [finding] = _found(_setup(_process(), _process(id="old", pid=9, version="0.1.0")))
+
+    assert (finding.check, finding.severity) == ("versions", "warning")
+    assert "0.1.0: old (pid 9)" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("reads", "lowest", "severity"),
+    [(FORMAT - 1, FORMAT, "error"), (FORMAT, FORMAT + 1, "error"), (FORMAT, FORMAT - 1, "note")],
+)
+def test_formats_that_do_not_fit(reads: int, lowest: int, severity: str) -> None:
+    [finding] = _found(_setup(_process(format=reads), lowest=lowest))
+
+    assert (finding.check, finding.severity) == ("formats", severity)
+
+
+def test_two_processes_of_one_id_take_turns_in_being_seen() -> None:
+    one, other = _process(started_at_ms=1), _process(pid=8, started_at_ms=2)
+
+    [finding] = _found(_setup(one, later=(other,)))
+
+    assert finding.what == "two processes call themselves a1 (pids 7 and 8)"
+    assert _found(_setup(one, later=(_process(started_at_ms=1, lanes=5),))) == []
+    assert _found(_setup(one, later=(_process(id="new", pid=8),))) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "severity", "changes"),
+    [
+        ("claims", "error", {"sink_timeout_s": 600.0, "drain_timeout_s": 600.0}),
+        ("drain", "warning", {"drain_timeout_s": 5.0}),
+        ("retries", "warning", {"retry_first_s": 60.0, "retry_longest_s": 10.0}),
+        ("null-sink", "note", {"sink": "null"}),
+    ],
+)
+def test_settings_that_contradict_each_other(check: str, severity: str, changes: Any) -> None:
+    [finding] = _found(_setup(settings=_SETTINGS.but(**changes)))
+
+    assert (finding.check, finding.severity) == (check, severity)
+    assert finding.mend
+
+
+def test_a_sink_counts_with_its_own_time() -> None:
+    slow = {"mail": SinkSettings(kind="null", timeout_s=100.0)}
+
+    [finding] = _found(_setup(settings=Settings(sinks=slow)))
+
+    assert "a delivery at sink mail may take 100 s" in finding.what
+
+
+def test_a_sink_that_cannot_be_opened() -> None:
+    [finding] = _found(_setup(sinks={"default": "", "mail": "sink mail: token is empty"}))
+
+    assert (finding.what, finding.mend) == ("sink mail: token is empty", "pushlane sinks test mail")
+
+
+def test_a_file_of_credentials_that_others_can_read(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret")
+    key.chmod(0o644)
+    sinks = {"mail": SinkSettings(kind="webhook", options={"token_file": str(key)})}
+
+    [finding] = _found(_setup(settings=Settings(sinks=sinks)))
+
+    assert finding.mend == f"chmod 600 {key}"
+
+
+def test_settings_that_cannot_be_used_are_a_finding() -> None:
+    assert [one.what for one in examined((SETTINGS,), "slots is none").findings] == [
+        "slots is none"
+    ]
+    assert examined((SETTINGS,), "").findings == []

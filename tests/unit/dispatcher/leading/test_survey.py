@@ -1,0 +1,238 @@
+"""One process of several shows the figures of all: whoever leads, and nobody who leads no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.budgets.budgets import utc_day
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.leading.drain_reader import DrainReader
+from pushlane.dispatcher.leading.survey import STALE_S, Survey
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import BadInput, NoLeader
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
+from pushlane.lanes.ports import Lease
+from pushlane.lanes.ports.limiter import Tally, TotalAsk
+from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Weights
+from pushlane.lanes.task_transitions import now_ms
+from tests.unit.dispatcher.support import (
+    DEADLINE_S,
+    MemorySink,
+    Wrapped,
+    add_task,
+    backend_in,
+    settings_in,
+    until,
+)
+
+BACKLOG = ("pushlane_backlog", {"level": "high", "sink": "memory"})
+
+
+class KeptLease(Wrapped):
+    """A lease that its holder never gives back, as if it was killed."""
+
+    async def release(self, name: str, holder: str) -> None:
+        return None
+
+
+class Running:
+    """A dispatcher that holds on to what it has taken, and its metrics."""
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self.sink = MemorySink()
+        self.sink.gate.clear()
+        self.registry = CollectorRegistry()
+        self.dispatcher = Dispatcher(backend, self.sink, settings, registry=self.registry)
+        self._run = asyncio.create_task(self.dispatcher.run())
+
+    def shown(self, name: str, labels: dict[str, str] | None = None) -> float | None:
+        return self.registry.get_sample_value(name, labels or {})
+
+    async def stop(self) -> None:
+        self.sink.gate.set()
+        self.dispatcher.stop()
+        async with asyncio.timeout(DEADLINE_S):
+            await self._run
+
+
+@asynccontextmanager
+async def two_running(folder: Path) -> AsyncIterator[tuple[Running, Running, Lease]]:
+    """Two processes of which the first leads, and the second's way to the lease."""
+    settings = settings_in(folder)
+    async with connect(settings) as one, connect(settings) as two:
+        await add_task(one, Level.HIGH, 100)
+        kept: Any = KeptLease(one.lease)
+        first = Running(replace(one, lease=kept), settings)
+        await until(lambda: first.shown(*BACKLOG) is not None)
+        second = Running(two, settings)
+        await until(lambda: second.shown("pushlane_registry_up") == 1)
+        try:
+            yield first, second, two.lease
+        finally:
+            await first.stop()
+            await second.stop()
+
+
+async def test_only_the_one_that_leads_shows_them_and_each_tells_them(tmp_path: Path) -> None:
+    async with two_running(tmp_path) as (first, second, _):
+        assert [one.shown("pushlane_leader") for one in (first, second)] == [1, 0]
+        assert first.shown(*BACKLOG) == 100
+        assert first.shown("pushlane_drain_target_seconds") == 300
+        names = {metric.name for metric in second.registry.collect()}
+        assert not names & {"pushlane_backlog", "pushlane_drain_seconds", "pushlane_drain_target"}
+        told = [await drain_of(one.dispatcher) for one in (first, second)]
+        assert [(one.backlog, list(one.by_sink)) for one in told] == [(100, ["default"])] * 2
+
+
+async def test_when_the_leader_is_killed_another_shows_them_once_its_lease_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_running(tmp_path) as (first, second, lease):
+        await first.stop()
+        assert second.shown("pushlane_leader") == 0
+
+        monkeypatch.setattr(lease, "_clock_ms", lambda: now_ms() + 10_000)
+        await until(lambda: second.shown(*BACKLOG) is not None)
+        assert second.shown("pushlane_leader") == 1
+
+
+async def drain_of(dispatcher: Dispatcher) -> DrainFigures:
+    """What it tells, once the one that leads has said it."""
+    while True:
+        with suppress(NoLeader):
+            return await dispatcher.drain()
+
+
+class Standing:
+    """A survey that leads or does not, at a time that a test sets."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.limits: Limits = {}
+        self.tasks = KnownTasks(backend)
+        self.leads = True
+        self.now_s = 0.0
+        self.told = 0
+        self.survey = Survey(
+            backend,
+            self.tasks,
+            lambda: self.leads,
+            Weights,
+            lambda: self.limits,
+            60.0,
+            self._tell,
+            now_ms,
+            lambda: self.now_s,
+        )
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def shows(self) -> bool:
+        return self.survey.figures() is not None and self.survey.drain() is not None
+
+
+async def test_whoever_leads_no_more_shows_none_at_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        standing = Standing(backend)
+        assert not standing.shows()
+
+        await standing.survey.look()
+        assert standing.shows()
+        assert standing.told == 1
+        standing.leads = False
+        assert not standing.shows()
+
+
+async def test_a_leader_that_has_not_looked_for_long_shows_none(tmp_path: Path) -> None:
+    """It was frozen, or the registry does not answer."""
+    async with backend_in(tmp_path) as (backend, _):
+        standing = Standing(backend)
+        await standing.survey.look()
+        standing.now_s = STALE_S
+
+        assert not standing.shows()
+
+
+@pytest.mark.parametrize("app", ["shop", EVERY_APP])
+async def test_an_app_that_may_send_no_more_today_waits_for_no_process(
+    tmp_path: Path, app: str
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        standing = Standing(backend)
+        standing.tasks.apply(await add_task(backend, Level.HIGH, 5, app="shop"))
+        standing.limits = {Subject("app", app): Limit(a_day=2)}
+        await standing.survey.look()
+        before = standing.survey.drain()
+        tally = Tally("app/shop", "a_day", utc_day(now_ms()))
+        await backend.limiter.lease_totals([TotalAsk(tally, 2, "one", 2, 2)])
+        await standing.survey.look()
+        after = standing.survey.drain()
+
+        assert before is not None
+        assert after is not None
+        assert (before.backlog, after.backlog) == (5, 0)
+
+
+class Said:
+    """Processes, by what they say of themselves."""
+
+    def __init__(self, *drains: DrainFigures | None) -> None:
+        self.drains = list(drains)
+        self.asked = 0
+
+    async def list(self) -> list[Process]:
+        self.asked += 1
+        default: Any = {"kind": "dispatcher", "pid": 1, "version": "1"}
+        return [Process(id=str(n), drain=one, **default) for n, one in enumerate(self.drains)]
+
+
+def figures_at(at_ms: int) -> DrainFigures:
+    by_sink = {
+        "fcm": SinkDrain(seconds=10, backlog=100, rate_per_s=10),
+        "apns": SinkDrain(seconds=60, backlog=300, rate_per_s=5),
+    }
+    return DrainFigures(
+        seconds=60, target_s=300, backlog=400, rate_per_s=15, by_sink=by_sink, at_ms=at_ms
+    )
+
+
+class TestReading:
+    async def test_what_the_newest_leader_says_counts(self) -> None:
+        said: Any = Said(figures_at(1), None, figures_at(3), figures_at(2))
+
+        assert (await DrainReader(said).read()).at_ms == 3
+
+    async def test_of_some_sinks_the_largest_is_told(self) -> None:
+        reader = DrainReader(Said(figures_at(1)))  # type: ignore[arg-type]
+        one, both = await reader.read(["fcm"]), await reader.read(["fcm", "apns"])
+
+        assert (one.seconds, one.backlog, one.rate_per_s) == (10, 100, 10)
+        assert both == figures_at(1)
+
+    async def test_it_asks_every_two_seconds_at_most(self) -> None:
+        said, now_s = Said(figures_at(1)), [0.0]
+        reader = DrainReader(said, lambda: now_s[0])  # type: ignore[arg-type]
+        for at_s in (0.0, 1.9, 2.0, 3.9):
+            now_s[0] = at_s
+            await reader.read()
+
+        assert said.asked == 2
+
+    async def test_without_a_leader_it_says_so(self) -> None:
+        with pytest.raises(NoLeader, match="within 10 s"):
+            await DrainReader(Said(None)).read()  # type: ignore[arg-type]
+
+    async def test_a_sink_that_nobody_serves_is_refused_with_the_nearest(self) -> None:
+        with pytest.raises(BadInput, match=r"'fmc'.*did you mean.*fcm.*there are fcm, apns"):
+            await DrainReader(Said(figures_at(1))).read(["fmc"])  # type: ignore[arg-type]
