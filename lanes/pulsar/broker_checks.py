@@ -24,7 +24,7 @@ SMALL_INDEX_CACHE = 256 * 1024**2
 
 _COMMANDS = {
     SUPERUSER: "run doctor with an operator's token, of a role in superUserRoles of broker.conf",
-    TENANT_ADMIN: "pulsar-admin tenants update {tenant} --admin-roles ROLE",
+    TENANT_ADMIN: "pulsar-admin tenants update {tenant} --admin-roles ROLE,OTHERS",
     CONSUME: "pulsar-admin namespaces grant-permission {namespace} --role ROLE "
     "--actions produce,consume",
 }
