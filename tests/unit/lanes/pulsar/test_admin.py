@@ -510,10 +510,11 @@ def test_a_redirect_to_another_scheme_is_not_followed(credentials: Credentials |
 
 @pytest.mark.parametrize("is_trusted", [True, False])
 async def test_a_redirect_to_a_broker_with_a_certificate_of_our_authority_is_followed(
-    tmp_path: Path, is_trusted: bool
+    tmp_path: Path, is_trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is no superuser may not ask for the list of brokers."""
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "another")
+    monkeypatch.setenv("SSL_CERT_FILE", str(theirs.ca))  # this system trusts another one too
     signs = ours if is_trusted else theirs
     far_pair = signs.sign("far", ["localhost"])
     async with two_servers({}, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
