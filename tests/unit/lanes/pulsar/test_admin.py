@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -546,3 +547,27 @@ def test_a_file_of_certificates_that_cannot_be_used_is_named(
 
     with pytest.raises(BadInput, match=r"pulsar_ca_file .*ca\.pem"):
         connect_admin(Settings(broker="pulsar+ssl://x:6651", pulsar_ca_file=file))
+
+
+async def test_with_replaced_certificates_the_connections_of_before_are_closed(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\n1")
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Admin(url, None, TlsFiles("pulsar", authority.ca)) as admin:
+            await admin.call("GET", "/x", "look")
+            os.utime(authority.ca, ns=(0, 0))
+            await admin.call("GET", "/x", "look")
+
+            async with asyncio.timeout(5):
+                await ended.wait()
