@@ -428,3 +428,12 @@ def test_what_is_no_secret_of_a_namespace_is_dumped_alone() -> None:
     shown = _plain({"message_ttl_in_seconds": 0, "offload_policies": keys})
 
     assert shown == {"message_ttl_in_seconds": 0}
+
+
+def test_who_is_refused_is_led_to_the_settings_of_credentials_and_not_to_the_url() -> None:
+    facts = sound()
+    facts.client = Fact(why_not="could not look up a topic (AuthenticationError, code 8)")
+
+    [finding] = found(facts, "broker")
+
+    assert "docs/security.md" in finding.mend
