@@ -14,6 +14,7 @@ _HPA = CHART / "ci/hpa.yaml"
 _EVERYTHING = CHART / "ci/everything.yaml"
 _EMBEDDED = CHART / "ci/embedded.yaml"
 _ONE_MACHINE = CHART / "ci/one-machine.yaml"
+_DAILY_JOB = CHART / "ci/daily-job.yaml"
 
 _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     # what the schema says
@@ -39,7 +40,43 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_SMALLEST, ["settings.reports_dir=/x"], ["settings.reports_dir is the chart's", "storage"]),
     (_SMALLEST, ["settings.pulsar_token=t"], ["settings.pulsar_token would stand", "secrets"]),
     (_SMALLEST, ["settings.address_key=k"], ["settings.address_key would stand"]),
-    (_SMALLEST, ["settings.redis_url=redis://:pass@r"], ["settings.redis_url holds a password"]),
+    *(
+        (_SMALLEST, [f"settings.{name}={url}"], [f"settings.{name} holds a user or a password"])
+        for name, url in {
+            "redis_url": "redis://:pass@r",
+            "broker": "pulsar://token@b",
+            "admin_url": "http://u:p+w@a",
+            "sink": "https://u:p@r/push",
+        }.items()
+    ),
+    (
+        _SMALLEST,
+        ["settings.sinks.a.kind=webhook", "settings.sinks.a.url=https://u:p@x/"],
+        ["settings.sinks.a.url holds a user or a password", "url_file"],
+    ),
+    (
+        _SMALLEST,
+        ["settings.sinks.a.kind=webhook", "settings.sinks.a.headers.X-Api-Key=k"],
+        ["settings.sinks.a.headers.X-Api-Key would stand in a ConfigMap"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["spark.conf.fs\\.s3a\\.secret\\.key=k"],
+        ["spark.conf has fs.s3a.secret.key", "$(NAME)", "pod.extraEnv"],
+    ),
+    (
+        _DAILY_JOB,
+        ["sparkJobs.daily.options.password=p"],
+        ["sparkJobs.daily.options has password", "$(NAME)", "pod.extraEnv"],
+    ),
+    # what is no address, or no name
+    (_SMALLEST, ["settings.broker=kafka://k"], ["settings.broker cannot be used", "pulsar://HOST"]),
+    (_SMALLEST, ["settings.admin_url=pulsar:8080"], ["settings.admin_url cannot be used"]),
+    (_SMALLEST, ["settings.redis_url=redis:6379"], ["settings.redis_url cannot be used"]),
+    *(
+        (_SMALLEST, [f"fullnameOverride={name}"], [f"name {name} cannot be", "fullnameOverride"])
+        for name in ("My-Push", "my_push", "a.b", "1push")
+    ),
     (
         _EVERYTHING,
         ["settings.pulsar_ca_file=/x"],
@@ -109,6 +146,12 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         ["spark.conf.spark\\.driver\\.host=x"],
         ["spark.conf has spark.driver.host, which is the chart's"],
     ),
+    (
+        _ONE_MACHINE,
+        ["spark.master=spark://s:7077"],
+        ["spark.master is spark://s:7077", "networkPolicy.sparkFrom"],
+    ),
+    (_ONE_MACHINE, ["settings.receipts=false"], ["settings.receipts is off"]),
     (_ONE_MACHINE, ["settings.receipts=off"], ["receipts.enabled is true, and settings.receipts"]),
     (
         _SMALLEST,

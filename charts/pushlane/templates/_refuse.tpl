@@ -19,6 +19,15 @@ problem it finds; all of them are told at once.
 {{- if not $settings.broker }}
 settings.broker is needed: pulsar://HOST:6650, or embedded to try it in one pod
 {{- end }}
+{{- range $name, $form := include "pushlane.urlForms" . | fromYaml }}
+{{- $value := get $settings $name | default "" | toString }}
+{{- if and $value (not (regexMatch $form.pattern $value)) }}
+settings.{{ $name }} cannot be used: give {{ $form.like }}
+{{- end }}
+{{- if regexMatch "//[^/?#]*@" $value }}
+settings.{{ $name }} holds a user or a password that would stand in a ConfigMap for all to read: leave them out of the URL, and name a secret in secrets, or give the whole as PUSHLANE_{{ upper $name }} in pod.extraEnv, from a secret
+{{- end }}
+{{- end }}
 {{- if and (hasPrefix "pulsar" (toString $settings.broker)) (not (and $settings.admin_url $settings.redis_url)) }}
 settings.admin_url and settings.redis_url are needed with Pulsar: http://HOST:8080 and redis://HOST:6379/0
 {{- end }}
@@ -39,14 +48,25 @@ settings.{{ $name }} is given, and by secrets too: leave one of them out
 settings.{{ $name }} would stand in a ConfigMap for all to read: name a secret in secrets instead
 {{- end }}
 {{- end }}
-{{- range $name := list "broker" "admin_url" "redis_url" "sink" }}
-{{- if regexMatch "//[^/@]*:[^/@]+@" (toString (get $settings $name)) }}
-settings.{{ $name }} holds a password that would stand in a ConfigMap for all to read: leave it out of the URL, and name a secret in secrets
-{{- end }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "pushlane.fullname" .)) }}
+the name {{ include "pushlane.fullname" . }} cannot be part of a service's, which has a-z, 0-9 and -, and begins with a letter: set fullnameOverride
 {{- end }}
 {{- if gt (len (include "pushlane.fullname" .)) 30 }}
 the name {{ include "pushlane.fullname" . }} is longer than 30 characters, so names made of it would be too long: set fullnameOverride
 {{- end }}
+{{- end -}}
+
+{{/* How the URLs among the settings look: a pattern, and what to say of one that does not. YAML. */}}
+{{- define "pushlane.urlForms" -}}
+broker: {pattern: "^(embedded$|pulsar(\\+ssl)?://.)", like: "pulsar://HOST:6650, pulsar+ssl://HOST:6651 or embedded"}
+admin_url: {pattern: "^https?://.", like: "http://HOST:8080 or https://HOST:8443"}
+redis_url: {pattern: "^redis(s|s?\\+sentinel|s?\\+cluster)?://.", like: "redis://HOST:6379/0, rediss:// for TLS, redis+sentinel:// or redis+cluster://"}
+sink: {pattern: "", like: ""}
+{{- end -}}
+
+{{/* Names of what is mostly secret. */}}
+{{- define "pushlane.secretName" -}}
+{{- if regexMatch "(?i)authorization|cookie|credential|passw|secret|token|api[-_]?key" . -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "pushlane.refuseSinks" -}}
@@ -57,6 +77,14 @@ settings.sinks.{{ $name }}: a sink is not called default, and its name does not 
 {{- range $option := list "key" "credentials" "vapid_key" "secrets" "authorization" }}
 {{- if hasKey $sink $option }}
 settings.sinks.{{ $name }}.{{ $option }} would stand in a ConfigMap for all to read: put it into the secret that secrets.sinks names, and give {{ $option }}_file: /run/secrets/pushlane/sinks/KEY
+{{- end }}
+{{- end }}
+{{- if regexMatch "//[^/?#]*@" (toString $sink.url) }}
+settings.sinks.{{ $name }}.url holds a user or a password that would stand in a ConfigMap for all to read: put the URL into the secret that secrets.sinks names, and give url_file: /run/secrets/pushlane/sinks/KEY
+{{- end }}
+{{- range $header := kindIs "map" $sink.headers | ternary $sink.headers dict | keys | sortAlpha }}
+{{- if include "pushlane.secretName" $header }}
+settings.sinks.{{ $name }}.headers.{{ $header }} would stand in a ConfigMap for all to read: use authorization_file: /run/secrets/pushlane/sinks/KEY
 {{- end }}
 {{- end }}
 {{- range $option, $value := $sink }}
@@ -166,6 +194,21 @@ storage.{{ $name }} is {{ $mode }}, and used at once by {{ join ", " $users }}: 
 
 {{- define "pushlane.refuseSpark" -}}
 {{- $spark := .Values.spark }}
+{{- range $name, $value := $spark.conf }}
+{{- if and (include "pushlane.secretName" $name) (not (regexMatch "^\\$\\(\\w+\\)$" (toString $value))) }}
+spark.conf has {{ $name }}, which would stand in the pods for all to read: give $(NAME), and NAME in pod.extraEnv, from a secret
+{{- end }}
+{{- end }}
+{{- range $job, $options := .Values.sparkJobs }}
+{{- range $name, $value := $options.options }}
+{{- if and (include "pushlane.secretName" $name) (not (regexMatch "^\\$\\(\\w+\\)$" (toString $value))) }}
+sparkJobs.{{ $job }}.options has {{ $name }}, which would stand in the pods for all to read: give $(NAME), and NAME in pod.extraEnv, from a secret
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $spark.master (not (hasPrefix "local" $spark.master)) .Values.networkPolicy.enabled (not .Values.networkPolicy.sparkFrom) }}
+spark.master is {{ $spark.master }}, whose workers connect to the driver, and networkPolicy lets nobody: say in networkPolicy.sparkFrom who they are
+{{- end }}
 {{- if and $spark.master $spark.executors.instances }}
 spark.master is {{ $spark.master }}, and spark.executors.instances is {{ $spark.executors.instances }}: executors are pods of a driver here, so leave one of them out
 {{- end }}
@@ -179,7 +222,7 @@ spark.conf has {{ $name }}, which is the chart's to set with spark.executors.ins
 {{- end -}}
 
 {{- define "pushlane.refuseParts" -}}
-{{- if eq (toString .Values.settings.receipts) "off" }}
+{{- if eq (include "pushlane.receipts" .) "off" }}
 {{- range list "receipts" "alerts" }}
 {{- if (get $.Values .).enabled }}
 {{ . }}.enabled is true, and settings.receipts is off, so there is nothing to read
