@@ -151,6 +151,17 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         ["spark.master=spark://s:7077"],
         ["spark.master is spark://s:7077", "networkPolicy.sparkFrom"],
     ),
+    (
+        _ONE_MACHINE,
+        ["spark.memory=4g"],
+        ["spark.memory is 4g", "rules.resources.limits.memory 4Gi"],
+    ),
+    (_DAILY_JOB, ["spark.memory=5000m"], ["sparkJobs.daily.resources.limits.memory 4Gi"]),
+    (
+        _ONE_MACHINE,
+        ["receipts.resources.limits.memory=1073741824"],
+        ["spark.memory is 2g", "receipts.resources.limits.memory 1073741824"],
+    ),
     (_ONE_MACHINE, ["settings.receipts=false"], ["settings.receipts is off"]),
     (_ONE_MACHINE, ["settings.receipts=off"], ["receipts.enabled is true, and settings.receipts"]),
     (

@@ -252,6 +252,14 @@ def test_workers_of_a_spark_elsewhere_reach_their_driver() -> None:
     assert {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]} in policy["spec"]["ingress"]
 
 
+def test_every_pod_asks_for_memory() -> None:
+    """A pod that asks for none is the first that goes when a node runs out."""
+    for values in EXAMPLES:
+        for name, pod in render(values).pods():
+            if not name.endswith("executor"):  # Spark asks for theirs
+                assert pod["spec"]["containers"][0]["resources"]["requests"]["memory"], name
+
+
 def test_a_claim_of_one_node_holds_up_no_upgrade() -> None:
     """The old pod has to go first: the new one may be on a node that cannot mount the claim yet."""
     for each in render(everything).of("Deployment"):

@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Parts" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -216,6 +216,30 @@ spark.master is {{ $spark.master }}, and spark.executors.instances is {{ $spark.
 {{- range $name, $value := include "pushlane.executorConf" . | fromYaml }}
 {{- if hasKey $spark.conf $name }}
 spark.conf has {{ $name }}, which is the chart's to set with spark.executors.instances
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A size of Spark or of Kubernetes as a number of MiB; of their unit the first letter counts. */}}
+{{- define "pushlane.mebibytes" -}}
+{{- $size := include "pushlane.text" . -}}
+{{- $units := dict "" 0.00000095367431640625 "k" 0.0009765625 "m" 1 "g" 1024 "t" 1048576 -}}
+{{- mulf (regexFind "^[0-9.]+" $size) (get $units (regexFind "[a-zA-Z]" $size | lower) | default 1) -}}
+{{- end -}}
+
+{{/* Java takes what it is given, and a pod over its limit is killed. */}}
+{{- define "pushlane.refuseMemory" -}}
+{{- with .Values.spark.memory }}
+{{- $pods := dict }}
+{{- range $name := list "rules" "receipts" }}
+{{- if (get $.Values $name).enabled }}{{ $_ := set $pods $name (get $.Values $name).resources }}{{ end }}
+{{- end }}
+{{- range $name, $job := include "pushlane.jobs" $ | fromYaml }}{{ $_ := set $pods (printf "sparkJobs.%s" $name) $job.resources }}{{ end }}
+{{- range $name, $resources := $pods }}
+{{- $limit := dig "limits" "memory" "" $resources }}
+{{- if and $limit (ge (include "pushlane.mebibytes" $.Values.spark.memory | float64) (include "pushlane.mebibytes" $limit | float64)) }}
+spark.memory is {{ $.Values.spark.memory }}, and {{ $name }}.resources.limits.memory {{ include "pushlane.text" $limit }}: Java alone would fill the pod, which Kubernetes then kills; give the pod more
 {{- end }}
 {{- end }}
 {{- end }}

@@ -78,6 +78,16 @@ fanout_dir: {{ $folder }}/fanout
 {{- toYaml $groups -}}
 {{- end -}}
 
+{{/* The jobs of Spark, each with the resources of rules unless it has its own. YAML. */}}
+{{- define "pushlane.jobs" -}}
+{{- $jobs := dict -}}
+{{- range $name, $job := .Values.sparkJobs -}}
+{{- $resources := $job.resources | default $.Values.rules.resources -}}
+{{- $_ := set $jobs $name (merge (dict "resources" $resources) $job) -}}
+{{- end -}}
+{{- toYaml $jobs -}}
+{{- end -}}
+
 {{/* The sinks that a group serves, as a JSON list under "names": dict "root" $ "group" group. */}}
 {{- define "pushlane.groupSinks" -}}
 {{- if .group.sinks -}}{{ dict "names" .group.sinks | toJson }}{{- else -}}{{ include "pushlane.sinks" .root }}{{- end -}}
