@@ -65,6 +65,11 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         ["spark.conf has fs.s3a.secret.key", "$(NAME)", "pod.extraEnv"],
     ),
     (
+        _ONE_MACHINE,
+        ["spark.conf.fs\\.azure\\.account\\.key\\.shop=k"],
+        ["spark.conf has fs.azure.account.key.shop", "$(NAME)"],
+    ),
+    (
         _DAILY_JOB,
         ["sparkJobs.daily.options.password=p"],
         ["sparkJobs.daily.options has password", "$(NAME)", "pod.extraEnv"],

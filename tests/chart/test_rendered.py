@@ -243,6 +243,21 @@ def test_a_group_may_have_any_name(name: str) -> None:
         assert pod["metadata"]["labels"]["pushlane/group"] == name
 
 
+@pytest.mark.parametrize(
+    "conf",
+    [
+        "spark\\.hadoop\\.fs\\.s3a\\.secret\\.key=$(KEY)",
+        "spark\\.hadoop\\.fs\\.s3a\\.aws\\.credentials\\.provider=org.apache.Provider",
+        "spark\\.authenticate\\.secret\\.driver\\.file=/run/secrets/spark",
+    ],
+)
+def test_spark_may_be_told_where_a_secret_is(conf: str) -> None:
+    rendered = render(CHART / "ci/one-machine.yaml", sets=[f"spark.conf.{conf}"])
+
+    args = dict(rendered.pods())["Deployment push-pushlane-rules"]["spec"]["containers"][0]["args"]
+    assert conf.replace("\\", "") in args
+
+
 def test_workers_of_a_spark_elsewhere_reach_their_driver() -> None:
     workers = "networkPolicy.sparkFrom[0].ipBlock.cidr=10.0.0.0/8"
     sets = ["spark.master=spark://s:7077", workers]

@@ -64,9 +64,10 @@ redis_url: {pattern: "^redis(s|s?\\+sentinel|s?\\+cluster)?://.", like: "redis:/
 sink: {pattern: "", like: ""}
 {{- end -}}
 
-{{/* Names of what is mostly secret. */}}
+{{/* Names of what is mostly secret: not those of files, nor of the code that looks for it. */}}
 {{- define "pushlane.secretName" -}}
-{{- if regexMatch "(?i)authorization|cookie|credential|passw|secret|token|api[-_]?key" . -}}yes{{- end -}}
+{{- $named := regexMatch "(?i)authorization|cookie|passw|secret|token|api[-_]?key|(access|account)[.]key" . -}}
+{{- if and $named (not (regexMatch "(?i)(file|path|provider|enabled)$" .)) -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "pushlane.refuseSinks" -}}
