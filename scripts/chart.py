@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from pushlane.dispatcher.sinks import KINDS
 from pushlane.lanes.settings import Settings
 
 CHART = Path(__file__).parent.parent / "charts/pushlane"
@@ -195,7 +196,7 @@ def _settings() -> Schema:
             _SINK_NAME: {
                 "type": "object",
                 "required": ["kind"],
-                "properties": {"kind": _TEXT},
+                "properties": {"kind": {"enum": list(KINDS)}},
             }
         },
     }

@@ -24,6 +24,7 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_SMALLEST, ["settings.compression=gzip"], ["/settings/compression", "'zstd'"]),
     (_SMALLEST, ["settings.sinks.Mail.kind=webhook"], ["/settings/sinks", "'Mail'"]),
     (_SMALLEST, ["settings.sinks.mail.url=http://x"], ["/settings/sinks/mail", "'kind'"]),
+    (_SMALLEST, ["settings.sinks.mail.kind=fmc"], ["/settings/sinks/mail/kind", "'fcm'"]),
     (_SMALLEST, ["dispatchers.Main.slots=3"], ["/dispatchers", "'Main'"]),
     (_SMALLEST, ["dispatchers.main.slotz=3"], ["/dispatchers/main", "'slotz'"]),
     (_SMALLEST, ["dispatchers.main.replicas=0"], ["/dispatchers/main/replicas", "minimum"]),
