@@ -75,6 +75,14 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         ["sparkJobs.daily.options.password=p"],
         ["sparkJobs.daily.options has password", "$(NAME)", "pod.extraEnv"],
     ),
+    *(
+        (
+            _SMALLEST,
+            [f"{pod}.extraEnv[0].name=PUSHLANE_REDIS_PASSWORD", f"{pod}.extraEnv[0].value=p"],
+            ["pod.extraEnv has the value of PUSHLANE_REDIS_PASSWORD"],
+        )
+        for pod in ("pod", "dispatchers.main.pod")
+    ),
     # what is no address, or no name
     (_SMALLEST, ["settings.broker=kafka://k"], ["settings.broker cannot be used", "pulsar://HOST"]),
     (_SMALLEST, ["settings.admin_url=pulsar:8080"], ["settings.admin_url cannot be used"]),

@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -109,6 +109,24 @@ secrets.{{ $kind }}.{{ first $keys }} names a key of no secret: give secrets.{{ 
 {{- if and (hasKey $secret "certKey") (ne (empty $secret.certKey) (empty $secret.keyKey)) }}
 secrets.{{ $kind }}.certKey and keyKey go together: give both or none
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Variables stand in the pods, so what is secret has to come from a secret there, too. */}}
+{{- define "pushlane.refuseVariables" -}}
+{{- $owners := list .Values .Values.rules .Values.alerts .Values.receipts }}
+{{- range include "pushlane.groups" . | fromYaml }}{{ $owners = append $owners . }}{{ end }}
+{{- range .Values.sparkJobs }}{{ $owners = append $owners . }}{{ end }}
+{{- $told := list }}
+{{- range $owners }}
+{{- range (.pod | default dict).extraEnv }}
+{{- if and (hasKey . "value") (regexMatch "^PUSHLANE_(PULSAR_TOKEN|REDIS_PASSWORD|ADDRESS_KEY|RECEIPTS_KEY)$" (toString .name)) }}
+{{- $told = append $told .name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range uniq $told }}
+pod.extraEnv has the value of {{ . }}, which would stand in the pods for all to read: name a secret in secrets instead
 {{- end }}
 {{- end -}}
 
