@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from pushlane.lanes.checks import Check, Remark, Unseen, outside
@@ -129,7 +130,7 @@ def _disk(host: Host) -> Iterator[Remark]:
         there = _existing(folder)
         if not os.access(there, os.W_OK | os.X_OK):
             what = f"{name} {folder} cannot be written to"
-            yield Remark("error", what, f"chown $(id -u) {there}")
+            yield Remark("error", what, f"sudo install -d -o {os.getuid()} {quote(str(folder))}")
             continue
         device = there.stat().st_dev
         if device in told:

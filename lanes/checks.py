@@ -102,7 +102,11 @@ class Examination(NamedTuple):
 
 
 def examined(checks: Iterable[Check[F]], facts: F) -> Examination:
-    """Run the checks on these facts. What one finds before it lacks a fact counts too."""
+    """Run the checks on these facts. What one finds before it lacks a fact counts too.
+
+    A fact that has another form than a check expects, as of another version of a service, skips
+    that check, and no other.
+    """
     result = Examination([], [], {})
     for check in checks:
         before = len(result.findings)
@@ -111,6 +115,10 @@ def examined(checks: Iterable[Check[F]], facts: F) -> Examination:
                 result.findings.append(_finding(check, remark))
         except Unseen as reason:
             result.skipped[check.name] = str(reason)
+            continue
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            kind = type(error).__name__
+            result.skipped[check.name] = f"what was answered has another form ({kind})"
             continue
         if len(result.findings) == before:
             result.passed.append(check.name)

@@ -133,6 +133,17 @@ async def _connects(host: str, port: int, context: ssl.SSLContext | None) -> boo
     return True
 
 
+async def is_of_our_authority(host: str, port: int, files: TlsFiles) -> bool:
+    """Return whether a server has a certificate for this host that our authority has signed."""
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            _, writer = await asyncio.open_connection(host, port, ssl=files.context())
+    except (BadInput, OSError):  # ssl's own and TimeoutError are of these
+        return False
+    writer.close()
+    return True
+
+
 async def url_tls_problem(url: str, files: TlsFiles) -> str:
     """Return what is wrong with TLS at a URL, as `tls_problem` does; '' for one without TLS.
 

@@ -13,6 +13,7 @@ _TOKEN = re.compile(r"^(?=.*[0-9A-Z]).{16,}$")
 
 def masked(text: str) -> str:
     """Return the text without the passwords and query values of URLs in it."""
+    text = re.sub(r"://([^/@:\s]*):(?!\d+/)[^\s]*@", rf"://\1:{MASK}@", text)
     text = re.sub(r"://([^/@:]*):[^/]*@", rf"://\1:{MASK}@", text)
     text = re.sub(r"://[^/@:]+@", f"://{MASK}@", text)
     return re.sub(r"([?&][^=&\s]+=)[^&\s]+", rf"\1{MASK}", text)

@@ -57,7 +57,17 @@ def _restore(folder: Path, file: Path) -> int:
                 f"a store is in {folder} already, and is left as it is; move it away, or give "
                 "another --data-dir"
             )
+        _require_alone(folder / FILE_NAME, "move it away too, with the store that it belongs to")
+        _require_alone(file, "it is a store in use: copy that with `pushlane backup`")
         return _copy(file, folder / FILE_NAME, "immutable=1")
+
+
+def _require_alone(store: Path, mend: str) -> None:
+    """Raise BadInput where a log lies beside: SQLite would put what it holds into the store."""
+    for kind in ("wal", "journal"):
+        log = store.with_name(f"{store.name}-{kind}")
+        if log.exists():
+            raise BadInput(f"there is a log of changes in {log}: {mend}")
 
 
 def _copy(source: Path, target: Path, opened: str) -> int:

@@ -72,9 +72,10 @@ async def mend(settings: Settings, finding: Finding) -> str:
 
 async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Fact[T]:
     def work() -> T:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
         with (
             translated(path.parent),
-            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=2)) as connection,
+            closing(sqlite3.connect(uri, uri=True, timeout=2)) as connection,
         ):
             return job(connection)
 

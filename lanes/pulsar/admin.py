@@ -9,8 +9,8 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 from pyreqwest.exceptions import PyreqwestError
@@ -21,11 +21,11 @@ from pushlane.lanes.errors import (
     MissingPermission,
     PushlaneError,
     UnknownLane,
-    Unreachable,
 )
 from pushlane.lanes.pulsar.admin_clients import AdminClients
 from pushlane.lanes.pulsar.credentials import Credentials
 from pushlane.lanes.pulsar.oauth2 import credentials_of
+from pushlane.lanes.pulsar.redirects import BrokerHosts
 from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.tls import TlsFiles, url_tls_problem
@@ -60,50 +60,6 @@ class Page(NamedTuple):
     date: str
 
 
-class Place(msgspec.Struct):
-    """The place of a message, as the broker names it."""
-
-    ledger: int = msgspec.field(name="ledgerId")
-    entry: int = msgspec.field(name="entryId")
-
-
-class Position(NamedTuple):
-    """A ledger and an entry, which grow along a topic; a text of them is `ledger:entry`."""
-
-    ledger: int
-    entry: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        ledger, entry = text.split(":")[:2]
-        return cls(int(ledger), int(entry))
-
-    def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}"
-
-
-_Where = Annotated[str, msgspec.Meta(pattern=r"^-?\d+:-?\d+(:|$)")]
-
-
-class LedgerSegment(msgspec.Struct):
-    """A ledger of a topic; the one that is still written to shows no entries yet."""
-
-    name: int = msgspec.field(name="ledgerId")
-    entries: int
-
-
-class _CursorStats(msgspec.Struct):
-    marked: _Where = msgspec.field(name="markDeletePosition")
-
-
-class TopicStats(msgspec.Struct):
-    """The parts of the broker's internal stats of a topic that are looked at."""
-
-    confirmed: _Where = msgspec.field(name="lastConfirmedEntry")
-    ledgers: list[LedgerSegment]
-    cursors: dict[str, _CursorStats]
-
-
 class Admin:
     """A client of the admin REST, used as an async context manager.
 
@@ -119,8 +75,8 @@ class Admin:
         self._answering = 0  # the place among them of the one that answered last
         self.credentials = credentials or Credentials()
         self._shown_url = masked(url.rstrip("/"))
-        self._brokers: frozenset[str] = frozenset()
         self._files = files
+        self._hosts = BrokerHosts(self._shown_url, self.credentials, files)
         self._clients = AdminClients(files)
 
     async def __aenter__(self) -> Self:
@@ -248,36 +204,13 @@ class Admin:
             if response.status not in (302, 307, 308) or target is None:
                 break
             url = urljoin(url, target)
-            await self._check_target(own, urlsplit(url))
+            await self._hosts.check(own, urlsplit(url), lambda: self._list_brokers(own))
             response = await self._send(method, url, body)
         return response
 
-    async def _check_target(self, own: str, target: SplitResult) -> None:
-        """Refuse to send the token anywhere but to our host and the brokers that it names.
-
-        Only superusers may ask for these names; so a host with a certificate of an authority that
-        was set for this cluster is a broker too. It never goes from https to http.
-        """
-        asked = urlsplit(own)
-        if target.scheme != asked.scheme or target.hostname is None:
-            raise self._misled(target)
-        if not self.credentials.has_token or target.hostname == asked.hostname:
-            return
-        if target.scheme == "https" and self._files.ca_file is not None:
-            return
-        if target.hostname not in self._brokers:
-            response = await self._send("GET", f"{own}{_API}/brokers", None)
-            self._brokers = _hosts(bytes(await response.bytes()))
-        if target.hostname not in self._brokers:
-            raise self._misled(target)
-
-    def _misled(self, target: SplitResult) -> PushlaneError:
-        return Unreachable(
-            f"Pulsar's admin REST at {self._shown_url} leads to {target.scheme}://"
-            f"{target.hostname}, which is not one of its active brokers over the same scheme: no "
-            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers "
-            "advertise, or use https:// with pulsar_ca_file"
-        )
+    async def _list_brokers(self, own: str) -> bytes:
+        response = await self._send("GET", f"{own}{_API}/brokers", None)
+        return bytes(await response.bytes())
 
     async def _send(self, method: str, url: str, body: Any) -> Response:
         request = self._clients.current().request(method, url)
@@ -296,15 +229,6 @@ def connect_admin(settings: Settings) -> Admin:
     """
     files = tls_files(settings, "pulsar")
     return Admin(settings.admin_url, credentials_of(settings), files)
-
-
-def _hosts(content: bytes) -> frozenset[str]:
-    """Return the hosts of a list of brokers, each host:port; none when it is no such list."""
-    try:
-        names = msgspec.json.decode(content, type=list[str])
-    except msgspec.DecodeError:
-        return frozenset()
-    return frozenset(host for name in names if (host := urlsplit(f"//{name}").hostname))
 
 
 def topic_path(namespace: str, topic: str) -> str:

@@ -15,7 +15,7 @@ _CONNECTIONS = 32
 
 
 class AdminClients:
-    """The present client, and those before it, which may still have requests under way.
+    """The present client. One before it ends by itself with the requests that it has under way.
 
     Raises:
         BadInput: a file of certificates cannot be used.
@@ -24,7 +24,7 @@ class AdminClients:
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._stamp = files.stamp()
-        self._clients = [_made(files)]
+        self._client = _made(files)
 
     def current(self) -> Client:
         """Return the client, a new one when files have changed.
@@ -35,12 +35,11 @@ class AdminClients:
         if stamp != self._stamp:
             self._stamp = stamp
             with suppress(BadInput):
-                self._clients.append(_made(self._files))
-        return self._clients[-1]
+                self._client = _made(self._files)
+        return self._client
 
     async def close(self) -> None:
-        for client in self._clients:
-            await client.close()
+        await self._client.close()
 
 
 def _made(files: TlsFiles) -> Client:

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from pushlane.lanes.durable import create_durably
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, MissingPermission
 from pushlane.lanes.paging import paged
 from pushlane.lanes.pulsar.admin import connect_admin
 from pushlane.lanes.pulsar.connection import open_connection
@@ -37,9 +38,10 @@ async def back_up(settings: Settings, file: Path) -> int:
     """Copy the journal, and return how many tasks it has.
 
     Raises:
-        BadInput: the file is there already, or cannot be written.
+        BadInput: there is no registry, or the file is there already or cannot be written.
         Unreachable: the broker does not answer.
     """
+    await _require_registry(settings)
     async with _journal(settings) as journal:
         records = await journal.replay()
     body = msgspec.msgpack.encode(_Copy(_FORMAT, records))
@@ -92,6 +94,25 @@ def _read(file: Path) -> list[tuple[str, bytes]]:
 
 def _tasks(records: list[tuple[str, bytes]]) -> int:
     return sum(is_task(key) for key, _ in records)
+
+
+async def _require_registry(settings: Settings) -> None:
+    """Raise BadInput where there is none: an empty copy of a wrong name would pass for a good one.
+
+    Who may not look is let through.
+    """
+    namespace = f"{settings.namespace}-registry"
+    async with connect_admin(settings) as admin:
+        try:
+            path = f"/namespaces/{namespace}"
+            found = await admin.find_any(path, f"look for {namespace}", dict[str, Any])
+        except MissingPermission:
+            return
+    if found is None:
+        raise BadInput(
+            f"there is no registry of {settings.namespace} on {settings.broker}; give another "
+            "--namespace or --broker"
+        )
 
 
 @asynccontextmanager

@@ -15,14 +15,12 @@ from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, OnReady, Source, Taken
 from pushlane.lanes.pulsar.admin import (
     Admin,
-    Place,
-    Position,
-    TopicStats,
     make_subscription,
     make_topic,
     topic_path,
 )
 from pushlane.lanes.pulsar.connection import Connection
+from pushlane.lanes.pulsar.positions import Place, Position, TopicStats
 from pushlane.lanes.pulsar.producers import COMPRESSIONS, Producers
 from pushlane.lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from pushlane.lanes.pulsar.replay import replayed, retained_since_ms

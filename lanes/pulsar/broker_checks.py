@@ -24,25 +24,27 @@ SMALL_INDEX_CACHE = 256 * 1024**2
 
 _COMMANDS = {
     SUPERUSER: "run doctor with an operator's token, of a role in superUserRoles of broker.conf",
-    TENANT_ADMIN: "pulsar-admin tenants update {tenant} --admin-roles ROLE",
+    TENANT_ADMIN: "pulsar-admin tenants update {tenant} --admin-roles ROLE,OTHERS",
     CONSUME: "pulsar-admin namespaces grant-permission {namespace} --role ROLE "
     "--actions produce,consume",
 }
+_CREDENTIALS = "check the settings that say who we are: pulsar_… in docs/security.md"
 _LOCAL_STORES = ("rocksdb:", "memory:")
 
 
 def _reached(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.client.why_not:
         refused = "Authentication" in why or "Authorization" in why
-        setting = "PUSHLANE_PULSAR_TOKEN" if refused else "--broker / PUSHLANE_BROKER"
-        yield Remark("error", why, f"check {setting}, or for development: pushlane up")
+        where = "check --broker / PUSHLANE_BROKER, or for development: pushlane up"
+        yield Remark("error", why, _CREDENTIALS if refused else where)
 
 
 def _admin(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.admin.why_not:
         refused = "status 401" in why or "status 403" in why
-        setting = "PUSHLANE_PULSAR_TOKEN" if refused else "--admin-url / PUSHLANE_ADMIN_URL"
-        yield Remark("error", why, f"check {setting}")
+        yield Remark(
+            "error", why, _CREDENTIALS if refused else "check --admin-url / PUSHLANE_ADMIN_URL"
+        )
 
 
 def _version(facts: PulsarFacts) -> Iterator[Remark]:

@@ -126,7 +126,7 @@ def _bundles(facts: PulsarFacts) -> Iterator[Remark]:
             yield Remark(
                 "warning",
                 f"{name} has {bundles} bundles for {brokers} brokers: some get no lane",
-                f"pulsar-admin namespaces split-bundle --bundle LARGEST {name}",
+                f"pulsar-admin namespaces split-bundle --bundle-type LARGEST {name}",
             )
         if bundles and not splits and len(facts.topics[name].get()) > most * bundles:
             yield Remark(

@@ -32,8 +32,12 @@ _TEXTS = frozenset(
     | {"brokerDeleteInactiveTopicsMode", "subscriptionTypesEnabled", "managedLedgerOffloadDriver"}
 )
 """Texts of the broker's configuration that are no secret; of others only numbers and flags are."""
-_OWN_TEXTS = frozenset({"properties", "subscriptionProperties", "metadata", "auth_policies"})
-"""Maps that hold what somebody wrote there, as its secret in the log of receipts, and roles."""
+_OWN_TEXTS = frozenset(
+    {"properties", "subscriptionProperties", "metadata", "auth_policies", "offload_policies"}
+)
+"""Maps that hold what somebody wrote there, as its secret in the log of receipts, roles, and the
+keys of a store that ledgers are moved to.
+"""
 
 
 async def inspect(settings: Settings, bounds: Bounds) -> Inspection:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pushlane.lanes.checks import Fact, fact_of
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.pulsar.admin import Admin, topic_path
@@ -53,7 +55,7 @@ class TopicFacts(NamedTuple):
 
     @property
     def subscriptions(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.stats.get("subscriptions", {})
+        found: dict[str, dict[str, Any]] = self.stats.get("subscriptions") or {}
         return found
 
 
@@ -117,9 +119,9 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
     )
     asking.why_not = _NO_REST if web.why_not else ""
     configuration, bookies, brokers, bookie_config, *spaces = await asyncio.gather(
-        asking.ask("/brokers/configuration/runtime", "read its configuration", SUPERUSER),
-        asking.ask("/bookies/all", "list the bookies", SUPERUSER),
-        asking.ask("/brokers", "list the brokers", SUPERUSER),
+        asking.ask("/brokers/configuration/runtime", "read its configuration", SUPERUSER, dict),
+        asking.ask("/bookies/all", "list the bookies", SUPERUSER, dict),
+        asking.ask("/brokers", "list the brokers", SUPERUSER, list[str]),
         _bookie(bookie),
         *(asking.namespace(name) for name in names),
     )
@@ -128,7 +130,7 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
         client=client,
         admin=web,
         web=Fact(why_not=_NO_REST) if web.why_not else web,
-        configuration=configuration,
+        configuration=_texts(configuration),
         bookies=_named(bookies),
         brokers=brokers,
         policies={name: space[0] for name, space in zip(names, spaces, strict=True)},
@@ -149,36 +151,42 @@ class _Asking:
         self.why_not = ""
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, path: str, doing: str, right: str, namespace: str = "") -> Fact[Any]:
-        """Return the value at a path; None where there is no such thing."""
+    async def ask(
+        self, path: str, doing: str, right: str, shape: Any, namespace: str = ""
+    ) -> Fact[Any]:
+        """Return the value at a path in this shape; None where there is no such thing."""
         if self.why_not:
             return Fact(why_not=self.why_not)
-        return await fact_of(self._ask(path, doing, right, namespace), ANSWER_S)
+        return await fact_of(self._ask(path, doing, right, shape, namespace), ANSWER_S)
 
-    async def _ask(self, path: str, doing: str, right: str, namespace: str) -> Any:
+    async def _ask(self, path: str, doing: str, right: str, shape: Any, namespace: str) -> Any:
         async with self._room:
             reply = await self.admin.call("GET", path, doing, allow=(404, *_DENIED))
         if reply.status in _DENIED:
             self.refusals.append(Refusal(doing, right, reply.status, namespace))
             raise Unreachable(f"the broker refuses to {doing} (status {reply.status})")
-        return None if reply.status == 404 else reply.value
+        try:
+            return None if reply.status == 404 else msgspec.convert(reply.value, shape)
+        except msgspec.ValidationError as error:
+            raise self.admin.garbled(doing) from error
 
     async def namespace(self, name: str) -> tuple[Fact[Any], Fact[list[str]]]:
         policies, topics = await asyncio.gather(
-            self.ask(f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN, name),
-            self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME, name),
+            self.ask(
+                f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN, dict, name
+            ),
+            self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME, list[str], name),
         )
-        listed = topics.get_or(None) or []
-        names = [str(topic).rsplit("/", 1)[1] for topic in listed]
+        names = [topic.rpartition("/")[2] for topic in topics.get_or(None) or []]
         return policies, Fact(names, topics.why_not)
 
     async def topic(self, namespace: str, topic: str) -> TopicFacts | None:
         path, doing = topic_path(namespace, topic), f"measure topics of {namespace}"
         stats, internals = await asyncio.gather(
-            self.ask(f"{path}/stats{_EARLIEST}", doing, CONSUME, namespace),
-            self.ask(f"{path}/internalStats", doing, CONSUME, namespace),
+            self.ask(f"{path}/stats{_EARLIEST}", doing, CONSUME, dict, namespace),
+            self.ask(f"{path}/internalStats", doing, CONSUME, dict, namespace),
         )
-        if not isinstance(stats.get_or(None), dict):
+        if stats.get_or(None) is None:
             return None
         return TopicFacts(namespace, topic, stats.get(), internals.get_or(None) or {})
 
@@ -200,10 +208,18 @@ async def _web(admin: Admin) -> Web:
         raise admin.garbled("ask for its version") from error
 
 
+def _texts(configuration: Fact[Any]) -> Fact[dict[str, str]]:
+    """Return the values that are there, as texts; a broker that has no such page is a reason."""
+    found = configuration.get_or(None)
+    why_not = configuration.why_not or ("" if found is not None else "the broker does not tell it")
+    known = {name: str(value) for name, value in (found or {}).items() if value is not None}
+    return Fact(known, why_not)
+
+
 def _named(bookies: Fact[Any]) -> Fact[list[str]]:
-    found = bookies.get_or(None) or {}
-    listed = found.get("bookies", []) if isinstance(found, dict) else []
-    return Fact([str(one.get("bookieId", "")) for one in listed], bookies.why_not)
+    listed = (bookies.get_or(None) or {}).get("bookies") or []
+    named = [str(one.get("bookieId", "")) for one in listed if isinstance(one, dict)]
+    return Fact(named, bookies.why_not)
 
 
 async def _bookie(url: str) -> Fact[dict[str, str]]:

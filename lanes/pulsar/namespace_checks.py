@@ -8,6 +8,7 @@ from typing import Any
 from pushlane.lanes.checks import Check, Remark, Severity
 from pushlane.lanes.pulsar.facts import PulsarFacts
 from pushlane.lanes.pulsar.policies import Policy, namespaces_of, unmet
+from pushlane.lanes.pulsar.policy_commands import command_of
 
 AREA = "pulsar"
 FIX = "pushlane doctor --fix"
@@ -34,15 +35,16 @@ def _missing(facts: PulsarFacts, key: str) -> Iterator[tuple[str, Any, Policy]]:
 
 
 def _ours(
-    key: str, severity: Severity, what: str, command: str
+    key: str, severity: Severity, what: str, *, by_fix: bool = False
 ) -> Callable[[PulsarFacts], Iterator[Remark]]:
-    """Make a check of a policy that pushlane sets at each start, and others may have changed."""
+    """Make a check of a policy that pushlane sets at each start, and others may have changed.
+
+    With `by_fix` no command of pulsar-admin can set it.
+    """
 
     def look(facts: PulsarFacts) -> Iterator[Remark]:
         for name, found, policy in _missing(facts, key):
-            mend = f"pulsar-admin namespaces {command} {name}" if command else FIX
-            if isinstance(policy.value, dict):
-                mend = mend.format(**policy.value)
+            mend = FIX if by_fix else command_of(policy, name)
             shown = f"{name}: {what}{_shown(found)}"
             yield Remark(severity, shown, mend, (POLICY, name, policy.key))
 
@@ -67,8 +69,7 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark(
             "error" if evicts else "warning",
             f"{name}: the backlog quota is not as pushlane sets it{_shown(kind)}",
-            f"pulsar-admin namespaces set-backlog-quota --limit {policy.value['limitSize']} "
-            f"--policy {policy.value['policy']} {name}",
+            command_of(policy, name),
             (POLICY, name, policy.key),
         )
     for name, found in present(facts):
@@ -114,8 +115,11 @@ def _subscription_expiry(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 def _max_delay(facts: PulsarFacts) -> Iterator[Remark]:
+    """Look at the lanes' namespace: nothing in the others is delayed."""
     longest_ms = facts.settings.retry_longest_s * 1000
     for name, found in present(facts):
+        if name != facts.settings.namespace:
+            continue
         own = (found.get("delayed_delivery_policies") or {}).get("maxDeliveryDelayInMillis")
         most_ms = facts.number("delayedDeliveryMaxDelayInMillis") if own is None else own
         if 0 < most_ms < longest_ms:
@@ -155,7 +159,6 @@ CHECKS = (
             "message_ttl_in_seconds",
             "error",
             "pushes end after a TTL",
-            "set-message-ttl --messageTTL 0",
         ),
     ),
     pulsar_check(
@@ -184,7 +187,6 @@ CHECKS = (
             "retention_policies",
             "warning",
             "kept for less than the settings say",
-            "set-retention --time {retentionTimeInMinutes}m --size {retentionSizeInMB}",
         ),
     ),
     pulsar_check(
@@ -195,7 +197,6 @@ CHECKS = (
             "deduplicationEnabled",
             "error",
             "deduplication is off",
-            "set-deduplication --enable",
         ),
     ),
     pulsar_check(
@@ -206,7 +207,7 @@ CHECKS = (
             "delayed_delivery_policies",
             "error",
             "delayed delivery is not as pushlane needs it",
-            "",  # pulsar-admin knows no ticks under a second
+            by_fix=True,  # pulsar-admin knows no ticks under a second
         ),
     ),
     pulsar_check(
@@ -223,7 +224,6 @@ CHECKS = (
             "autoTopicCreationOverride",
             "warning",
             "topics make themselves",
-            "set-auto-topic-creation --disable",
         ),
     ),
     pulsar_check(
@@ -234,7 +234,6 @@ CHECKS = (
             "inactive_topic_policies",
             "error",
             "inactive topics are removed otherwise",
-            "set-inactive-topic-policies -e -t 60s -m delete_when_no_subscriptions",
         ),
     ),
     pulsar_check(
@@ -245,7 +244,6 @@ CHECKS = (
             "compaction_threshold",
             "warning",
             "the journal is compacted otherwise",
-            "set-compaction-threshold -t 16M",
         ),
     ),
 )

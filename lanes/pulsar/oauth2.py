@@ -79,6 +79,9 @@ class OAuth2Credentials(TokenCredentials):
         self._fetching = asyncio.Lock()
 
     async def fresh_token(self) -> str:
+        """See `Credentials`. Nobody with a good token waits for an issuer that is asked already."""
+        if self._fetching.locked() and time.monotonic() < self._expires_at_s:
+            return self._token
         async with self._fetching:
             if time.monotonic() >= self._renew_at_s or stamp_of(self._file.path) != self._of:
                 await self._renew()
@@ -152,7 +155,7 @@ class OAuth2Credentials(TokenCredentials):
         if status >= 300:
             raise self._refused(status, content, url)
         try:
-            return msgspec.json.decode(content, type=shape)
+            return msgspec.json.decode(content, type=shape, strict=False)  # some tell "3600"
         except ValueError as error:
             raise Unreachable(
                 f"the OAuth 2.0 issuer answered something else at {shown_url(url)}: check "

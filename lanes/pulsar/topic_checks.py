@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from shlex import quote
 
 from pushlane.lanes.checks import Remark
 from pushlane.lanes.naming import is_dead, task_of
@@ -33,7 +34,7 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
                 "warning",
                 f"{one.namespace}/{one.topic}: nobody reads by the subscription {name}; it holds "
                 f"{held / _MIB:,.1f} MiB (messages: {subscription.get('msgBacklog', 0):,})",
-                f"pulsar-admin topics unsubscribe -s {name} "
+                f"pulsar-admin topics unsubscribe -s {quote(name)} "
                 f"persistent://{one.namespace}/{one.topic}",
                 (UNUSED, one.namespace, one.topic, name),
                 destroys=True,

@@ -213,6 +213,8 @@ class RedisClient:
         """Return what is wrong with TLS when that is below this error."""
         seen: BaseException | None = error
         while seen is not None:
+            if isinstance(seen, BadInput):
+                return str(seen)
             if isinstance(seen, ssl.SSLError):
                 host = urlsplit(self.where).hostname or self.where
                 return tls_refusal(seen, host, self._access.files)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import hiredis
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -21,6 +21,7 @@ from redis.asyncio.sentinel import (
     SentinelManagedSSLConnection,
 )
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.redis.access import RedisAccess
@@ -33,6 +34,7 @@ CONNECT_TIMEOUT_S = 3.0
 REPLY_TIMEOUT_S = 10.0
 RETRIES = 3
 _CLUSTER_CONNECTIONS = 512  # of a node: beyond these a call fails at once
+_UNCHECKED = {"ssl_cert_reqs", "ssl_check_hostname"}
 _SENTINEL_PORT, _PORT = 26_379, 6_379
 
 _EXAMPLES = (
@@ -82,17 +84,26 @@ class _Packing(AbstractConnection):
 
 
 class _Fresh(SSLConnection):
-    """Reads the files of certificates for each connection, since they may have been replaced."""
+    """Reads the files of certificates for each connection, since they may have been replaced.
+
+    With a file of authorities it trusts these alone; redis-py trusts those of the system besides.
+    """
+
+    files: TlsFiles
 
     async def _connect(self) -> None:
-        self.ssl_context.context = None
+        try:
+            self.ssl_context.context = self.files.context() if self.files.ca_file else None
+        except BadInput as error:  # while we run it is waited for
+            raise RedisConnectionError(str(error)) from error
         await super()._connect()  # type: ignore[no-untyped-call]
 
 
-def _kind_of(base: type) -> type:
+def _kind_of(base: type, files: TlsFiles) -> type:
     """Return redis-py's class of connections with ours in front."""
-    ours = (_Fresh, _Packing) if issubclass(base, SSLConnection) else (_Packing,)
-    return type(f"Packing{base.__name__}", (*ours, base), {})
+    if issubclass(base, SSLConnection):
+        return type(f"Fresh{base.__name__}", (_Fresh, _Packing, base), {"files": files})
+    return type(f"Packing{base.__name__}", (_Packing, base), {})
 
 
 class _BlockingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
@@ -152,7 +163,13 @@ def _login(access: RedisAccess) -> dict[str, Any]:
 
 
 def _open_single(url: str, access: RedisAccess) -> Redis:
-    is_tls = urlsplit(url).scheme == "rediss"
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "rediss"
+    if unchecked := _UNCHECKED & parse_qs(parts.query).keys():
+        raise BadInput(
+            f"redis_url turns checks of certificates off with {min(unchecked)}: give the authority "
+            "in redis_ca_file, and a host that its certificate is for"
+        )
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS,
@@ -161,7 +178,7 @@ def _open_single(url: str, access: RedisAccess) -> Redis:
         **_login(access),
         **(_certificates(access.files) if is_tls else {}),
     )
-    pool.connection_class = _kind_of(pool.connection_class)
+    pool.connection_class = _kind_of(pool.connection_class, access.files)
     return Redis(connection_pool=pool)
 
 
@@ -174,11 +191,14 @@ def _open_sentinel(url: str, access: RedisAccess) -> Redis:
     own = {"username": place.user or None, "password": place.password or None}
     asked = {**_timing(), **tls, **own}
     sentinel = Sentinel(place.hosts, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    for each in sentinel.sentinels:
+        kind = each.connection_pool.connection_class
+        each.connection_pool.connection_class = _kind_of(kind, access.files)
     base = SentinelManagedSSLConnection if place.is_tls else SentinelManagedConnection
     pool = _BlockingSentinelPool(  # type: ignore[no-untyped-call]
         master,
         sentinel,
-        connection_class=_kind_of(base),
+        connection_class=_kind_of(base, access.files),
         max_connections=CONNECTIONS,
         timeout=REPLY_TIMEOUT_S,
         db=database,
@@ -201,7 +221,7 @@ def _open_cluster(url: str, access: RedisAccess) -> RedisCluster:
         **(_login(access) or given),
         **({"ssl": True, **_certificates(access.files)} if place.is_tls else {}),
     )
-    kind = _kind_of(SSLConnection if place.is_tls else Connection)
+    kind = _kind_of(SSLConnection if place.is_tls else Connection, access.files)
     cluster.connection_kwargs["connection_class"] = kind
     for node in cluster.nodes_manager.startup_nodes.values():
         node.connection_class = kind

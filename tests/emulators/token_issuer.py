@@ -10,12 +10,16 @@ from urllib.parse import parse_qs
 
 
 class TokenIssuer:
-    """Gives tokens that `make` makes to the clients that it knows, by id and secret."""
+    """Gives tokens that `make` makes to the clients that it knows, by id and secret.
 
-    def __init__(self, make: Callable[[], str], lifetime_s: float = 3600) -> None:
+    While `silent` is set it answers nothing; `reached` is set once it was asked then.
+    """
+
+    def __init__(self, make: Callable[[], str], lifetime_s: float | str = 3600) -> None:
         self.clients = {"dispatch": "hush-hush"}
         self.asked: list[dict[str, str]] = []
         self.lifetime_s = lifetime_s
+        self.silent, self.reached = asyncio.Event(), asyncio.Event()
         self.endpoint = ""
         self.url = ""
         self._make = make
@@ -36,6 +40,10 @@ class TokenIssuer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if self.silent.is_set():
+                self.reached.set()
+                await reader.read()  # until the client hangs up
+                return
             length = next(
                 (
                     int(line.split(":")[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from pushlane.lanes.pulsar.admin import LedgerSegment, Position, TopicStats
+from pushlane.lanes.pulsar.positions import LedgerSegment, Position, TopicStats
 
 
 class Extent(NamedTuple):

@@ -22,14 +22,12 @@ from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.admin import (
     Admin,
-    Place,
-    Position,
-    TopicStats,
     make_subscription,
     topic_path,
 )
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
+from pushlane.lanes.pulsar.positions import Place, Position, TopicStats
 from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.receipts.extent import Extent
 from pushlane.lanes.pulsar.replay import blocking, open_reader

@@ -66,6 +66,26 @@ def test_a_store_that_is_there_is_not_replaced(command: Command, copy: Path) -> 
     assert command("task", "show", later).exit_code == 0
 
 
+@pytest.mark.parametrize("beside", ["-wal", "-journal"])
+def test_the_log_of_another_store_is_not_put_into_a_copy(
+    command: Command, copy: Path, tmp_path: Path, beside: str
+) -> None:
+    command.submit("high", 3)
+    command("backup", str(copy))
+    left = tmp_path / "new" / f"pushlane.db{beside}"
+    left.parent.mkdir()
+    left.write_bytes(b"of a store that was moved away")
+
+    into = command("restore", str(copy), "--data-dir", str(left.parent))
+    left.rename(f"{copy}{beside}")
+    of = command("restore", str(copy), "--data-dir", str(left.parent))
+
+    assert (into.exit_code, of.exit_code) == (1, 1)
+    assert f"there is a log of changes in {left}: move it away too" in into.stderr
+    assert "copy that with `pushlane backup`" in of.stderr
+    assert list(left.parent.iterdir()) == []
+
+
 def cut(whole: bytes) -> bytes:
     return whole[: len(whole) // 2]
 

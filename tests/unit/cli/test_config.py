@@ -64,6 +64,8 @@ def test_a_setting_that_cannot_be_used_is_named(
     [
         ("redis://:pw@host:1/0", "redis://:***@host:1/0"),
         ("redis://user:p@w@host", "redis://user:***@host"),
+        ("redis://user:p/w@host/0", "redis://user:***@host/0"),
+        ("http://host:80/a@b", "http://host:80/a@b"),
         ("https://token@host/path", "https://***@host/path"),
         ("webhook:http://host/a?b=c&d=e", "webhook:http://host/a?b=***&d=***"),
         ("pulsar://127.0.0.1:6650", "pulsar://127.0.0.1:6650"),

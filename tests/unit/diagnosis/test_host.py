@@ -158,3 +158,15 @@ def test_a_folder_that_cannot_be_written_to(
 
     assert finding.what == f"reports_dir {reports} cannot be written to"
     assert finding.severity == "error"
+
+
+def test_a_folder_that_is_not_there_is_made_and_the_one_above_it_left_to_its_owner(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)  # root may all
+    settings.data_dir.mkdir(exist_ok=True)
+    reports = tmp_path / "my reports"
+
+    [finding] = _found(_host(tmp_path, settings.but(reports_dir=reports)))
+
+    assert finding.mend == f"sudo install -d -o {os.getuid()} '{reports}'"

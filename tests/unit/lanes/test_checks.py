@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_what_a_check_finds_before_it_lacks_a_fact_counts() -> None:
 
     assert [one.what for one in found.findings] == ["half of it is wrong"]
     assert found.skipped == {"half": "refused"}
+
+
+def test_an_answer_of_another_form_skips_the_check_that_reads_it_and_no_other() -> None:
+    def look(facts: dict[str, Any]) -> Iterator[Remark]:
+        yield Remark("note", facts["a"]["b"])
+
+    found = examined((Check("odd", "host", "that", "so", look), _check("fine")), {"a": None})
+
+    assert found.skipped == {"odd": "what was answered has another form (TypeError)"}
+    assert found.passed == ["fine"]
 
 
 def test_the_worst_comes_first_and_only_what_has_a_target_can_be_fixed() -> None:

@@ -32,6 +32,17 @@ async def _make(settings: Settings) -> Path:
     return settings.data_dir / FILE_NAME
 
 
+async def test_a_folder_may_be_named_from_the_one_we_are_in(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _make(settings)
+    monkeypatch.chdir(tmp_path)
+
+    found = await inspect(settings.but(data_dir=Path("data")), _AT_ONCE)
+
+    assert "store-integrity" in found.examination.passed
+
+
 async def test_a_store_that_is_not_there_is_not_made(settings: Settings) -> None:
     found = await inspect(settings, _AT_ONCE)
 

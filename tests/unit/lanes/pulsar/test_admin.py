@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -510,10 +511,11 @@ def test_a_redirect_to_another_scheme_is_not_followed(credentials: Credentials |
 
 @pytest.mark.parametrize("is_trusted", [True, False])
 async def test_a_redirect_to_a_broker_with_a_certificate_of_our_authority_is_followed(
-    tmp_path: Path, is_trusted: bool
+    tmp_path: Path, is_trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is no superuser may not ask for the list of brokers."""
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "another")
+    monkeypatch.setenv("SSL_CERT_FILE", str(theirs.ca))  # this system trusts another one too
     signs = ours if is_trusted else theirs
     far_pair = signs.sign("far", ["localhost"])
     async with two_servers({}, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
@@ -545,3 +547,27 @@ def test_a_file_of_certificates_that_cannot_be_used_is_named(
 
     with pytest.raises(BadInput, match=r"pulsar_ca_file .*ca\.pem"):
         connect_admin(Settings(broker="pulsar+ssl://x:6651", pulsar_ca_file=file))
+
+
+async def test_with_replaced_certificates_the_connections_of_before_are_closed(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\n1")
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Admin(url, None, TlsFiles("pulsar", authority.ca)) as admin:
+            await admin.call("GET", "/x", "look")
+            os.utime(authority.ca, ns=(0, 0))
+            await admin.call("GET", "/x", "look")
+
+            async with asyncio.timeout(5):
+                await ended.wait()

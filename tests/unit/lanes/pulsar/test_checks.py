@@ -10,7 +10,7 @@ import pytest
 
 from pushlane.lanes.checks import Fact, examined
 from pushlane.lanes.pulsar.broker_checks import CLIENT
-from pushlane.lanes.pulsar.examiner import CHECKS, _open
+from pushlane.lanes.pulsar.examiner import CHECKS, _open, _plain
 from pushlane.lanes.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
 from pushlane.lanes.pulsar.topic_checks import PINNED_BYTES
 from pushlane.lanes.secret import Secret
@@ -113,6 +113,41 @@ def test_a_longest_delay_that_is_shorter_than_a_retry() -> None:
     assert "at most 10 s, and retry_longest_s is 300" in finding.what
 
 
+def test_a_delay_that_is_limited_where_nothing_is_delayed_is_no_matter() -> None:
+    policy = {"active": True, "tickTime": 100, "maxDeliveryDelayInMillis": 10_000}
+    facts = with_policies(sound(), JOURNAL, delayed_delivery_policies=policy)
+
+    assert found(facts, "longest-delay") == []
+
+
+@pytest.mark.parametrize(
+    ("check", "namespace", "key", "changed", "mend"),
+    [
+        (
+            "retention",
+            JOURNAL,
+            "retention_policies",
+            {"retentionTimeInMinutes": 5, "retentionSizeInMB": 5},
+            f"set-retention {JOURNAL} --time -1 --size 32M",
+        ),
+        (
+            "inactive-topics",
+            LANES,
+            "inactive_topic_policies",
+            {"deleteWhileInactive": True},
+            f"set-inactive-topic-policies {LANES} --disable-delete-while-inactive "
+            "--max-inactive-duration 60s --delete-mode delete_when_no_subscriptions",
+        ),
+    ],
+)
+def test_the_command_that_mends_a_policy_sets_what_pushlane_sets(
+    check: str, namespace: str, key: str, changed: dict[str, Any], mend: str
+) -> None:
+    [finding] = found(with_policies(sound(), namespace, **{key: changed}), check)
+
+    assert finding.mend == f"pulsar-admin namespaces {mend}"
+
+
 @pytest.mark.parametrize(
     ("policy", "severity"),
     [("consumer_backlog_eviction", "error"), ("producer_exception", "warning")],
@@ -201,7 +236,7 @@ def test_a_right_that_is_missing_is_named_once_with_the_command() -> None:
     findings = found(facts, "permissions")
 
     assert [(one.severity, one.mend) for one in findings] == [
-        ("error", "pulsar-admin tenants update pushlane --admin-roles ROLE"),
+        ("error", "pulsar-admin tenants update pushlane --admin-roles ROLE,OTHERS"),
         ("note", "run doctor with an operator's token, of a role in superUserRoles of broker.conf"),
         (
             "error",
@@ -385,3 +420,20 @@ def test_of_the_brokers_configuration_only_what_is_no_secret_is_told() -> None:
     )
 
     assert told == {"clusterName": "eu", "maxTopics": "-1", "on": "true"}
+
+
+def test_what_is_no_secret_of_a_namespace_is_dumped_alone() -> None:
+    keys = {"s3ManagedLedgerOffloadCredentialSecret": "canary"}
+
+    shown = _plain({"message_ttl_in_seconds": 0, "offload_policies": keys})
+
+    assert shown == {"message_ttl_in_seconds": 0}
+
+
+def test_who_is_refused_is_led_to_the_settings_of_credentials_and_not_to_the_url() -> None:
+    facts = sound()
+    facts.client = Fact(why_not="could not look up a topic (AuthenticationError, code 8)")
+
+    [finding] = found(facts, "broker")
+
+    assert "docs/security.md" in finding.mend

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pushlane.lanes.checks import Fact, examined
 from pushlane.lanes.pulsar import facts as facts_module
+from pushlane.lanes.pulsar.examiner import _OF_BROKER, CHECKS, _said
 from pushlane.lanes.pulsar.facts import PulsarFacts, Web, collect
+from pushlane.lanes.redis.facts import RedisFacts
 from pushlane.lanes.settings import Settings
 from tests.unit.lanes.pulsar.recorded import JOURNAL, LANES, RECEIPTS, answer
 from tests.unit.lanes.pulsar.test_admin import Admin, Response, Server, Table, serving
 
 _ADMIN = "/admin/v2"
+_NONE: Fact[Any] = Fact(why_not="not asked")
+_NO_REDIS = RedisFacts(Settings(), _NONE, _NONE, _NONE, _NONE, _NONE, [])
 _LOOK = "?getPreciseBacklog=true&subscriptionBacklogSize=true&getEarliestTimeInBacklog=true"
 
 
@@ -134,3 +141,26 @@ async def test_a_broker_without_its_rest_is_asked_once(monkeypatch: pytest.Monke
     assert server.requests == []
     assert facts.admin.why_not == "away"
     assert facts.looked_at == []
+
+
+@pytest.mark.parametrize("value", [[], "text", 7, {"bookies": ["b1"]}, {"a": None}, None])
+async def test_a_broker_that_answers_in_other_forms_is_looked_at_as_far_as_it_goes(
+    value: Any,
+) -> None:
+    table = {place: Response(200, value) for place in _table(["task-a"])}
+
+    facts, _ = await _collect(table)
+    examined(CHECKS[: len(_OF_BROKER)], facts)
+
+    assert isinstance(facts.configuration.get_or({}), dict)
+    assert _said(facts, _NO_REDIS)["broker"]["version"] == "4.0.8"
+
+
+async def test_a_broker_that_does_not_tell_its_configuration_skips_what_needs_it() -> None:
+    table = _table(["task-a"])
+    del table["GET", f"{_ADMIN}/brokers/configuration/runtime"]
+
+    facts, _ = await _collect(table)
+
+    skipped = examined(CHECKS[: len(_OF_BROKER)], facts).skipped
+    assert skipped["message-size"] == "the broker does not tell it"

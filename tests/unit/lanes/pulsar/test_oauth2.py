@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from pathlib import Path
@@ -83,6 +84,28 @@ async def test_a_token_that_is_good_stays_when_a_new_one_is_refused(
 
     assert "gives no token (status 401, invalid_client)" in caplog.text
     assert "wrong one" not in caplog.text
+
+
+async def test_nobody_with_a_good_token_waits_for_an_issuer_that_is_silent(
+    issuer: TokenIssuer, file: Path
+) -> None:
+    async with issuer.running():
+        credentials = of(issuer.url, file)
+        await credentials.fresh_token()
+        replace(file, issuer.client())
+        issuer.silent.set()
+        renewal = asyncio.create_task(credentials.fresh_token())
+        await issuer.reached.wait()
+
+        assert await credentials.fresh_token() == "token-1"
+        assert not renewal.done()
+        renewal.cancel()
+
+
+async def test_a_life_that_is_told_as_text_is_understood(issuer: TokenIssuer, file: Path) -> None:
+    issuer.lifetime_s = "3599"
+    async with issuer.running():
+        assert await of(issuer.url, file).fresh_token() == "token-1"
 
 
 async def test_without_a_good_token_a_refusal_is_an_error_each_time(

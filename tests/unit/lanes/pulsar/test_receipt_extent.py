@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pushlane.lanes.ports.receipt_log import split_evenly
-from pushlane.lanes.pulsar.admin import LedgerSegment, Position, TopicStats
+from pushlane.lanes.pulsar.positions import LedgerSegment, Position, TopicStats
 from pushlane.lanes.pulsar.receipts.extent import Extent
 
 EXTENT = Extent([LedgerSegment(3, 2), LedgerSegment(5, 0), LedgerSegment(8, 4)], Position(3, 0))
