@@ -26,8 +26,9 @@ log = logging.getLogger("pushlane.survey")
 
 EVERY_S = 5.0
 STALE_S = 30.0
-"""Figures that are older are shown to nobody."""
+"""Figures that are older are shown to nobody, unless a look takes so long that the next is later."""
 
+_LONGEST_PAUSE_S = 60.0
 _LOOK_AGAIN_S = 0.5
 _MOST_OF_THE_TIME = 0.05
 
@@ -64,6 +65,7 @@ class Survey:
         self._busy_since_ms: dict[str, int] = {}
         self._found: Summary | None = None
         self._found_at_s = 0.0
+        self._pause_s = EVERY_S
 
     def figures(self) -> LeaderFigures | None:
         """Return the figures for Prometheus, None unless this process leads and has looked."""
@@ -77,7 +79,7 @@ class Survey:
 
     def _known(self) -> Summary | None:
         found, at_s = self._found, self._found_at_s
-        is_new = self._clock_s() < at_s + STALE_S
+        is_new = self._clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
         return found if found is not None and is_new and self._leads() else None
 
     async def run(self) -> None:
@@ -89,17 +91,16 @@ class Survey:
                 self._forget()
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
-            began_s = time.monotonic()
             await backoff.until_done(self.look)
-            took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(EVERY_S, took_s / _MOST_OF_THE_TIME))
+            await asyncio.sleep(self._pause_s)
 
     async def look(self) -> None:
-        """Look once.
+        """Look once, and find out how long to pause after it.
 
         Raises:
             PushlaneError: the registry or the broker does not answer.
         """
+        began_s = self._clock_s()
         backlogs = await self._backlogs.look()
         processes = await self._backend.presence.list()
         limits, now_ms = self._limits(), self._clock_ms()
@@ -119,6 +120,8 @@ class Survey:
         since_ms = self._busy_since_ms
         self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
         self._found, self._found_at_s = summary, self._clock_s()
+        pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
+        self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
         self._tell()
 
     def _forget(self) -> None:
