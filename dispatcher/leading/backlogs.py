@@ -39,6 +39,11 @@ class TaskBacklog(NamedTuple):
         """How many do not wait for their time."""
         return max(0, self.left - self.later)
 
+    @property
+    def is_refilled(self) -> bool:
+        """True where more may come for as long as the task goes on: `since_ms` is a guess then."""
+        return self.task.is_fed or self.sink != self.task.chain[0]
+
 
 class Backlogs:
     """Remembers what was counted last. `tasks` are those that go on, by id."""

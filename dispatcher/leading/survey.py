@@ -26,7 +26,7 @@ log = logging.getLogger("pushlane.survey")
 
 EVERY_S = 5.0
 STALE_S = 30.0
-"""Figures that are older are shown to nobody, unless a look takes so long that the next is later."""
+"""Figures that are older are shown to nobody, unless the pause behind a long look is longer."""
 
 _LONGEST_PAUSE_S = 60.0
 _LOOK_AGAIN_S = 0.5
