@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from pushlane.dispatcher.leading.aside import aside
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, lane_at, later_lane, own_lane
 from pushlane.lanes.paging import paged
@@ -68,7 +69,7 @@ class Backlogs:
             PushlaneError: the registry or the broker does not answer.
         """
         tasks = list(self._tasks.values())
-        counted, measured = await asyncio.to_thread(self._due, tasks)
+        counted, measured = await aside(lambda: self._due(tasks))
         for some in paged(counted, _COUNTED_AT_ONCE):
             for progress in await self._backend.registry.progress(some):
                 _renew(self._finished, progress.task_id, progress.finished)
@@ -76,7 +77,7 @@ class Backlogs:
             asked = (self._backend.broker.backlog(name) for name in names)
             for name, messages in zip(names, await asyncio.gather(*asked), strict=True):
                 _renew(self._on_lane, name, messages)
-        return await asyncio.to_thread(lambda: [one for task in tasks for one in self._of(task)])
+        return await aside(lambda: [one for task in tasks for one in self._of(task)])
 
     def _due(self, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
         """Return of which tasks to count what ended, and which lanes to ask about.

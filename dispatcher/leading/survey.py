@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.leading.backlogs import Backlogs
+from pushlane.dispatcher.leading.aside import aside
+from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
 from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
 from pushlane.lanes.backend import Backend
@@ -104,8 +105,7 @@ class Survey:
         backlogs = await self._backlogs.look()
         processes = await self._backend.presence.list()
         limits, now_ms = self._limits(), self._clock_ms()
-        apps = {Subject("app", one.task.app) for one in backlogs} if limits else ()
-        subjects = {*limits, *apps} - {Subject("app", EVERY_APP)}
+        subjects = await aside(lambda: _subjects(limits, backlogs))
         found = SurveyInput(
             backlogs=backlogs,
             processes=[one for one in processes if one.kind == "dispatcher"],
@@ -116,7 +116,7 @@ class Survey:
             busy_since_ms=self._busy_since_ms,
             spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
         )
-        summary = await asyncio.to_thread(summarized, found)
+        summary = await aside(lambda: summarized(found))
         since_ms = self._busy_since_ms
         self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
         self._found, self._found_at_s = summary, self._clock_s()
@@ -127,3 +127,9 @@ class Survey:
     def _forget(self) -> None:
         self._found = None
         self._busy_since_ms = {}
+
+
+def _subjects(limits: Limits, backlogs: Sequence[TaskBacklog]) -> set[Subject]:
+    """Return whom limits may concern."""
+    apps = {one.task.app for one in backlogs} if limits else ()
+    return {*limits, *(Subject("app", app) for app in apps)} - {Subject("app", EVERY_APP)}
