@@ -8,6 +8,8 @@ at most: of very many tasks some figures are a few looks old.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,6 +62,7 @@ class Backlogs:
         self._clock_ms = clock_ms
         self._finished: dict[str, int] = {}
         self._on_lane: dict[str, int] = {}
+        self._of_each: dict[str, int] = {}
         self._filled_ms: dict[str, int] = {}
 
     async def look(self) -> list[TaskBacklog]:
@@ -77,7 +80,11 @@ class Backlogs:
             asked = (self._backend.broker.backlog(name) for name in names)
             for name, messages in zip(names, await asyncio.gather(*asked), strict=True):
                 _renew(self._on_lane, name, messages)
-        return await aside(lambda: [one for task in tasks for one in self._of(task)])
+        return await aside(lambda: self._told(tasks))
+
+    def _told(self, tasks: Sequence[Task]) -> list[TaskBacklog]:
+        self._of_each = self._shared_out(tasks)
+        return [one for task in tasks for one in self._of(task)]
 
     def _due(self, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
         """Return of which tasks to count what ended, and which lanes to ask about.
@@ -124,8 +131,30 @@ class Backlogs:
         """Return the pushes not finished: about so many while the task is not sealed."""
         if task.total is not None:
             return task.total - self._finished.get(task.id, 0)
-        a_message = 1 if is_pool(task.lane) else max(1, task.bundle)
-        return self._on_lane.get(task.lane, 0) * a_message
+        if task.state is State.SUBMITTED:
+            return 0
+        if is_pool(task.lane):
+            return self._of_each.get(task.lane, 0)
+        return self._on_lane.get(task.lane, 0) * max(1, task.bundle)
+
+    def _shared_out(self, tasks: Sequence[Task]) -> dict[str, int]:
+        """Return by lane of the pool how many pushes each task there has that is not sealed.
+
+        They share equally, as nobody knows better, what sealed tasks do not have.
+        """
+        sealed: Counter[str] = Counter()
+        others: Counter[str] = Counter()
+        for task in tasks:
+            if not is_pool(task.lane):
+                continue
+            if task.total is not None:
+                sealed[task.lane] += self._left(task)
+            elif task.state is not State.SUBMITTED:
+                others[task.lane] += 1
+        return {
+            lane: math.ceil(max(0, self._on_lane.get(lane, 0) - sealed[lane]) / count)
+            for lane, count in others.items()
+        }
 
     def _since_ms(self, name: str, left: int, now: int) -> int:
         """Return since when something has been there whenever it was looked at."""
