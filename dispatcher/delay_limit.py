@@ -40,8 +40,8 @@ class DelayLimit:
         self._refresh = refresh
 
     def full(self) -> int:
-        """Return how many lanes rest now."""
-        return sum(lane.delay_full for lane in self._lanes())
+        """Return how many lanes rest now. It may be asked on any thread."""
+        return sum(lane.delay_full for lane in list(self._lanes()))
 
     async def run(self) -> None:
         backoff = Backoff(log, "the broker")

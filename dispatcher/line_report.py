@@ -79,14 +79,15 @@ class RecentRates:
             self._looks.append(now)
         recent = (one for one in reversed(self._looks) if one.at_s <= now.at_s - _JUST_NOW_S)
         just_now, minute = next(recent, self._looks[0]), self._looks[0]
-        apps = _per_s(minute, now, minute.apps, now.apps)
-        most = nlargest(_MOST_APPS, apps.items(), key=lambda one: one[1])
+        known = minute.apps.get
+        sent = [(count - known(app, 0), app) for app, count in now.apps.items()]
+        most = {app: now.apps[app] for _, app in nlargest(_MOST_APPS, sent)}
         return Rates(
             _per_s(just_now, now, just_now.delivered, now.delivered),
             _mean_s(just_now, now),
             (now.ended - minute.ended) / _passed_s(minute, now),
             _per_s(minute, now, minute.sent, now.sent),
-            dict(most),
+            _per_s(minute, now, minute.apps, most),
         )
 
     def _look(self) -> _Counted:

@@ -218,8 +218,10 @@ def sink_now(processes: Sequence[Process], name: str) -> SinkNow:
 def shared_by_lane(standings: Sequence[Standing]) -> Mapping[str, list[Standing]]:
     """Return the tasks by lane, each lane's oldest first: one alone, but on lanes of the pool."""
     lanes: dict[str, list[Standing]] = {}
-    for one in sorted(standings, key=lambda one: (one.task.created_at_ms, one.task.id)):
+    for one in standings:
         lanes.setdefault(one.task.lane, []).append(one)
+    for shared in lanes.values():
+        shared.sort(key=lambda one: (one.task.created_at_ms, one.task.id))
     return lanes
 
 

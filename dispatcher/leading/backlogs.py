@@ -8,9 +8,12 @@ at most: of very many tasks some figures are a few looks old.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from pushlane.dispatcher.leading.aside import aside
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, lane_at, later_lane, own_lane
 from pushlane.lanes.paging import paged
@@ -39,6 +42,11 @@ class TaskBacklog(NamedTuple):
         """How many do not wait for their time."""
         return max(0, self.left - self.later)
 
+    @property
+    def is_refilled(self) -> bool:
+        """True where more may come for as long as the task goes on: `since_ms` is a guess then."""
+        return self.task.is_fed or self.sink != self.task.chain[0]
+
 
 class Backlogs:
     """Remembers what was counted last. `tasks` are those that go on, by id."""
@@ -54,6 +62,7 @@ class Backlogs:
         self._clock_ms = clock_ms
         self._finished: dict[str, int] = {}
         self._on_lane: dict[str, int] = {}
+        self._of_each: dict[str, int] = {}
         self._filled_ms: dict[str, int] = {}
 
     async def look(self) -> list[TaskBacklog]:
@@ -63,7 +72,7 @@ class Backlogs:
             PushlaneError: the registry or the broker does not answer.
         """
         tasks = list(self._tasks.values())
-        counted, measured = await asyncio.to_thread(self._due, tasks)
+        counted, measured = await aside(lambda: self._due(tasks))
         for some in paged(counted, _COUNTED_AT_ONCE):
             for progress in await self._backend.registry.progress(some):
                 _renew(self._finished, progress.task_id, progress.finished)
@@ -71,7 +80,11 @@ class Backlogs:
             asked = (self._backend.broker.backlog(name) for name in names)
             for name, messages in zip(names, await asyncio.gather(*asked), strict=True):
                 _renew(self._on_lane, name, messages)
-        return await asyncio.to_thread(lambda: [one for task in tasks for one in self._of(task)])
+        return await aside(lambda: self._told(tasks))
+
+    def _told(self, tasks: Sequence[Task]) -> list[TaskBacklog]:
+        self._of_each = self._shared_out(tasks)
+        return [one for task in tasks for one in self._of(task)]
 
     def _due(self, tasks: Sequence[Task]) -> tuple[list[str], list[str]]:
         """Return of which tasks to count what ended, and which lanes to ask about.
@@ -118,8 +131,30 @@ class Backlogs:
         """Return the pushes not finished: about so many while the task is not sealed."""
         if task.total is not None:
             return task.total - self._finished.get(task.id, 0)
-        a_message = 1 if is_pool(task.lane) else max(1, task.bundle)
-        return self._on_lane.get(task.lane, 0) * a_message
+        if task.state is State.SUBMITTED:
+            return 0
+        if is_pool(task.lane):
+            return self._of_each.get(task.lane, 0)
+        return self._on_lane.get(task.lane, 0) * max(1, task.bundle)
+
+    def _shared_out(self, tasks: Sequence[Task]) -> dict[str, int]:
+        """Return by lane of the pool how many pushes each task there has that is not sealed.
+
+        They share equally, as nobody knows better, what sealed tasks do not have.
+        """
+        sealed: Counter[str] = Counter()
+        others: Counter[str] = Counter()
+        for task in tasks:
+            if not is_pool(task.lane):
+                continue
+            if task.total is not None:
+                sealed[task.lane] += self._left(task)
+            elif task.state is not State.SUBMITTED:
+                others[task.lane] += 1
+        return {
+            lane: math.ceil(max(0, self._on_lane.get(lane, 0) - sealed[lane]) / count)
+            for lane, count in others.items()
+        }
 
     def _since_ms(self, name: str, left: int, now: int) -> int:
         """Return since when something has been there whenever it was looked at."""

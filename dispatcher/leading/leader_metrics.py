@@ -28,7 +28,8 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
     _make.gauge(
         "oldest_age_seconds",
         "seconds",
-        "Since when the oldest task with pushes that may go now could have begun, else 0",
+        "Since when the oldest task with pushes that may go now could have begun, else 0; of a "
+        "stream no longer than all of its level takes at the present rate",
         lambda figures: figures.oldest_age_s,
         _LEVEL_SINK,
     ),

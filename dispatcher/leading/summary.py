@@ -7,6 +7,7 @@ limit holds no more than the limit lets go within the target.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ LONGEST_S = 86_400.0
 """The most seconds to drain that are shown."""
 
 _WINDOW_MS = 60_000
+_FASTEST_PER_S = 1e9  # slots whose deliveries are said to take no time promise no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,8 @@ def _rate_per_s(sink: _AtSink) -> float | None:
     busy_ms = sink.found.now_ms - sink.found.busy_since_ms.get(sink.name, sink.found.now_ms)
     if ended_per_s and busy_ms >= _WINDOW_MS:
         return ended_per_s
-    most = max(ended_per_s, min(promised or 0.0, sink.load.most_per_s("sink", sink.name)))
+    limits = (sink.load.most_per_s("sink", sink.name), _FASTEST_PER_S)
+    most = max(ended_per_s, min(promised or 0.0, *limits))
     return most or None
 
 
@@ -202,15 +205,23 @@ def _add_levels(figures: LeaderFigures, sink: _AtSink) -> None:
         figures.rate_per_s[key] = rates.get(level, 0.0)
         figures.observed[key] = rates.get(level, 0.0) / sent_per_s if sent_per_s else 0.0
         figures.entitled[key] = entitled.get(level, 0.0)
-        figures.oldest_age_s[key] = _oldest_age_s(sink, level)
+        figures.oldest_age_s[key] = _oldest_age_s(sink, of_level, rates.get(level, 0.0))
 
 
-def _oldest_age_s(sink: _AtSink, level: str) -> float:
+def _oldest_age_s(sink: _AtSink, of_level: Sequence[TaskBacklog], per_s: float) -> float:
+    """Return for how long the oldest of these that may go now could have gone.
+
+    A lane that is filled while it is emptied may never be seen empty: what waits there is no older
+    than what it takes to send all of its level.
+    """
+    now_ms, longest_s = sink.found.now_ms, _left(of_level) / per_s if per_s else math.inf
     going = {one.task.id for one in sink.going}
-    since_ms = [
-        one.since_ms for one in sink.backlogs if one.task.level == level and one.task.id in going
+    ages_s = [
+        (one.is_refilled, max(0, now_ms - one.since_ms) / 1000)
+        for one in of_level
+        if one.task.id in going
     ]
-    return max(0, sink.found.now_ms - min(since_ms)) / 1000 if since_ms else 0.0
+    return max((min(age, longest_s) if refilled else age for refilled, age in ages_s), default=0.0)
 
 
 def _add_tasks(figures: LeaderFigures, sinks: Sequence[_AtSink]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.leading.backlogs import Backlogs
+from pushlane.dispatcher.leading.aside import aside
+from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
 from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
 from pushlane.lanes.backend import Backend
@@ -26,8 +27,9 @@ log = logging.getLogger("pushlane.survey")
 
 EVERY_S = 5.0
 STALE_S = 30.0
-"""Figures that are older are shown to nobody."""
+"""Figures that are older are shown to nobody, unless the pause behind a long look is longer."""
 
+_LONGEST_PAUSE_S = 60.0
 _LOOK_AGAIN_S = 0.5
 _MOST_OF_THE_TIME = 0.05
 
@@ -64,6 +66,7 @@ class Survey:
         self._busy_since_ms: dict[str, int] = {}
         self._found: Summary | None = None
         self._found_at_s = 0.0
+        self._pause_s = EVERY_S
 
     def figures(self) -> LeaderFigures | None:
         """Return the figures for Prometheus, None unless this process leads and has looked."""
@@ -77,7 +80,7 @@ class Survey:
 
     def _known(self) -> Summary | None:
         found, at_s = self._found, self._found_at_s
-        is_new = self._clock_s() < at_s + STALE_S
+        is_new = self._clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
         return found if found is not None and is_new and self._leads() else None
 
     async def run(self) -> None:
@@ -89,22 +92,20 @@ class Survey:
                 self._forget()
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
-            began_s = time.monotonic()
             await backoff.until_done(self.look)
-            took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(EVERY_S, took_s / _MOST_OF_THE_TIME))
+            await asyncio.sleep(self._pause_s)
 
     async def look(self) -> None:
-        """Look once.
+        """Look once, and find out how long to pause after it.
 
         Raises:
             PushlaneError: the registry or the broker does not answer.
         """
+        began_s = self._clock_s()
         backlogs = await self._backlogs.look()
         processes = await self._backend.presence.list()
         limits, now_ms = self._limits(), self._clock_ms()
-        apps = {Subject("app", one.task.app) for one in backlogs} if limits else ()
-        subjects = {*limits, *apps} - {Subject("app", EVERY_APP)}
+        subjects = await aside(lambda: _subjects(limits, backlogs))
         found = SurveyInput(
             backlogs=backlogs,
             processes=[one for one in processes if one.kind == "dispatcher"],
@@ -115,12 +116,20 @@ class Survey:
             busy_since_ms=self._busy_since_ms,
             spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
         )
-        summary = await asyncio.to_thread(summarized, found)
+        summary = await aside(lambda: summarized(found))
         since_ms = self._busy_since_ms
         self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
         self._found, self._found_at_s = summary, self._clock_s()
+        pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
+        self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
         self._tell()
 
     def _forget(self) -> None:
         self._found = None
         self._busy_since_ms = {}
+
+
+def _subjects(limits: Limits, backlogs: Sequence[TaskBacklog]) -> set[Subject]:
+    """Return whom limits may concern."""
+    apps = {one.task.app for one in backlogs} if limits else ()
+    return {*limits, *(Subject("app", app) for app in apps)} - {Subject("app", EVERY_APP)}

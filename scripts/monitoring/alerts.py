@@ -25,6 +25,7 @@ EVERYWHERE = Selection({}, INSTALLATION)
 _OLDEST_S = {"high": 300, "medium": 1800, "low": 21_600}
 _TOLERANCE = 1.1  # the same as a horizontal pod autoscaler's: within it nothing scales
 _SHORT_BY = 0.1
+_WINDOW_S = 60
 _DYING = 0.05
 _MANY_DEAD = 20
 _RECEIPTS_LATE_S = 900
@@ -153,6 +154,7 @@ def _of_backlog() -> tuple[Alert, ...]:
     observed = EVERYWHERE.once(known("pushlane_observed_share"))
     short = binary(EVERYWHERE.once(known("pushlane_entitled_share")), "-", observed)
     sends = binary(grouped("sum", observed, *INSTALLATION, "sink"), ">", 0)
+    more = binary(backlog, ">", binary(EVERYWHERE.once(known("pushlane_rate")), "*", _WINDOW_S))
     return (
         Alert(
             "PushlaneLagGrows",
@@ -181,15 +183,16 @@ def _of_backlog() -> tuple[Alert, ...]:
         ),
         Alert(
             "PushlaneLevelShort",
-            binary(binary(short, ">", _SHORT_BY), "and", sends),
+            binary(binary(binary(short, ">", _SHORT_BY), "and", sends), "and", more),
             "10m",
             Severity.WARNING,
             "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
             "{{ $labels.sink }}",
             f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for "
-            "ten windows of a minute in a row, while the sink takes pushes. A change of weights "
-            "shows within one; a level whose deliveries take longer than others' has its part of "
-            "the slots instead.",
+            "ten windows of a minute in a row, while the sink takes pushes and more of the level "
+            "waits than a minute of its own: a stream that has no more to send is not short. A "
+            "change of weights shows within one; a level whose deliveries take longer than others' "
+            "has its part of the slots instead.",
             "a-level-is-short",
         ),
     )

@@ -77,3 +77,23 @@ async def test_what_it_cannot_tell_is_told_in_words(error: PushlaneError, status
     reply = await reply_of(FakeDispatcher(error))
 
     assert (reply.status, reply.body) == (status, f"{error}\n".encode())
+
+
+def test_after_the_loops_end_it_says_so() -> None:
+    """The server ends last, and an autoscaler may still ask."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    dispatcher: Any = FakeDispatcher()
+
+    assert drain_path(dispatcher, loop)({}).status == 503
+
+
+async def test_while_the_loop_ends_it_says_so() -> None:
+    dispatcher: Any = FakeDispatcher()
+
+    async def cancelled(_: Sequence[str]) -> DrainFigures:
+        raise asyncio.CancelledError
+
+    dispatcher.drain = cancelled
+
+    assert (await reply_of(dispatcher)).body == b"the dispatcher ends\n"

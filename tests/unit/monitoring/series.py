@@ -53,9 +53,12 @@ def waits(level: str, age_s: str, backlog: str) -> dict[str, str]:
     }
 
 
-def shares(entitled: float, observed: float) -> dict[str, str]:
+def shares(entitled: float, observed: float, backlog: int = 100_000) -> dict[str, str]:
+    """A level that sends 10 pushes a second."""
     labels = 'level="high", sink="app", job="pushlane"'
     return {
+        f"pushlane_backlog{{{labels}}}": f"{backlog}x60",
+        f"pushlane_rate{{{labels}}}": "10x60",
         f"pushlane_entitled_share{{{labels}}}": f"{entitled}x60",
         f"pushlane_observed_share{{{labels}}}": f"{observed}x60",
     }

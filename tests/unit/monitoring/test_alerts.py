@@ -132,10 +132,11 @@ CASES = (
         says="a task of level high for sink app waits for 30m 0s",
         of=HIGH,
     ),
-    # A little; more than its part; nothing is sent at all; much.
+    # A little; more than its part; nothing is sent at all; a stream that is sent as it comes; much.
     Case("PushlaneLevelShort", shares(entitled=0.6, observed=0.55)),
     Case("PushlaneLevelShort", shares(entitled=0.3, observed=0.6)),
     Case("PushlaneLevelShort", shares(entitled=0.6, observed=0)),
+    Case("PushlaneLevelShort", shares(entitled=0.6, observed=0.01, backlog=3)),
     Case(
         "PushlaneLevelShort",
         shares(entitled=0.6, observed=0.35),

@@ -7,15 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace as with_fields
+
 from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import lane_at, later_lane, own_lane
 from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Finished, Level, Progress, Task
+from pushlane.lanes.task import Finished, Level, Progress, State, Task
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in, bundle_of
 
 LATER_MS = 5_000
+SUBMITTED = {"state": State.SUBMITTED}
 
 
 class Looking:
@@ -73,6 +76,19 @@ async def test_of_a_task_that_is_not_sealed_it_is_what_its_lane_may_hold(tmp_pat
         await at.know(task)
 
         assert (await at.one()).left == 12
+
+
+async def test_streams_on_a_shared_lane_have_what_sealed_tasks_leave_of_it(tmp_path: Path) -> None:
+    """Each alone would count what is on the lane once more."""
+    async with looking(tmp_path) as at:
+        task = await add_task(at.backend, Level.LOW, pushes=7, seal=False, is_fed=True)
+        await at.know(task)
+        stream = at.tasks[task.id]
+        for name, fields in (("other", {}), ("sealed", {"total": 3}), ("new", SUBMITTED)):
+            at.tasks[name] = with_fields(stream, id=name, **fields)
+        found = {task_id: one.left for (task_id, _), one in (await at.look()).items()}
+
+        assert found == {task.id: 2, "other": 2, "sealed": 3, "new": 0}
 
 
 async def test_a_stream_waits_since_its_lane_was_seen_empty(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pushlane.dispatcher.leading.backlogs import TaskBacklog
@@ -167,6 +167,7 @@ class TestSecondsToDrain:
         limit=st.none() | st.floats(1e-6, 1e9),
         busy_ms=st.integers(0, 120_000),
     )
+    @example(left=1, rates=[0.0], delivery_s=1e-313, limit=None, busy_ms=0)
     def test_they_are_finite_and_zero_only_when_nothing_waits(
         self,
         left: int,
@@ -251,6 +252,24 @@ class TestAges:
 
         assert figures.oldest_age_s["high", "fcm"] == 5_000
         assert figures.oldest_age_s["low", "fcm"] == 0
+
+    @pytest.mark.parametrize(
+        ("per_s", "age_s"),
+        # It has never been seen empty, but what is there is young; it has stood still since then.
+        [(100.0, 0.2), (0.0, 5_000)],
+    )
+    def test_a_stream_that_is_sent_as_it_comes_is_not_old(self, per_s: float, age_s: float) -> None:
+        stream = left_of(20, is_fed=True)._replace(since_ms=NOW_MS - 5_000_000)
+        stand = stand_of(per_s, sent_per_s={"high": per_s})
+        figures = summary_of([stream], stand).figures
+
+        assert figures.oldest_age_s["high", "fcm"] == pytest.approx(age_s)
+
+    def test_the_rate_of_others_makes_no_sealed_task_younger(self) -> None:
+        stands_still = left_of(1)._replace(since_ms=NOW_MS - 5_000_000)
+        figures = summary_of([stands_still], stand_of(100, sent_per_s={"high": 100})).figures
+
+        assert figures.oldest_age_s["high", "fcm"] == 5_000
 
 
 class TestNames:

@@ -16,9 +16,9 @@ from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.budgets.budgets import utc_day
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.drain_reader import DrainReader
-from pushlane.dispatcher.leading.survey import STALE_S, Survey
+from pushlane.dispatcher.leading.survey import EVERY_S, STALE_S, Survey
 from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import BadInput, NoLeader
+from pushlane.lanes.errors import BadInput, NoLeader, Unreachable
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.ports import Lease
 from pushlane.lanes.ports.limiter import Tally, TotalAsk
@@ -162,6 +162,73 @@ async def test_a_leader_that_has_not_looked_for_long_shows_none(tmp_path: Path) 
         standing.now_s = STALE_S
 
         assert not standing.shows()
+
+
+class SlowPresence(Wrapped):
+    """Processes that are listed after seconds of a test's clock; only the last time is not in vain.
+
+    `standing` is the survey whose clock that is.
+    """
+
+    standing: Standing
+
+    def __init__(self, real: object, *took_s: float) -> None:
+        super().__init__(real)
+        self._took_s = list(took_s)
+
+    async def list(self) -> list[Process]:
+        self.standing.now_s += self._took_s.pop(0)
+        if self._took_s:
+            raise Unreachable("no answer")
+        return []
+
+
+@asynccontextmanager
+async def slow_in(folder: Path, *took_s: float) -> AsyncIterator[Standing]:
+    async with backend_in(folder) as (backend, _):
+        slow = SlowPresence(backend.presence, *took_s)
+        presence: Any = slow
+        slow.standing = Standing(replace(backend, presence=presence))
+        yield slow.standing
+
+
+async def test_a_look_that_takes_long_is_shown_until_the_next_one(tmp_path: Path) -> None:
+    """A look takes a twentieth of the time at most, so the next is later than figures last."""
+    async with slow_in(tmp_path, 2.0) as standing:
+        await standing.survey.look()
+        standing.now_s += 40.0
+        assert standing.shows()
+
+        standing.now_s += STALE_S - EVERY_S
+        assert not standing.shows()
+
+
+@pytest.mark.parametrize(
+    ("took_s", "pause_s"),
+    [((0.0,), EVERY_S), ((2.0,), 40.0), ((3600.0,), 60.0), ((3600.0, 0.0), EVERY_S)],
+)
+async def test_the_time_of_an_outage_is_not_waited_for_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    took_s: tuple[float, ...],
+    pause_s: float,
+) -> None:
+    async with slow_in(tmp_path, *took_s) as standing:
+        standing.tasks.synced.set()
+        pauses: list[float] = []
+        real_sleep = asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            if standing.told:
+                raise asyncio.CancelledError
+            await real_sleep(0)
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with suppress(asyncio.CancelledError):
+            await standing.survey.run()
+
+    assert pauses[-1] == pause_s
 
 
 @pytest.mark.parametrize("app", ["shop", EVERY_APP])
