@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from pushlane.dispatcher.sinks import KINDS
 from pushlane.lanes.settings import Settings
 
 CHART = Path(__file__).parent.parent / "charts/pushlane"
@@ -138,6 +139,7 @@ SHAPES: dict[str, Schema] = {
     "rules.replicas": _COUNT,
     "receipts.maxBodies": _COUNT,
     "networkPolicy.metricsFrom": _OBJECTS,
+    "networkPolicy.sparkFrom": _OBJECTS,
     "networkPolicy.egress": _OBJECTS,
     "podDisruptionBudget.maxUnavailable": {
         "anyOf": [_COUNT, {"type": "string", "pattern": "^[1-9][0-9]?%$"}]
@@ -186,6 +188,7 @@ def _settings() -> Schema:
     made = msgspec.json.schema(Settings, schema_hook=lambda _: _TEXT)
     found = made["$defs"][Settings.__name__]["properties"]
     settings = {name: _without_null(one) for name, one in found.items()}
+    settings["receipts"]["enum"] += [False, True]  # what YAML makes of off and on without quotes
     settings["sinks"] = {
         "type": "object",
         "additionalProperties": False,
@@ -193,7 +196,7 @@ def _settings() -> Schema:
             _SINK_NAME: {
                 "type": "object",
                 "required": ["kind"],
-                "properties": {"kind": _TEXT},
+                "properties": {"kind": {"enum": list(KINDS)}},
             }
         },
     }

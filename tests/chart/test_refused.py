@@ -14,6 +14,7 @@ _HPA = CHART / "ci/hpa.yaml"
 _EVERYTHING = CHART / "ci/everything.yaml"
 _EMBEDDED = CHART / "ci/embedded.yaml"
 _ONE_MACHINE = CHART / "ci/one-machine.yaml"
+_DAILY_JOB = CHART / "ci/daily-job.yaml"
 
 _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     # what the schema says
@@ -23,6 +24,7 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_SMALLEST, ["settings.compression=gzip"], ["/settings/compression", "'zstd'"]),
     (_SMALLEST, ["settings.sinks.Mail.kind=webhook"], ["/settings/sinks", "'Mail'"]),
     (_SMALLEST, ["settings.sinks.mail.url=http://x"], ["/settings/sinks/mail", "'kind'"]),
+    (_SMALLEST, ["settings.sinks.mail.kind=fmc"], ["/settings/sinks/mail/kind", "'fcm'"]),
     (_SMALLEST, ["dispatchers.Main.slots=3"], ["/dispatchers", "'Main'"]),
     (_SMALLEST, ["dispatchers.main.slotz=3"], ["/dispatchers/main", "'slotz'"]),
     (_SMALLEST, ["dispatchers.main.replicas=0"], ["/dispatchers/main/replicas", "minimum"]),
@@ -39,7 +41,56 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_SMALLEST, ["settings.reports_dir=/x"], ["settings.reports_dir is the chart's", "storage"]),
     (_SMALLEST, ["settings.pulsar_token=t"], ["settings.pulsar_token would stand", "secrets"]),
     (_SMALLEST, ["settings.address_key=k"], ["settings.address_key would stand"]),
-    (_SMALLEST, ["settings.redis_url=redis://:pass@r"], ["settings.redis_url holds a password"]),
+    *(
+        (_SMALLEST, [f"settings.{name}={url}"], [f"settings.{name} holds a user or a password"])
+        for name, url in {
+            "redis_url": "redis://:pass@r",
+            "broker": "pulsar://token@b",
+            "admin_url": "http://u:p+w@a",
+            "sink": "https://u:p@r/push",
+        }.items()
+    ),
+    (
+        _SMALLEST,
+        ["settings.sinks.a.kind=webhook", "settings.sinks.a.url=https://u:p@x/"],
+        ["settings.sinks.a.url holds a user or a password", "url_file"],
+    ),
+    (
+        _SMALLEST,
+        ["settings.sinks.a.kind=webhook", "settings.sinks.a.headers.X-Api-Key=k"],
+        ["settings.sinks.a.headers.X-Api-Key would stand in a ConfigMap"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["spark.conf.fs\\.s3a\\.secret\\.key=k"],
+        ["spark.conf has fs.s3a.secret.key", "$(NAME)", "pod.extraEnv"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["spark.conf.fs\\.azure\\.account\\.key\\.shop=k"],
+        ["spark.conf has fs.azure.account.key.shop", "$(NAME)"],
+    ),
+    (
+        _DAILY_JOB,
+        ["sparkJobs.daily.options.password=p"],
+        ["sparkJobs.daily.options has password", "$(NAME)", "pod.extraEnv"],
+    ),
+    *(
+        (
+            _SMALLEST,
+            [f"{pod}.extraEnv[0].name=PUSHLANE_REDIS_PASSWORD", f"{pod}.extraEnv[0].value=p"],
+            ["pod.extraEnv has the value of PUSHLANE_REDIS_PASSWORD"],
+        )
+        for pod in ("pod", "dispatchers.main.pod")
+    ),
+    # what is no address, or no name
+    (_SMALLEST, ["settings.broker=kafka://k"], ["settings.broker cannot be used", "pulsar://HOST"]),
+    (_SMALLEST, ["settings.admin_url=pulsar:8080"], ["settings.admin_url cannot be used"]),
+    (_SMALLEST, ["settings.redis_url=redis:6379"], ["settings.redis_url cannot be used"]),
+    *(
+        (_SMALLEST, [f"fullnameOverride={name}"], [f"name {name} cannot be", "fullnameOverride"])
+        for name in ("My-Push", "my_push", "a.b", "1push")
+    ),
     (
         _EVERYTHING,
         ["settings.pulsar_ca_file=/x"],
@@ -109,6 +160,23 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         ["spark.conf.spark\\.driver\\.host=x"],
         ["spark.conf has spark.driver.host, which is the chart's"],
     ),
+    (
+        _ONE_MACHINE,
+        ["spark.master=spark://s:7077"],
+        ["spark.master is spark://s:7077", "networkPolicy.sparkFrom"],
+    ),
+    (
+        _ONE_MACHINE,
+        ["spark.memory=4g"],
+        ["spark.memory is 4g", "rules.resources.limits.memory 4Gi"],
+    ),
+    (_DAILY_JOB, ["spark.memory=5000m"], ["sparkJobs.daily.resources.limits.memory 4Gi"]),
+    (
+        _ONE_MACHINE,
+        ["receipts.resources.limits.memory=1073741824"],
+        ["spark.memory is 2g", "receipts.resources.limits.memory 1073741824"],
+    ),
+    (_ONE_MACHINE, ["settings.receipts=false"], ["settings.receipts is off"]),
     (_ONE_MACHINE, ["settings.receipts=off"], ["receipts.enabled is true, and settings.receipts"]),
     (
         _SMALLEST,

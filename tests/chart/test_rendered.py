@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from pushlane.cli.dispatch import _LEAVE_S
+from pushlane.dispatcher.sinks import open_sink
 from pushlane.lanes.settings import Settings
 from scripts.chart import CHART
 from tests.chart.manifests import EXAMPLES, HELMS, Rendered, render, run_helm
@@ -176,9 +177,17 @@ def test_an_hpa_looks_at_each_sink_by_itself() -> None:
 
 @pytest.mark.parametrize(
     ("sink", "label"),
-    [("webhook:http://x/", "webhook"), ("shop.push:send", "processor"), ("on:shop", "processor")],
+    [
+        ("webhook:http://x/", "webhook"),
+        ("webhook+h2c:http://x/", "webhook"),
+        ("https://x/", "webhook"),
+        ("log:/tmp/log", "log"),
+        ("os.path:join", "processor"),
+        ("on:shop", "processor"),
+    ],
 )
 def test_metrics_call_the_default_sink_by_its_kind(sink: str, label: str) -> None:
+    assert sink == "on:shop" or open_sink(sink, slots=1, timeout_s=1).name == label
     own = "dispatchers.main.autoscaling"
     by_prometheus = [f"{own}.by=keda", f"{own}.keda.trigger=prometheus"]
     sets = [f"settings.sink={sink}", *by_prometheus, f"{own}.keda.serverAddress=http://p:9090"]
@@ -187,6 +196,92 @@ def test_metrics_call_the_default_sink_by_its_kind(sink: str, label: str) -> Non
 
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
     assert query == f'max(pushlane_drain_seconds{{sink=~"{label}"}})'
+
+
+def test_a_query_may_choose_among_releases() -> None:
+    own = "dispatchers.mail.autoscaling.keda.matchLabels"
+    rendered = render(everything, sets=[f"{own}.namespace=shop"])
+
+    [trigger] = rendered.one("ScaledObject", "pushes-dispatch-mail")["spec"]["triggers"]
+    query = trigger["metadata"]["query"]
+    assert query == 'max(pushlane_drain_seconds{sink=~"mail",namespace="shop"})'
+
+
+def test_large_numbers_are_written_as_in_the_values(tmp_path: Path) -> None:
+    """A number of a file is a float to Helm, which prints a million as 1e+06."""
+    job = {"schedule": "@daily", "audience": "/users.csv", "most": 5_000_000}
+    job |= {"task": {"level": "low"}, "options": {"rows": 2_000_000}}
+    values = yaml.safe_load((CHART / "ci/one-machine.yaml").read_text())
+    values["receipts"]["maxBodies"] = 1_000_000
+    values["spark"]["conf"] = {"spark.sql.autoBroadcastJoinThreshold": 10_485_760}
+    values["storage"]["fanout"]["accessMode"] = "ReadWriteMany"
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({**values, "sparkJobs": {"daily": job}}))
+
+    pods = dict(render(file).pods())
+
+    of_job, of_receipts = (
+        pods[name]["spec"]["containers"][0]["args"]
+        for name in ("CronJob push-pushlane-job-daily", "Deployment push-pushlane-receipts")
+    )
+    assert {"5000000", "rows=2000000"} <= set(of_job)
+    assert "1000000" in of_receipts
+    assert "spark.sql.autoBroadcastJoinThreshold=10485760" in of_job
+
+
+@pytest.mark.parametrize(("given", "setting"), [("false", "off"), ("true", "on")])
+def test_receipts_need_no_quotes(given: str, setting: str) -> None:
+    rendered = render(CHART / "ci/smallest.yaml", sets=[f"settings.receipts={given}"])
+
+    settings = rendered.one("ConfigMap", "push-pushlane")["data"]["pushlane.toml"]
+    assert f'receipts = "{setting}"' in settings
+
+
+@pytest.mark.parametrize("name", ["on", "null", "e1"])
+def test_a_group_may_have_any_name(name: str) -> None:
+    for _, pod in render(CHART / "ci/smallest.yaml", sets=[f"dispatchers.{name}.slots=3"]).pods():
+        assert pod["metadata"]["labels"]["pushlane/group"] == name
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        "spark\\.hadoop\\.fs\\.s3a\\.secret\\.key=$(KEY)",
+        "spark\\.hadoop\\.fs\\.s3a\\.aws\\.credentials\\.provider=org.apache.Provider",
+        "spark\\.authenticate\\.secret\\.driver\\.file=/run/secrets/spark",
+    ],
+)
+def test_spark_may_be_told_where_a_secret_is(conf: str) -> None:
+    rendered = render(CHART / "ci/one-machine.yaml", sets=[f"spark.conf.{conf}"])
+
+    args = dict(rendered.pods())["Deployment push-pushlane-rules"]["spec"]["containers"][0]["args"]
+    assert conf.replace("\\", "") in args
+
+
+def test_workers_of_a_spark_elsewhere_reach_their_driver() -> None:
+    workers = "networkPolicy.sparkFrom[0].ipBlock.cidr=10.0.0.0/8"
+    sets = ["spark.master=spark://s:7077", workers]
+
+    [policy] = render(CHART / "ci/one-machine.yaml", sets=sets).of("NetworkPolicy")
+
+    assert {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]} in policy["spec"]["ingress"]
+
+
+def test_every_pod_asks_for_memory() -> None:
+    """A pod that asks for none is the first that goes when a node runs out."""
+    for values in EXAMPLES:
+        for name, pod in render(values).pods():
+            if not name.endswith("executor"):  # Spark asks for theirs
+                assert pod["spec"]["containers"][0]["resources"]["requests"]["memory"], name
+
+
+def test_a_claim_of_one_node_holds_up_no_upgrade() -> None:
+    """The old pod has to go first: the new one may be on a node that cannot mount the claim yet."""
+    for each in render(everything).of("Deployment"):
+        template = each["spec"]["template"]["spec"]
+        stores = [one for one in template["volumes"] if one["name"] in ("reports", "fanout")]
+        if any(volume.get("persistentVolumeClaim") for volume in stores):
+            assert each["spec"]["strategy"] == {"type": "Recreate"}, each["metadata"]["name"]
 
 
 def test_changed_settings_replace_the_pods() -> None:

@@ -12,7 +12,7 @@
 
 {{- define "pushlane.selector" -}}
 app.kubernetes.io/name: pushlane
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "pushlane.labels" -}}
@@ -27,13 +27,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ include "pushlane.selector" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- with .group }}
-pushlane/group: {{ . }}
+pushlane/group: {{ quote . }}
 {{- end }}
 {{- end -}}
 
 {{/* metadata of an object: dict "root" $ "name" "…" and, where it is of one, "component" and "group". */}}
 {{- define "pushlane.metadata" -}}
-name: {{ .name }}
+name: {{ quote .name }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "pushlane.labels" .root | nindent 2 }}
@@ -41,7 +41,7 @@ labels:
   app.kubernetes.io/component: {{ . }}
   {{- end }}
   {{- with .group }}
-  pushlane/group: {{ . }}
+  pushlane/group: {{ quote . }}
   {{- end }}
 {{- end -}}
 

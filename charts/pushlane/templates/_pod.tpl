@@ -148,7 +148,7 @@ metadata:
     {{- include "pushlane.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
     {{- with .group }}
-    pushlane/group: {{ . }}
+    pushlane/group: {{ quote . }}
     {{- end }}
     {{- with $pod.labels }}
     {{- toYaml . | nindent 4 }}
@@ -244,7 +244,7 @@ spec:
 {{- end -}}
 {{- with $spark.memory -}}{{- $args = concat $args (list "--memory" .) -}}{{- end -}}
 {{- range $name, $value := $conf -}}
-{{- $args = concat $args (list "--conf" (printf "%s=%s" $name (toString $value))) -}}
+{{- $args = concat $args (list "--conf" (printf "%s=%s" $name (include "pushlane.text" $value))) -}}
 {{- end -}}
 {{- toJson $args -}}
 {{- end -}}

@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Parts" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -18,6 +18,15 @@ problem it finds; all of them are told at once.
 {{- $settings := .Values.settings }}
 {{- if not $settings.broker }}
 settings.broker is needed: pulsar://HOST:6650, or embedded to try it in one pod
+{{- end }}
+{{- range $name, $form := include "pushlane.urlForms" . | fromYaml }}
+{{- $value := get $settings $name | default "" | toString }}
+{{- if and $value (not (regexMatch $form.pattern $value)) }}
+settings.{{ $name }} cannot be used: give {{ $form.like }}
+{{- end }}
+{{- if regexMatch "//[^/?#]*@" $value }}
+settings.{{ $name }} holds a user or a password that would stand in a ConfigMap for all to read: leave them out of the URL, and name a secret in secrets, or give the whole as PUSHLANE_{{ upper $name }} in pod.extraEnv, from a secret
+{{- end }}
 {{- end }}
 {{- if and (hasPrefix "pulsar" (toString $settings.broker)) (not (and $settings.admin_url $settings.redis_url)) }}
 settings.admin_url and settings.redis_url are needed with Pulsar: http://HOST:8080 and redis://HOST:6379/0
@@ -39,14 +48,26 @@ settings.{{ $name }} is given, and by secrets too: leave one of them out
 settings.{{ $name }} would stand in a ConfigMap for all to read: name a secret in secrets instead
 {{- end }}
 {{- end }}
-{{- range $name := list "broker" "admin_url" "redis_url" "sink" }}
-{{- if regexMatch "//[^/@]*:[^/@]+@" (toString (get $settings $name)) }}
-settings.{{ $name }} holds a password that would stand in a ConfigMap for all to read: leave it out of the URL, and name a secret in secrets
-{{- end }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "pushlane.fullname" .)) }}
+the name {{ include "pushlane.fullname" . }} cannot be part of a service's, which has a-z, 0-9 and -, and begins with a letter: set fullnameOverride
 {{- end }}
 {{- if gt (len (include "pushlane.fullname" .)) 30 }}
 the name {{ include "pushlane.fullname" . }} is longer than 30 characters, so names made of it would be too long: set fullnameOverride
 {{- end }}
+{{- end -}}
+
+{{/* How the URLs among the settings look: a pattern, and what to say of one that does not. YAML. */}}
+{{- define "pushlane.urlForms" -}}
+broker: {pattern: "^(embedded$|pulsar(\\+ssl)?://.)", like: "pulsar://HOST:6650, pulsar+ssl://HOST:6651 or embedded"}
+admin_url: {pattern: "^https?://.", like: "http://HOST:8080 or https://HOST:8443"}
+redis_url: {pattern: "^redis(s|s?\\+sentinel|s?\\+cluster)?://.", like: "redis://HOST:6379/0, rediss:// for TLS, redis+sentinel:// or redis+cluster://"}
+sink: {pattern: "", like: ""}
+{{- end -}}
+
+{{/* Names of what is mostly secret: not those of files, nor of the code that looks for it. */}}
+{{- define "pushlane.secretName" -}}
+{{- $named := regexMatch "(?i)authorization|cookie|passw|secret|token|api[-_]?key|(access|account)[.]key" . -}}
+{{- if and $named (not (regexMatch "(?i)(file|path|provider|enabled)$" .)) -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "pushlane.refuseSinks" -}}
@@ -57,6 +78,14 @@ settings.sinks.{{ $name }}: a sink is not called default, and its name does not 
 {{- range $option := list "key" "credentials" "vapid_key" "secrets" "authorization" }}
 {{- if hasKey $sink $option }}
 settings.sinks.{{ $name }}.{{ $option }} would stand in a ConfigMap for all to read: put it into the secret that secrets.sinks names, and give {{ $option }}_file: /run/secrets/pushlane/sinks/KEY
+{{- end }}
+{{- end }}
+{{- if regexMatch "//[^/?#]*@" (toString $sink.url) }}
+settings.sinks.{{ $name }}.url holds a user or a password that would stand in a ConfigMap for all to read: put the URL into the secret that secrets.sinks names, and give url_file: /run/secrets/pushlane/sinks/KEY
+{{- end }}
+{{- range $header := kindIs "map" $sink.headers | ternary $sink.headers dict | keys | sortAlpha }}
+{{- if include "pushlane.secretName" $header }}
+settings.sinks.{{ $name }}.headers.{{ $header }} would stand in a ConfigMap for all to read: use authorization_file: /run/secrets/pushlane/sinks/KEY
 {{- end }}
 {{- end }}
 {{- range $option, $value := $sink }}
@@ -80,6 +109,24 @@ secrets.{{ $kind }}.{{ first $keys }} names a key of no secret: give secrets.{{ 
 {{- if and (hasKey $secret "certKey") (ne (empty $secret.certKey) (empty $secret.keyKey)) }}
 secrets.{{ $kind }}.certKey and keyKey go together: give both or none
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Variables stand in the pods, so what is secret has to come from a secret there, too. */}}
+{{- define "pushlane.refuseVariables" -}}
+{{- $owners := list .Values .Values.rules .Values.alerts .Values.receipts }}
+{{- range include "pushlane.groups" . | fromYaml }}{{ $owners = append $owners . }}{{ end }}
+{{- range .Values.sparkJobs }}{{ $owners = append $owners . }}{{ end }}
+{{- $told := list }}
+{{- range $owners }}
+{{- range (.pod | default dict).extraEnv }}
+{{- if and (hasKey . "value") (regexMatch "^PUSHLANE_(PULSAR_TOKEN|REDIS_PASSWORD|ADDRESS_KEY|RECEIPTS_KEY)$" (toString .name)) }}
+{{- $told = append $told .name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range uniq $told }}
+pod.extraEnv has the value of {{ . }}, which would stand in the pods for all to read: name a secret in secrets instead
 {{- end }}
 {{- end -}}
 
@@ -166,6 +213,21 @@ storage.{{ $name }} is {{ $mode }}, and used at once by {{ join ", " $users }}: 
 
 {{- define "pushlane.refuseSpark" -}}
 {{- $spark := .Values.spark }}
+{{- range $name, $value := $spark.conf }}
+{{- if and (include "pushlane.secretName" $name) (not (regexMatch "^\\$\\(\\w+\\)$" (toString $value))) }}
+spark.conf has {{ $name }}, which would stand in the pods for all to read: give $(NAME), and NAME in pod.extraEnv, from a secret
+{{- end }}
+{{- end }}
+{{- range $job, $options := .Values.sparkJobs }}
+{{- range $name, $value := $options.options }}
+{{- if and (include "pushlane.secretName" $name) (not (regexMatch "^\\$\\(\\w+\\)$" (toString $value))) }}
+sparkJobs.{{ $job }}.options has {{ $name }}, which would stand in the pods for all to read: give $(NAME), and NAME in pod.extraEnv, from a secret
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $spark.master (not (hasPrefix "local" $spark.master)) .Values.networkPolicy.enabled (not .Values.networkPolicy.sparkFrom) }}
+spark.master is {{ $spark.master }}, whose workers connect to the driver, and networkPolicy lets nobody: say in networkPolicy.sparkFrom who they are
+{{- end }}
 {{- if and $spark.master $spark.executors.instances }}
 spark.master is {{ $spark.master }}, and spark.executors.instances is {{ $spark.executors.instances }}: executors are pods of a driver here, so leave one of them out
 {{- end }}
@@ -178,8 +240,32 @@ spark.conf has {{ $name }}, which is the chart's to set with spark.executors.ins
 {{- end }}
 {{- end -}}
 
+{{/* A size of Spark or of Kubernetes as a number of MiB; of their unit the first letter counts. */}}
+{{- define "pushlane.mebibytes" -}}
+{{- $size := include "pushlane.text" . -}}
+{{- $units := dict "" 0.00000095367431640625 "k" 0.0009765625 "m" 1 "g" 1024 "t" 1048576 -}}
+{{- mulf (regexFind "^[0-9.]+" $size) (get $units (regexFind "[a-zA-Z]" $size | lower) | default 1) -}}
+{{- end -}}
+
+{{/* Java takes what it is given, and a pod over its limit is killed. */}}
+{{- define "pushlane.refuseMemory" -}}
+{{- with .Values.spark.memory }}
+{{- $pods := dict }}
+{{- range $name := list "rules" "receipts" }}
+{{- if (get $.Values $name).enabled }}{{ $_ := set $pods $name (get $.Values $name).resources }}{{ end }}
+{{- end }}
+{{- range $name, $job := include "pushlane.jobs" $ | fromYaml }}{{ $_ := set $pods (printf "sparkJobs.%s" $name) $job.resources }}{{ end }}
+{{- range $name, $resources := $pods }}
+{{- $limit := dig "limits" "memory" "" $resources }}
+{{- if and $limit (ge (include "pushlane.mebibytes" $.Values.spark.memory | float64) (include "pushlane.mebibytes" $limit | float64)) }}
+spark.memory is {{ $.Values.spark.memory }}, and {{ $name }}.resources.limits.memory {{ include "pushlane.text" $limit }}: Java alone would fill the pod, which Kubernetes then kills; give the pod more
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "pushlane.refuseParts" -}}
-{{- if eq (toString .Values.settings.receipts) "off" }}
+{{- if eq (include "pushlane.receipts" .) "off" }}
 {{- range list "receipts" "alerts" }}
 {{- if (get $.Values .).enabled }}
 {{ . }}.enabled is true, and settings.receipts is off, so there is nothing to read

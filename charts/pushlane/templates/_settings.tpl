@@ -44,7 +44,16 @@ fanout_dir: {{ $folder }}/fanout
 {{/* The whole file of settings. */}}
 {{- define "pushlane.settingsFile" -}}
 {{- $own := include "pushlane.ownSettings" . | fromYaml -}}
+{{- with include "pushlane.receipts" . }}{{ $_ := set $own "receipts" . }}{{ end -}}
 {{- include "pushlane.toml" (dict "table" (merge $own .Values.settings) "path" list) -}}
+{{- end -}}
+
+{{/* The setting `receipts`: YAML takes off and on without quotes for false and true. */}}
+{{- define "pushlane.receipts" -}}
+{{- if hasKey .Values.settings "receipts" -}}
+{{- $given := .Values.settings.receipts -}}
+{{- if kindIs "bool" $given -}}{{ ternary "on" "off" $given }}{{- else -}}{{ $given }}{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "pushlane.isEmbedded" -}}
@@ -69,6 +78,16 @@ fanout_dir: {{ $folder }}/fanout
 {{- toYaml $groups -}}
 {{- end -}}
 
+{{/* The jobs of Spark, each with the resources of rules unless it has its own. YAML. */}}
+{{- define "pushlane.jobs" -}}
+{{- $jobs := dict -}}
+{{- range $name, $job := .Values.sparkJobs -}}
+{{- $resources := $job.resources | default $.Values.rules.resources -}}
+{{- $_ := set $jobs $name (merge (dict "resources" $resources) $job) -}}
+{{- end -}}
+{{- toYaml $jobs -}}
+{{- end -}}
+
 {{/* The sinks that a group serves, as a JSON list under "names": dict "root" $ "group" group. */}}
 {{- define "pushlane.groupSinks" -}}
 {{- if .group.sinks -}}{{ dict "names" .group.sinks | toJson }}{{- else -}}{{ include "pushlane.sinks" .root }}{{- end -}}
@@ -80,7 +99,10 @@ fanout_dir: {{ $folder }}/fanout
 {{- .sink -}}
 {{- else -}}
 {{- $kind := .root.Values.settings.sink | default "null" | splitList ":" | first -}}
-{{- if has $kind (list "null" "log" "webhook") -}}{{ $kind }}{{- else -}}processor{{- end -}}
+{{- if has $kind (list "null" "log") -}}{{ $kind }}
+{{- else if has $kind (list "webhook" "webhook+h2c" "http" "https") -}}webhook
+{{- else -}}processor
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -94,5 +116,5 @@ drain_timeout_s, then leaves within 4.5 s; and 5 s are left for a slow node. */}
 
 {{/* Seconds to drain that autoscalers aim at: dict "root" $ "scaling" group.autoscaling. */}}
 {{- define "pushlane.drainTarget" -}}
-{{- .scaling.targetSeconds | default .root.Values.settings.drain_target_s | default 300 -}}
+{{- include "pushlane.text" (.scaling.targetSeconds | default .root.Values.settings.drain_target_s | default 300) -}}
 {{- end -}}

@@ -1,3 +1,8 @@
+{{/* A scalar as it was written: a large number of a file is a float to Helm, which prints 1e+06. */}}
+{{- define "pushlane.text" -}}
+{{- if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end -}}
+{{- end -}}
+
 {{/* TOML of a map: dict "table" map "path" list. Scalars and lists look in TOML as they do in JSON. */}}
 {{- define "pushlane.toml" -}}
 {{- $inner := dict -}}
