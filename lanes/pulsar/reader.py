@@ -75,10 +75,11 @@ class PulsarReader:
         """Go on with a new consumer: the client might not try the old one again for a minute.
 
         Messages that were given out stay so, and are acked through the new consumer; those that the
-        old one held in stock come again.
+        old one held in stock come again. An old one that the client has connected meanwhile is
+        kept: if it closed, the broker would give others what it has given out, once more.
         """
         consumer = await subscribe()
-        if self.closed:
+        if not self.is_lost:
             consumer.close_async(ignore)
             return
         old, self._head, self._asked = self._consumer, None, False

@@ -357,6 +357,26 @@ def test_what_was_given_out_before_is_acked_by_the_new_consumer_and_not_taken_ag
     play(scenario)
 
 
+def test_a_consumer_that_the_client_has_connected_meanwhile_is_kept() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.take() is None
+        later = Consumer()
+
+        async def subscribe() -> Consumer:
+            scene.consumer.connected = True
+            return later
+
+        scene.consumer.connected = False
+        await scene.reader.renew(subscribe)
+
+        assert later.closed
+        assert not scene.consumer.closed
+        await scene.give(b"1")
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
+
+
 def test_a_reader_that_was_closed_meanwhile_does_not_come_back() -> None:
     async def scenario(scene: Scene) -> None:
         later = Consumer()
