@@ -47,7 +47,7 @@ def pause(reason: str = "") -> Edit:
         if task.state is State.PAUSED:
             return task
         _live(task, "paused")
-        return replace(task, state=State.PAUSED, reason=reason, lane=own_lane(task.id))
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=reason)
 
     return edit
 
@@ -99,14 +99,14 @@ def promote(level: Level) -> Edit:
                 f"task {task.id} is {task.level}: {level} is below it; to move it down: "
                 f"pushlane demote {task.id} --to {level}"
             )
-        return replace(task, level=level, lane=own_lane(task.id))
+        return replace(_on_own_lane(task), level=level)
 
     return edit
 
 
 def isolate(task: Task) -> Task:
     """Move a task to a lane of its own, at its level; its backlog follows."""
-    return replace(_live(task, "moved"), lane=own_lane(task.id))
+    return _on_own_lane(_live(task, "moved"))
 
 
 def demote(level: Level) -> Edit:
@@ -190,6 +190,18 @@ def check_forgettable(task: Task) -> None:
 
 def lane_dropped(task: Task) -> Task:
     return replace(task, lane_dropped=True)
+
+
+def _on_own_lane(task: Task) -> Task:
+    """Move a task to a lane of its own, unless it has one, and note where its pushes began.
+
+    What has left that first lane is dropped when it comes off it again: taken for the first, the
+    new lane would lose all that is forwarded to it.
+    """
+    lane = own_lane(task.id)
+    if task.lane == lane:
+        return task
+    return replace(task, lane=lane, first_lane=task.first_lane or task.lane)
 
 
 def _live(task: Task, verb: str) -> Task:

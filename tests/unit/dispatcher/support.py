@@ -127,7 +127,9 @@ async def add_task(
     task_id = new_task_id()
     sink = fields.get("sinks", (DEFAULT_SINK,))[0]
     lane = pool_lane(task_id, 2, sink) if level is Level.LOW else own_lane(task_id)
-    task = Task(id=task_id, level=level, lane=lane, expires_at_ms=expires_at_ms, **fields)
+    task = Task(
+        id=task_id, level=level, lane=lane, first_lane=lane, expires_at_ms=expires_at_ms, **fields
+    )
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
     await backend.registry.change(task_id, task_transitions.start)

@@ -15,6 +15,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes import task_transitions
 from pushlane.lanes.bundle import MOST_PUSHES, packed
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.naming import later_lane
@@ -163,6 +164,20 @@ async def test_what_waits_elsewhere_is_dropped_from_the_first_lane_alone() -> No
 
     assert first.at_hand() == [3]
     assert moved_on.at_hand() == [1, 2, 3]
+
+
+async def test_what_was_forwarded_to_a_lane_of_the_tasks_own_stays_at_hand_there() -> None:
+    pooled = Task(id="t", level=Level.LOW, lane="pool-0", state=State.RUNNING)
+    registry = Registry(moved=[1, 2, 3])
+    task = task_transitions.isolate(pooled)
+    there = Scene(registry, Reader("task-t", [1, 2, 3]), task=task)
+    copies = Scene(registry, Reader("pool-0", [1, 2, 3, 4]), task=task)
+
+    await there.filled()
+    await copies.filled()
+
+    assert there.at_hand() == [1, 2, 3]
+    assert copies.at_hand() == [4]
 
 
 async def test_what_nobody_can_have_had_is_not_asked_about() -> None:

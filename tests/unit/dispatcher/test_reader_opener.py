@@ -36,6 +36,16 @@ async def test_it_begins_when_nothing_more_comes_off_the_first_lanes(
     assert waits == len(lanes) + 1
 
 
+async def test_it_begins_in_time_though_a_first_lane_does_not_open() -> None:
+    lane = OpenLane("task-0", Level.HIGH, 8)
+    waiting = opener([lane])
+    waiting.open(lane, lane.main)
+
+    await waiting.first_opened(timeout_s=0.0)
+
+    assert lane.main.reader is None
+
+
 def opener(lanes: list[OpenLane]) -> ReaderOpener:
     synced = asyncio.Event()
     synced.set()

@@ -116,6 +116,24 @@ def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
     )
 
 
+MOVES = [task_transitions.pause(), task_transitions.promote(Level.LOW), task_transitions.isolate]
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("noted", ["", "pool-7"])
+def test_a_task_that_moves_knows_where_its_pushes_began(move, noted):
+    moved = move(replace(POOLED, first_lane=noted))
+
+    assert (moved.lane, moved.first_lane) == (own_lane("t1"), noted or POOLED.lane)
+
+
+@pytest.mark.parametrize("move", MOVES[1:])
+def test_a_task_on_its_own_lane_stays_as_it_is_when_it_is_moved_there(move):
+    low = replace(RUNNING, level=Level.LOW)
+
+    assert move(low) == low
+
+
 @pytest.mark.parametrize("task", TERMINAL)
 @pytest.mark.parametrize(
     "edit",
