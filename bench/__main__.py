@@ -24,6 +24,7 @@ MEASURED = (
     "growth",
     "late-task",
     "memory",
+    "metrics",
     "modes",
     "peers",
     "pick",

@@ -6,17 +6,20 @@ A lane is opened before a task points at it, whoever asks for the change.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
-from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.errors import Denied, UnknownTask, Unreachable
 from pushlane.lanes.formats import format_to_write
 from pushlane.lanes.limits import Subject, remove_limit
 from pushlane.lanes.naming import (
@@ -47,6 +50,11 @@ from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task
 
+log = logging.getLogger("pushlane.backend")
+
+T = TypeVar("T")
+
+_ASK_AGAIN_S = 5.0
 _LOOKED_AT = 64
 _NEAR = 4  # messages
 _COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
@@ -182,19 +190,42 @@ class Backend:
         return await self.registry.change(task.id, edit)
 
 
-def connect(settings: Settings) -> AbstractAsyncContextManager[Backend]:
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Backend]:
     """Open the backend that the settings name, and close it in the end.
 
     Raises:
-        Unreachable: a service does not answer; names its URL.
+        Unreachable: a service has not answered for `start_patience_s`; names its URL.
     """
-    return load_package(settings).connect(settings)
+    package = load_package(settings)
+    async with AsyncExitStack() as stack:
+        yield await _opened(stack, lambda: package.connect(settings), settings.start_patience_s)
 
 
-def connect_receipts(settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]:
+@asynccontextmanager
+async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
     """Open the log of receipts alone, without the other ports, and close it in the end.
 
     Raises:
-        Unreachable: the service that holds it does not answer; names its URL.
+        Unreachable: the service that holds it has not answered for `start_patience_s`.
     """
-    return load_package(settings).connect_receipts(settings)
+    package, patience_s = load_package(settings), settings.start_patience_s
+    async with AsyncExitStack() as stack:
+        yield await _opened(stack, lambda: package.connect_receipts(settings), patience_s)
+
+
+async def _opened(
+    stack: AsyncExitStack, closed: Callable[[], AbstractAsyncContextManager[T]], patience_s: float
+) -> T:
+    """Open it, again and again while a service does not answer. One that refuses us is not asked
+    again.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return await stack.enter_async_context(closed())
+        except Unreachable as error:
+            if isinstance(error, Denied) or time.monotonic() >= deadline_s:
+                raise
+            log.warning("%s; it is asked again", error, extra={"action": "service_awaited"})
+            await asyncio.sleep(_ASK_AGAIN_S)

@@ -149,6 +149,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest that a push waits for an earlier one of its key."""
     drain_timeout_s: SecondsOrNone = 30.0
     """Longest wait for deliveries at a stop."""
+    start_patience_s: SecondsOrNone = 0.0
+    """How long a command waits at its start for services that do not answer."""
     drain_target_s: Seconds = 300.0
     """Time within which a backlog should be gone: the target of an autoscaler."""
     reports_dir: Path | None = None

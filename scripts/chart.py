@@ -114,6 +114,7 @@ _ANY_NAME: dict[str, Schema] = {  # by the last word of the path
 }
 SHAPES: dict[str, Schema] = {
     "imagePullSecrets": _OBJECTS,
+    "settings": _ANYTHING,  # replaced by those of Settings
     "sparkJobs": _named(_JOB),
     "dispatcherDefaults.sinks": {**_TEXTS, "uniqueItems": True},
     "dispatcherDefaults.workers": {**_COUNT, "maximum": 64},

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_an_executor_is_started_as_spark_says(tmp_path: Path) -> None:
     ran = subprocess.run(
         [ROOT / "docker/spark-executor", "executor"],
         env={
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             **{f"SPARK_{name}": value for name, value in said.items()},
         },
         capture_output=True,

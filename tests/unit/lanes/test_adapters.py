@@ -10,11 +10,12 @@ from types import ModuleType
 
 import pytest
 
+from pushlane.lanes import backend as backend_module
 from pushlane.lanes.adapters import ADAPTERS, Adapter, Capabilities
 from pushlane.lanes.backend import connect, connect_receipts
 from pushlane.lanes.embedded import connect as connect_embedded
 from pushlane.lanes.embedded import connect_receipts as connect_embedded_receipts
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, Denied, Unreachable
 from pushlane.lanes.settings import Settings
 
 
@@ -71,3 +72,55 @@ def test_the_embedded_store_is_a_folder_on_this_machine(tmp_path: Path) -> None:
 
     (tmp_path / "store").mkdir()
     assert not settings.is_store_missing
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
+    """What each attempt to open the adapter of the scheme `late` comes to, None for its success."""
+    coming: list[Exception | None] = []
+
+    @asynccontextmanager
+    async def open_late(settings: Settings) -> AsyncIterator[object]:
+        if (failure := coming.pop(0)) is not None:
+            raise failure
+        async with connect_embedded(Settings(data_dir=tmp_path)) as found:
+            yield found
+
+    package = ModuleType("late_adapter")
+    package.connect = package.connect_receipts = open_late
+    monkeypatch.setitem(sys.modules, "late_adapter", package)
+    monkeypatch.setitem(ADAPTERS, "late://", Adapter("late_adapter", Capabilities()))
+    monkeypatch.setattr(backend_module, "_ASK_AGAIN_S", 0.0)
+    return coming
+
+
+@pytest.mark.parametrize("opened_by", [connect, connect_receipts])
+async def test_a_service_that_does_not_answer_yet_is_waited_for(
+    answers: list[Exception | None], opened_by
+) -> None:
+    answers += [Unreachable("away"), Unreachable("away"), None]
+
+    async with opened_by(Settings(broker="late://here", start_patience_s=600)):
+        assert not answers
+
+
+async def test_nothing_is_waited_for_unless_told_so(answers: list[Exception | None]) -> None:
+    answers += [Unreachable("away"), None]
+
+    with pytest.raises(Unreachable):
+        async with connect(Settings(broker="late://here")):
+            pass
+
+    assert answers == [None]
+
+
+async def test_a_service_that_refuses_us_is_not_asked_again(
+    answers: list[Exception | None],
+) -> None:
+    answers += [Denied("no"), None]
+
+    with pytest.raises(Denied):
+        async with connect(Settings(broker="late://here", start_patience_s=600)):
+            pass
+
+    assert answers == [None]
