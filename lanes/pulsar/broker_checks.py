@@ -14,7 +14,7 @@ from pushlane.lanes.pulsar.namespace_checks import pulsar_check
 from pushlane.lanes.urls import each_host
 
 CLIENT = "pulsar-client"
-OLDEST_CLIENT, TRIED_CLIENT = (3, 11), (3,)
+OLDEST_CLIENT, TRIED_CLIENT = (3, 13), (3,)
 OLDEST_BROKER, TRIED_BROKER = (3, 0), (4, 0)
 CLOCK_S = 2.0
 LONG_KEEP_ALIVE_S = 60
@@ -55,7 +55,7 @@ def _client(_: PulsarFacts) -> Iterator[Remark]:
     try:
         yield from outside(CLIENT, version(CLIENT), OLDEST_CLIENT, TRIED_CLIENT)
     except PackageNotFoundError:
-        yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.11'")
+        yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.13'")
 
 
 def _clock(facts: PulsarFacts) -> Iterator[Remark]:
@@ -216,7 +216,10 @@ CHECKS = (
         "broker-version", "the broker's version: 3.0 to 4.0", "others were not tried", _version
     ),
     pulsar_check(
-        "client-version", "the client's version: 3.11 to 3.x", "others were not tried", _client
+        "client-version",
+        "the client's version: 3.13 to 3.x",
+        "older ones stop reading a lane for good when its topic moves at the wrong moment",
+        _client,
     ),
     pulsar_check(
         "broker-clock",

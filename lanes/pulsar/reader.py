@@ -23,15 +23,28 @@ _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 
 
+class _Answered:
+    """The message that one consumer has answered with, until it is taken.
+
+    Each consumer has its own: the late answer of one that was replaced, on a thread of the client,
+    must not take the place of another's message.
+    """
+
+    __slots__ = ("head",)
+
+    def __init__(self) -> None:
+        self.head: _pulsar.Message | None = None
+
+
 class PulsarReader:
     """A consumer of the lane's shared subscription."""
 
     __slots__ = (
         "_answer",
+        "_answered",
         "_asked",
         "_connection",
         "_consumer",
-        "_head",
         "_loop",
         "_on_ready",
         "_recent",
@@ -56,7 +69,6 @@ class PulsarReader:
         self._recent = recent
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
-        self._head: _pulsar.Message | None = None
         self._asked = False
         self._waiting = False
         self.closed = False
@@ -64,7 +76,8 @@ class PulsarReader:
 
     def _use(self, consumer: _pulsar.Consumer) -> None:
         self._consumer = consumer
-        self._answer = partial(self._arrived, consumer)
+        self._answered = _Answered()
+        self._answer = partial(self._arrived, self._answered)
 
     @property
     def is_lost(self) -> bool:
@@ -82,7 +95,7 @@ class PulsarReader:
         if not self.is_lost:
             consumer.close_async(ignore)
             return
-        old, self._head, self._asked = self._consumer, None, False
+        old, self._asked = self._consumer, False
         self._use(consumer)
         if self._waiting:
             self.start()
@@ -126,11 +139,12 @@ class PulsarReader:
         """Return the client's next message. After a None, `_arrived` is called for the next one."""
         if not self._asked:
             self._ask()
-        if self._head is None:
+        answered = self._answered
+        if answered.head is None:
             self._waiting = True
-            if self._head is None:  # read again: it may have come before the line above
+            if answered.head is None:  # read again: it may have come before the line above
                 return None
-        message, self._head = self._head, None
+        message, answered.head = answered.head, None
         self._asked = self._waiting = False
         return message
 
@@ -139,17 +153,17 @@ class PulsarReader:
         self._consumer.receive_async(self._answer)
 
     def _arrived(
-        self, consumer: _pulsar.Consumer, result: _pulsar.Result, message: _pulsar.Message
+        self, answered: _Answered, result: _pulsar.Result, message: _pulsar.Message
     ) -> None:
         """Take the answer of a receive, within `_ask` or on a thread of the client."""
-        if result.value or consumer is not self._consumer:  # the consumer is closed
+        if result.value:  # the consumer is closed
             return
-        self._head = message
+        answered.head = message
         if self._waiting:
             wake(self._loop, self._tell)
 
     def _tell(self) -> None:
-        if self._waiting and self._head is not None and not self.closed:
+        if self._waiting and self._answered.head is not None and not self.closed:
             self._waiting = False
             self._on_ready(self)
 

@@ -33,13 +33,19 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         pytest.skip(str(reason))
 
 
-async def test_after_an_outage_lanes_and_journal_go_on(services: Services) -> None:
-    settings = Settings(
+@pytest.fixture
+def settings(services: Services) -> Settings:
+    return Settings(
         broker=services.urls.broker,
         admin_url=services.urls.admin,
         redis_url=services.urls.redis,
         namespace="pushlane/outage",
     )
+
+
+async def test_after_an_outage_lanes_and_journal_go_on(
+    services: Services, settings: Settings
+) -> None:
     async with connect(settings) as ours, connect(settings) as theirs:
         await ours.registry.set_weights(Weights(1, 2, 3))
         reading = [await opened(ours.broker, lane) for lane in LANES]
@@ -61,6 +67,26 @@ async def test_after_an_outage_lanes_and_journal_go_on(services: Services) -> No
         assert {taken.body for taken in after} == {b"after"}
         while any([await ours.broker.backlog(lane) for lane in LANES]):
             pass  # acks may be durable a little later; each look asks the broker
+
+
+async def test_nothing_is_dropped_after_a_producer_lost_the_broker_before_its_first_answer(
+    services: Services, settings: Settings
+) -> None:
+    """The broker drops what has a number that it has seen, and answers as if it had kept it."""
+    path = services.broker_path[0]
+    async with connect(settings) as ours:
+        await ours.broker.open_lane("numbered")
+        await ours.broker.publish("numbered", [])  # makes the producer
+        path.stall()
+        first = asyncio.create_task(ours.broker.publish("numbered", [b"1", b"2"]))
+        await asyncio.sleep(0)
+        path.cut()
+        path.heal()
+        await first
+
+        await ours.broker.publish("numbered", [b"3", b"4"])
+
+        assert await ours.broker.backlog("numbered") == 4
 
 
 class Lane:

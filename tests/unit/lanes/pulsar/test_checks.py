@@ -208,7 +208,7 @@ def test_the_version_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
     [finding] = found(sound(), "client-version")
 
-    assert finding.what == f"{CLIENT} is 3.2.0; it has to be 3.11 or later"
+    assert finding.what == f"{CLIENT} is 3.2.0; it has to be 3.13 or later"
 
 
 @pytest.mark.parametrize(("ahead_s", "whose"), [(60.0, "ahead of"), (-7.0, "behind")])

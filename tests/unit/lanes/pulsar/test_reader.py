@@ -377,6 +377,20 @@ def test_a_consumer_that_the_client_has_connected_meanwhile_is_kept() -> None:
     play(scenario)
 
 
+def test_a_late_answer_of_the_old_consumer_takes_the_place_of_no_message() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.take() is None
+        [late] = scene.consumer.receives
+        later = await renew(scene)
+        later.give(b"2")
+
+        late(_pulsar.Result.Ok, Message(b"1"))
+
+        assert scene.take_all() == [b"2"]
+
+    play(scenario)
+
+
 def test_a_reader_that_was_closed_meanwhile_does_not_come_back() -> None:
     async def scenario(scene: Scene) -> None:
         later = Consumer()
