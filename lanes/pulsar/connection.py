@@ -75,7 +75,7 @@ class Connection:
     ) -> Any:
         """Start a call of the client and wait for its answer.
 
-        `discard` gets an answer that comes after the waiting task was cancelled.
+        `discard` gets an answer that comes when the waiting task is cancelled, or after that.
 
         Raises:
             PushlaneError: the meaning of the result code.
@@ -86,11 +86,20 @@ class Connection:
         def settle(result: _pulsar.Result, value: Any) -> None:
             if not answered.cancelled():
                 answered.set_result((result, value))
-            elif discard is not None and not result.value:
+            else:
+                drop(result, value)
+
+        def drop(result: _pulsar.Result, value: Any) -> None:
+            if discard is not None and not result.value:
                 discard(value)
 
         start(lambda result, value=None: wake(loop, settle, result, value))
-        result, value = await answered
+        try:
+            result, value = await answered
+        except asyncio.CancelledError:
+            if not answered.cancelled():  # the answer came at the same moment
+                drop(*answered.result())
+            raise
         if result.value:
             raise self.failure(result, doing)
         return value

@@ -8,19 +8,23 @@ in its answer would be lost until the consumer closes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache, partial
+from typing import Any
 
 import _pulsar
 
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import OnReady, Taken
 from pushlane.lanes.pulsar.connection import Connection, ignore, wake
+from pushlane.lanes.pulsar.hedging import hedged
 from pushlane.lanes.pulsar.redelivery_filter import RedeliveryFilter
 
 SUBSCRIPTION = "pushlane"
 _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
+_SUBSCRIBED_AGAIN_AFTER_S = 2.0
+_MOST_ATTEMPTS = 4
 
 
 class _Answered:
@@ -93,13 +97,13 @@ class PulsarReader:
         """
         consumer = await subscribe()
         if not self.is_lost:
-            consumer.close_async(ignore)
+            _close(consumer)
             return
         old, self._asked = self._consumer, False
         self._use(consumer)
         if self._waiting:
             self.start()
-        old.close_async(ignore)
+        _close(old)
 
     def acknowledge(self, acked: _pulsar.Message) -> None:
         """Ack by the present consumer, whichever gave the message out."""
@@ -196,13 +200,22 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
+        """Subscribe, and once more beside that when it takes long.
+
+        The client never asks again for a first consumer that is refused once it has the connection,
+        as one is while its topic moves: it waits for the end of its operation timeout.
+        """
         start: Callable[..., None] = self._connection.raw.subscribe_async
         configuration = _configuration(depth)
-        return await self._connection.open(
-            topic,
-            f"read lane {lane}",
-            lambda done: start(topic, SUBSCRIPTION, configuration, done),
-        )
+
+        def attempt() -> Coroutine[Any, Any, _pulsar.Consumer]:
+            return self._connection.open(
+                topic,
+                f"read lane {lane}",
+                lambda done: start(topic, SUBSCRIPTION, configuration, done),
+            )
+
+        return await hedged(attempt, _close, after_s=_SUBSCRIBED_AGAIN_AFTER_S, most=_MOST_ATTEMPTS)
 
     async def _renew_lost(self) -> None:
         """Renew readers that lost the broker, as soon as it answers again, for ever."""
@@ -232,6 +245,10 @@ class Subscriber:
             if task is not None:
                 task.cancel()
         self._recent.clear()
+
+
+def _close(consumer: _pulsar.Consumer) -> None:
+    consumer.close_async(ignore)
 
 
 def _is_part(message: _pulsar.Message) -> bool:

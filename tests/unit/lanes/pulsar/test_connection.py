@@ -63,6 +63,23 @@ def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
     asyncio.run(scenario())
 
 
+def test_an_answer_in_the_moment_of_the_cancellation_is_discarded() -> None:
+    async def scenario() -> None:
+        started: list[Callable[..., None]] = []
+        discarded: list[Any] = []
+        call = Connection(None, URL).call("read lane x", started.append, discard=discarded.append)
+        task = asyncio.create_task(call)
+        await asyncio.to_thread(int)
+        started[0](_pulsar.Result.Ok, "consumer")
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await asyncio.wait([task])
+
+        assert task.cancelled()
+        assert discarded == ["consumer"]
+
+    asyncio.run(scenario())
+
+
 def test_waking_a_closed_loop_harms_nobody() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
