@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pushlane.lanes.errors import PushlaneError
@@ -132,14 +132,25 @@ async def keep_asking(answer: LastAnswer, ask: Callable[[], Awaitable[object]]) 
     answer.asked()
     is_lost = False
     while True:
-        with suppress(PushlaneError, TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                await ask()
+        if await _answers(answer.service, ask):
             answer.heard()
         if answer.is_silent != is_lost:
             is_lost = not is_lost
             _tell(answer, is_lost)
         await asyncio.sleep(_ASK_EVERY_S)
+
+
+async def _answers(service: str, ask: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await ask()
+    except (PushlaneError, TimeoutError):
+        return False
+    except Exception as error:  # noqa: BLE001 - it must not end the asking unseen
+        name = type(error).__name__
+        log.error("the %s cannot be asked (%s)", service, name, extra={"action": "service_unasked"})
+        return False
+    return True
 
 
 def _tell(answer: LastAnswer, is_lost: bool) -> None:

@@ -13,9 +13,9 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.version import VERSION
 
 Folders = Mapping[str, Path]
-"""The folders that a process uses, by the word for each: data, reports, fanout, spool."""
+"""The folders that a process uses, by the word for each: data, reports, fanout."""
 
-_DIR: Labels = {"dir": ("data", "reports", "fanout", "spool")}
+_DIR: Labels = {"dir": ("data", "reports", "fanout")}
 
 
 def _free(folders: Folders) -> dict[str, float]:

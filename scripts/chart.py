@@ -91,6 +91,7 @@ _JOB = _closed(
         "suspend": {"type": "boolean"},
         "startingDeadlineSeconds": _COUNT,
         "backoffLimit": {"type": "integer", "minimum": 0},
+        "activeDeadlineSeconds": {"type": "integer", "minimum": 1},
         "resources": _RESOURCES,
         "pod": _POD,
     },

@@ -105,3 +105,24 @@ async def test_a_refusal_is_none(contact: Contact, clock: Clock) -> None:
 
         assert not contact[BROKER].has_answered
         assert contact.missing() == ["starting", "broker: not reached since 10 s"]
+
+
+async def test_a_fault_of_ours_is_told_without_its_words_and_the_asking_goes_on(
+    contact: Contact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pushlane.lanes.contact._ASK_EVERY_S", 0.0)
+    answered = asyncio.Event()
+    faults = iter([ValueError("of +4917212345")])
+
+    async def ask() -> None:
+        for fault in faults:
+            raise fault
+        answered.set()
+
+    async with asking(contact[BROKER], ask):
+        await answered.wait()
+        await asyncio.sleep(0)
+        assert contact[BROKER].is_up
+
+    assert "the broker cannot be asked (ValueError)" in caplog.text
+    assert "4917212345" not in caplog.text
