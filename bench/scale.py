@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import tempfile
 import time
 from collections import Counter
@@ -22,10 +23,11 @@ from bench.backends import backend_settings
 from bench.backlog import write_task
 from bench.deliveries import account, tell_lost
 from bench.dispatching import Dispatching, dispatching, drain
-from bench.fairness_of import share_error
+from bench.fairness_of import WINDOW, share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
 from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.cli.demo.receiver import running
+from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings
@@ -42,6 +44,7 @@ _TURN_S = 3.0
 _SPARE = 2.0
 _PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.05
+_SEED = 1
 
 
 class Phase(NamedTuple):
@@ -160,6 +163,7 @@ def judge(
         "speedup": {str(count): round(rates[count] / rates[1], 2) for count in _COMPARED},
         "share_error_max": round(_error(counted, levels), 2),
         "share_error_max_without_joins": round(_error(together, levels), 2),
+        "share_error_merged": merged_error(max(_PROCESSES), len(counted)),
         "measured": len(counted),
         "lost": len(lost),
         "duplicates": duplicates,
@@ -179,8 +183,38 @@ def rate_per_s(log: Sequence[ArrivalLine], phase: Phase) -> float:
 
 
 def _error(log: Sequence[ArrivalLine], levels: dict[str, Level]) -> float:
-    entitled = {level.value: weight / 10 for level, weight in Weights().by_level().items()}
-    return share_error([levels[arrival.task].value for arrival in log], entitled)
+    return share_error([levels[arrival.task].value for arrival in log], _entitled())
+
+
+def _entitled() -> dict[str, float]:
+    return {level.value: weight / 10 for level, weight in Weights().by_level().items()}
+
+
+def merged_error(processes: int, picks: int) -> float:
+    """The share error of the schedulers of so many processes alone, merged at random.
+
+    Each begins anywhere in its order, and knows nothing of the others.
+    """
+    chance = random.Random(_SEED)
+    schedulers = []
+    for _ in range(processes):
+        scheduler: Scheduler[Level] = Scheduler()
+        for level in Level:
+            scheduler.add(level, level)
+            scheduler.ready(level)
+        for _ in range(chance.randrange(WINDOW)):
+            _next(scheduler)
+        schedulers.append(scheduler)
+    merged = [_next(chance.choice(schedulers)).value for _ in range(picks)]
+    return round(share_error(merged, _entitled()), 2)
+
+
+def _next(scheduler: Scheduler[Level]) -> Level:
+    level = scheduler.pick()
+    if level is None:
+        raise ValueError("no level is ready")
+    scheduler.charge()
+    return level
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
@@ -191,6 +225,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         Figure("8 processes, times the rate of one", f"{result['speedup']['8']:g}"),
         at_most("share error, picks in any 100", result["share_error_max"], 3),
         Figure("of 8 without joins and leaves", f"{result['share_error_max_without_joins']:g}"),
+        Figure("of 8 orders without errors, simulated", f"{result['share_error_merged']:g}"),
         exactly("lost", result["lost"], 0),
         exactly("duplicates", result["duplicates"], 0),
     ]
