@@ -52,7 +52,7 @@ while time.monotonic() < deadline_s:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of both (default 5)")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of both (default 9)")
     parser.add_argument(
         "--pushes", type=int, default=40_000, help="pushes a task, of 20 (default 40000)"
     )

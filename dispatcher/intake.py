@@ -32,6 +32,8 @@ STALE_S = 2.0
 """How long an answer holds: a process that was stopped for longer asks again."""
 
 _AGAIN_S = 1.0
+_AGAIN_IN_DOUBT_S = 0.05
+_ASKING_PART = 0.2
 _REST_S = 0.004
 _WIDEST_SPAN = 4_096
 
@@ -54,7 +56,10 @@ class _Question(NamedTuple):
 
 
 class Intake:
-    """`find` gives this process's view of a task; `on_ready` hears that a lane has more at hand."""
+    """`find` gives this process's view of a task; `on_ready` hears that a lane has more at hand.
+
+    While `in_doubt` says that others may have what is at hand, it is asked about more often.
+    """
 
     def __init__(
         self,
@@ -63,12 +68,15 @@ class Intake:
         find: Callable[[str], Task | None],
         on_ready: Callable[[OpenLane], None],
         stats: Stats,
+        in_doubt: Callable[[], bool],
     ) -> None:
         self._registry = registry
         self._settler = settler
         self._find = find
         self._on_ready = on_ready
         self._stats = stats
+        self._in_doubt = in_doubt
+        self._took_s = 0.0
         self._waiting: list[_Batch] = []
         self._due = asyncio.Event()
 
@@ -108,26 +116,39 @@ class Intake:
             await self._due.wait()
             self._due.clear()
             batches, self._waiting = self._waiting, []
+            began_s = time.monotonic()
             await backoff.until_done(partial(self._drop_what_is_over, batches))
             for batch in batches:
                 batch.lane_input.answered()
                 self._hand_on(batch)
+            self._took_s = time.monotonic() - began_s
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
     async def _ask_again(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
+        looked_s = time.monotonic()
         while True:
-            await asyncio.sleep(_AGAIN_S)
-            since_s = time.monotonic() - _AGAIN_S
+            await asyncio.sleep(_AGAIN_IN_DOUBT_S)
+            since_s = time.monotonic() - self._again_s()
+            if looked_s > since_s:
+                continue
+            looked_s = time.monotonic()
             for lane in lanes():
-                for lane_input in lane.inputs:
-                    if not lane_input.messages or lane_input.asking or lane.held:
-                        continue
-                    messages = lane_input.at_hand()
-                    if any(message.asked_s < since_s for message in messages):
-                        again = _Batch(
-                            lane, lane_input, lane_input.reader, messages, is_at_hand=True
-                        )
-                        self._ask(again)
+                self._ask_of(lane, since_s)
+
+    def _again_s(self) -> float:
+        """Return how old answers may be, so that asking takes no more than its part of the time."""
+        if not self._in_doubt():
+            return _AGAIN_S
+        return min(_AGAIN_S, max(_AGAIN_IN_DOUBT_S, self._took_s / _ASKING_PART))
+
+    def _ask_of(self, lane: OpenLane, since_s: float) -> None:
+        """Ask about what the lane has at hand, unless all of it was asked about since then."""
+        for lane_input in lane.inputs:
+            if not lane_input.messages or lane_input.asking or lane.held:
+                continue
+            messages = lane_input.at_hand()
+            if any(message.asked_s < since_s for message in messages):
+                self._ask(_Batch(lane, lane_input, lane_input.reader, messages, is_at_hand=True))
 
     async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
         """Drop from each message those of its pushes that have ended, or wait elsewhere."""

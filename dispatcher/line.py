@@ -144,7 +144,14 @@ class Line:
             clock_ms,
             hosts_code=self._sink.hosts_code,
         )
-        self.intake = Intake(backend.registry, self.settler, tasks.find, ring.resume, self.stats)
+        self.intake = Intake(
+            backend.registry,
+            self.settler,
+            tasks.find,
+            ring.resume,
+            self.stats,
+            lambda: backend.broker.in_doubt,
+        )
         self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)
         self.manager = LaneManager(
             self.name, tasks, ring, self.opener, settings.prefetch, wake, clock_ms

@@ -79,6 +79,10 @@ class LaneHistory(Protocol):
 class Broker(LaneHistory, Protocol):
     """Lanes that keep messages until they are acked, shared by any number of processes."""
 
+    @property
+    def in_doubt(self) -> bool:
+        """True for a while after others may have been given what this process has at hand."""
+
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the lane, with the subscription that keeps its messages. Harmless when there.
 

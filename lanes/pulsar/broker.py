@@ -56,6 +56,10 @@ class PulsarBroker(Broker):
             connection, settings.namespace, COMPRESSIONS[settings.compression]
         )
 
+    @property
+    def in_doubt(self) -> bool:
+        return self._subscriber.in_doubt
+
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the topic and its subscription.
 

@@ -8,6 +8,7 @@ in its answer would be lost until the consumer closes.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache, partial
 from typing import Any
@@ -25,6 +26,7 @@ _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 _SUBSCRIBED_AGAIN_AFTER_S = 2.0
 _MOST_ATTEMPTS = 4
+_IN_DOUBT_S = 10.0
 
 
 class _Answered:
@@ -182,6 +184,22 @@ class Subscriber:
         self._topics: dict[PulsarReader, str] = {}
         self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._doubted = 0
+        self._in_doubt_until_s = 0.0
+
+    @property
+    def in_doubt(self) -> bool:
+        """True for a while after a reader lost the broker, or was sent what it had had.
+
+        The broker sends all that is unacked again, to whichever reader of the lane.
+        """
+        if self._recent.dropped > self._doubted:
+            self._doubt()
+        return time.monotonic() < self._in_doubt_until_s
+
+    def _doubt(self) -> None:
+        self._doubted = self._recent.dropped
+        self._in_doubt_until_s = time.monotonic() + _IN_DOUBT_S
 
     async def read(self, topic: str, lane: str, on_ready: OnReady, depth: int) -> PulsarReader:
         """Open a reader of the topic, which waits for its first message; see `Broker.read`.
@@ -224,6 +242,8 @@ class Subscriber:
             await asyncio.sleep(_LOOK_EVERY_S)
             self._topics = {one: of for one, of in self._topics.items() if not one.closed}
             lost = {reader for reader in self._topics if reader.is_lost}
+            if lost:
+                self._doubt()
             late = [one for one in lost & before if one not in self._renewing]
             before = lost  # a short break the client mends by itself
             if late and await self._connection.answers(self._topics[late[0]]):

@@ -39,10 +39,14 @@ class MessageHandle(msgspec.Struct, gc=False):
 
 
 class RedeliveryFilter:
-    """Remembers the last messages that were given out, of all lanes: at most `most`."""
+    """Remembers the last messages that were given out, of all lanes: at most `most`.
+
+    `dropped` counts those that came again.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
+        self.dropped = 0
         self._holds: dict[bytes, MessageHandle] = {}
         self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
 
@@ -57,6 +61,7 @@ class RedeliveryFilter:
         if known is not None and known.reader is reader:
             if known.message is None:
                 acknowledge(reader, message)
+            self.dropped += 1
             return None
         hold = self._holds[name] = MessageHandle(reader, name, message)
         self._names.append(name)

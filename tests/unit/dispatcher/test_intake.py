@@ -98,8 +98,14 @@ class Scene:
         self.stats = Stats()
         self.lane = OpenLane(main.lane, Level.HIGH)
         self.ready = asyncio.Event()
+        self.in_doubt = False
         self.intake = Intake(
-            registry, self.settler, lambda _: task, lambda _: self.ready.set(), self.stats
+            registry,
+            self.settler,
+            lambda _: task,
+            lambda _: self.ready.set(),
+            self.stats,
+            lambda: self.in_doubt,
         )
         for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
             lane_input.opened(reader)
@@ -289,6 +295,30 @@ async def test_a_task_that_is_still_fed_is_not_waited_for() -> None:
     await scene.filled()
 
     assert scene.lane.refill_wait_s() == 0
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_what_others_may_have_is_asked_about_more_often(
+    monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
+) -> None:
+    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_S", 3600.0)
+    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_IN_DOUBT_S", 0.0)
+    registry = Registry()
+    scene = Scene(registry, Reader("task-t", [1, 2]))
+    scene.in_doubt = in_doubt
+    await scene.filled()
+    registry.ended = {1}
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+
+    scene.ready.clear()
+    if in_doubt:
+        await scene.ready.wait()
+    else:
+        for _ in range(100):
+            await asyncio.sleep(0)
+    running.cancel()
+
+    assert scene.at_hand() == ([2] if in_doubt else [1, 2])
 
 
 async def test_an_old_answer_does_not_count() -> None:

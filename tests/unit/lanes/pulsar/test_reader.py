@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import _pulsar
@@ -12,7 +13,7 @@ import pytest
 
 from pushlane.lanes.ports import LaneReader, Taken
 from pushlane.lanes.pulsar.connection import Connection
-from pushlane.lanes.pulsar.reader import PulsarReader
+from pushlane.lanes.pulsar.reader import PulsarReader, Subscriber
 from pushlane.lanes.pulsar.redelivery_filter import MessageHandle, RedeliveryFilter
 
 DEPTH = 4
@@ -230,6 +231,27 @@ def test_what_comes_again_to_a_consumer_is_not_taken_again() -> None:
 
         assert scene.take_all() == [b"1", b"2"]
         assert scene.consumer.acked == []
+
+    play(scenario)
+
+
+def test_what_is_at_hand_is_in_doubt_for_a_while_after_something_came_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        now_s = 0.0
+        monkeypatch.setattr("time.monotonic", lambda: now_s)
+        subscriber = Subscriber(scene.connection, DEPTH)
+        before = subscriber.in_doubt
+        message = Message(b"1")
+        hold = partial(subscriber._recent.hold, scene.reader)
+        assert hold(message) is not None
+        unharmed = subscriber.in_doubt
+        assert hold(message) is None
+
+        assert [before, unharmed, subscriber.in_doubt] == [False, False, True]
+        now_s = 11.0
+        assert not subscriber.in_doubt
 
     play(scenario)
 
