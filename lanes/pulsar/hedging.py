@@ -18,18 +18,19 @@ async def hedged(
 ) -> Got:
     """Return what the first attempt returns that succeeds; `discard` gets what others return.
 
-    At most `most` begin, each `after_s` after the one before, or when one fails while others go on.
-    When all that have begun have failed, the last failure is raised. Hedged requests are from Dean
-    and Barroso, The Tail at Scale, 2013.
+    One begins `after_s` after the one before, while fewer than `most` are under way: each has to
+    end by itself. When all that have begun have failed, the last failure is raised. Hedged requests
+    are from Dean and Barroso, The Tail at Scale, 2013.
     """
+    clock_s = asyncio.get_running_loop().time
     waiting: set[asyncio.Task[Got]] = set()
-    begun = 0
+    next_s = clock_s()
     try:
         while True:
-            if begun < most:
+            if len(waiting) < most and clock_s() >= next_s:
                 waiting.add(asyncio.create_task(attempt()))
-                begun += 1
-            timeout_s = after_s if begun < most else None
+                next_s = clock_s() + after_s
+            timeout_s = max(0.0, next_s - clock_s()) if len(waiting) < most else None
             done, waiting = await asyncio.wait(
                 waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )

@@ -25,7 +25,7 @@ SUBSCRIPTION = "pushlane"
 _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 _SUBSCRIBED_AGAIN_AFTER_S = 2.0
-_MOST_ATTEMPTS = 4
+_MOST_ATTEMPTS = 5  # so that one begins every 2 s while each takes 10 s to fail
 _IN_DOUBT_S = 10.0
 
 
@@ -221,7 +221,8 @@ class Subscriber:
         """Subscribe, and once more beside that when it takes long.
 
         The client never asks again for a first consumer that is refused once it has the connection,
-        as one is while its topic moves: it waits for the end of its operation timeout.
+        as one is while its topic moves, nor for a broker that is gone by another way: it waits for
+        the end of its operation timeout.
         """
         start: Callable[..., None] = self._connection.raw.subscribe_async
         configuration = _configuration(depth)

@@ -93,11 +93,22 @@ async def test_a_failure_beside_another_attempt_is_none():
     await attempts.until(MOST)
 
     attempts.answers[0].set_exception(ConnectionError("timed out"))
-    attempts.answers[2].set_exception(ConnectionError("timed out"))
     await asyncio.sleep(0)
     attempts.answers[1].set_result("second")
 
     assert await got == "second"
+
+
+async def test_another_begins_in_the_place_of_one_that_failed():
+    attempts = Attempts()
+    got = attempts.hedged()
+    await attempts.until(MOST)
+
+    attempts.answers[0].set_exception(ConnectionError("timed out"))
+    await attempts.until(MOST + 1)
+    attempts.answers[MOST].set_result("the last")
+
+    assert await got == "the last"
 
 
 async def test_a_cancelled_one_leaves_nothing_open():
