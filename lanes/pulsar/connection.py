@@ -25,6 +25,7 @@ from pushlane.lanes.errors import (
     Unreachable,
 )
 from pushlane.lanes.pulsar.credentials import Credentials
+from pushlane.lanes.pulsar.hedging import hedged
 from pushlane.lanes.pulsar.oauth2 import credentials_of
 from pushlane.lanes.pulsar.vendor_errors import failure
 from pushlane.lanes.settings import Settings
@@ -32,6 +33,8 @@ from pushlane.lanes.tls import TlsFiles, url_tls_problem
 from pushlane.lanes.transport import tls_files
 
 OPERATION_TIMEOUT_S = 10
+OPENED_AGAIN_AFTER_S = 2.0
+_MOST_ATTEMPTS = 5  # so that one begins every 2 s while each takes 10 s to fail
 _ANSWER_S = 1.0
 
 Answer = Callable[..., None]
@@ -47,6 +50,10 @@ def wake(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args
 
 def ignore(result: _pulsar.Result) -> None:
     """Ignore the answer of a call that nobody waits for."""
+
+
+def _close(opened: _pulsar.Consumer | _pulsar.Producer) -> None:
+    opened.close_async(ignore)
 
 
 class Connection:
@@ -112,14 +119,28 @@ class Connection:
     ) -> Any:
         """Call the client, as `call` does, to open a reader or a producer of the topic.
 
-        What comes after the waiting task was cancelled is closed. While the broker is away this
-        fails within a second. An attempt that began in an outage is made again by the client after
-        ever longer waits, so the one that gets through has to be a new one.
+        One that takes long is begun again beside that. The client never asks again for a first one
+        that is refused once it has the connection, as one is while its topic moves, nor for a
+        broker that is gone by another way: it waits for the end of its operation timeout.
+        """
+        return await hedged(
+            lambda: self._open(topic, doing, start),
+            _close,
+            after_s=OPENED_AGAIN_AFTER_S,
+            most=_MOST_ATTEMPTS,
+        )
+
+    async def _open(self, topic: str, doing: str, start: Callable[[Answer], None]) -> Any:
+        """Open once. What comes after the waiting task was cancelled is closed.
+
+        While the broker is away this fails within a second. An attempt that began in an outage is
+        made again by the client after ever longer waits, so the one that gets through has to be a
+        new one.
         """
         if self.is_away and not await self.answers(topic):
             raise self.failure(_pulsar.Result.ConnectError, doing)
         try:
-            opened = await self.call(doing, start, discard=lambda late: late.close_async(ignore))
+            opened = await self.call(doing, start, discard=_close)
         except Unreachable:
             self.is_away = True
             raise

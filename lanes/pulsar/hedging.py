@@ -11,7 +11,7 @@ Got = TypeVar("Got")
 
 async def hedged(
     attempt: Callable[[], Coroutine[Any, Any, Got]],
-    discard: Callable[[Got], None],
+    discard: Callable[[Got], object] = lambda _: None,
     *,
     after_s: float,
     most: int,

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
-from typing import Any
 
 import _pulsar
 
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import OnReady, Taken
 from pushlane.lanes.pulsar.connection import Connection, ignore, wake
-from pushlane.lanes.pulsar.hedging import hedged
 from pushlane.lanes.pulsar.redelivery_filter import RedeliveryFilter
 
 SUBSCRIPTION = "pushlane"
 _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
-_SUBSCRIBED_AGAIN_AFTER_S = 2.0
-_MOST_ATTEMPTS = 5  # so that one begins every 2 s while each takes 10 s to fail
 _IN_DOUBT_S = 10.0
 
 
@@ -218,23 +214,13 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
-        """Subscribe, and once more beside that when it takes long.
-
-        The client never asks again for a first consumer that is refused once it has the connection,
-        as one is while its topic moves, nor for a broker that is gone by another way: it waits for
-        the end of its operation timeout.
-        """
         start: Callable[..., None] = self._connection.raw.subscribe_async
         configuration = _configuration(depth)
-
-        def attempt() -> Coroutine[Any, Any, _pulsar.Consumer]:
-            return self._connection.open(
-                topic,
-                f"read lane {lane}",
-                lambda done: start(topic, SUBSCRIPTION, configuration, done),
-            )
-
-        return await hedged(attempt, _close, after_s=_SUBSCRIBED_AGAIN_AFTER_S, most=_MOST_ATTEMPTS)
+        return await self._connection.open(
+            topic,
+            f"read lane {lane}",
+            lambda done: start(topic, SUBSCRIPTION, configuration, done),
+        )
 
     async def _renew_lost(self) -> None:
         """Renew readers that lost the broker, as soon as it answers again, for ever."""

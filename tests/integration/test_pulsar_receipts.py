@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,7 +13,10 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.pulsar.admin import Admin, topic_path
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
+from pushlane.lanes.pulsar.producers import Producers
+from pushlane.lanes.pulsar.receipts import log as log_module
 from pushlane.lanes.settings import Settings
+from tests.conftest import DEADLINE_S
 
 pytestmark = pytest.mark.pulsar
 
@@ -145,3 +148,27 @@ async def test_several_that_open_it_at_once_agree(settings: Settings) -> None:
         secrets = await asyncio.gather(one.secret(), two.secret(), three.secret())
 
         assert len(set(secrets)) == 1
+
+
+async def test_a_partition_that_does_not_answer_is_passed_over(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its broker is gone: nothing is settled until the log has the receipts."""
+    publish, asked = Producers.publish, list[str]()
+
+    async def never_on_the_first(of: Producers, lane: str, bodies: Sequence[bytes]) -> None:
+        asked.append(lane)
+        if lane == asked[0]:
+            await asyncio.Future()
+        await publish(of, lane, bodies)
+
+    monkeypatch.setattr(Producers, "publish", never_on_the_first)
+    async with opened(settings, receipts_partitions=2) as log:
+        monkeypatch.setattr(log_module, "_NEXT_PARTITION_AFTER_S", 0.0)
+        await log.append([b"a"])
+        monkeypatch.setattr(log_module, "_NEXT_PARTITION_AFTER_S", DEADLINE_S)
+        await log.append([b"b"])
+        await log.append([b"c"])
+
+        assert asked.count(asked[0]) == 1
+        assert await log.lag(await log.first()) == 3

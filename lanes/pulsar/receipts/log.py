@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -26,6 +27,7 @@ from pushlane.lanes.pulsar.admin import (
     topic_path,
 )
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
+from pushlane.lanes.pulsar.hedging import hedged
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
 from pushlane.lanes.pulsar.positions import Place, Position, TopicStats
 from pushlane.lanes.pulsar.producers import Producers
@@ -37,6 +39,7 @@ TOPIC = "receipts"
 SUBSCRIPTION = "pipeline"
 _DOING = "look at the log of receipts"
 _PAGE = 64
+_NEXT_PARTITION_AFTER_S = 2.0
 
 
 class _Partitions(msgspec.Struct):
@@ -62,14 +65,46 @@ class PulsarReceiptLog(ReceiptLog):
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))
+        self._appending: dict[asyncio.Task[None], int] = {}
 
     async def append(self, bodies: Sequence[bytes]) -> None:
+        """See `ReceiptWriter`. What a partition does not take soon goes to another one too."""
         if not bodies:
             return
         partitions = await self._open()
-        topic = _topic(next(self._turns) % partitions)
+        await hedged(
+            lambda: self._append(self._idlest(partitions), bodies),
+            after_s=_NEXT_PARTITION_AFTER_S,
+            most=partitions,
+        )
+
+    async def _append(self, partition: int, bodies: Sequence[bytes]) -> None:
+        """Return once one partition has all.
+
+        When another is sooner this one goes on, and is not chosen until it has answered: its broker
+        may be gone.
+        """
+        appending = asyncio.create_task(self._publish(partition, bodies))
+        self._appending[appending] = partition
+        appending.add_done_callback(self._appended)
+        await asyncio.shield(appending)
+
+    def _appended(self, appending: asyncio.Task[None]) -> None:
+        del self._appending[appending]
+        if not appending.cancelled():
+            appending.exception()  # perhaps nobody waits for it any more
+
+    def _idlest(self, partitions: int) -> int:
+        """Return the partition with the fewest appends under way, in turns."""
+        busy = Counter(self._appending.values())
+        turn = next(self._turns)
+        return min(
+            ((turn + ahead) % partitions for ahead in range(partitions)), key=busy.__getitem__
+        )
+
+    async def _publish(self, partition: int, bodies: Sequence[bytes]) -> None:
         try:
-            await self._producers.publish(topic, bodies)
+            await self._producers.publish(_topic(partition), bodies)
         except UnknownLane as error:
             self._partitions = 0  # somebody has removed it: it is made anew
             raise Unreachable(f"the log of receipts is gone: {error}") from error
@@ -147,6 +182,8 @@ class PulsarReceiptLog(ReceiptLog):
         return bytes.fromhex((await self._properties(0))["secret"])
 
     async def close(self) -> None:
+        for appending in self._appending:
+            appending.cancel()
         for partition in range(self._partitions):
             await self._producers.close_lane(_topic(partition))
 
