@@ -31,7 +31,7 @@ log = logging.getLogger("pushlane.intake")
 STALE_S = 2.0
 """How long an answer holds: a process that was stopped for longer asks again."""
 
-_AGAIN_S = 1.0
+_AGAIN_S = 0.9  # twice that, and what asking takes, is less than STALE_S
 _AGAIN_IN_DOUBT_S = 0.05
 _ASKING_PART = 0.2
 _REST_S = 0.004
@@ -121,7 +121,8 @@ class Intake:
             for batch in batches:
                 batch.lane_input.answered()
                 self._hand_on(batch)
-            self._took_s = time.monotonic() - began_s
+            if any(batch.is_at_hand for batch in batches):
+                self._took_s = time.monotonic() - began_s
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
     async def _ask_again(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
@@ -136,7 +137,7 @@ class Intake:
                 self._ask_of(lane, since_s)
 
     def _again_s(self) -> float:
-        """Return how old answers may be, so that asking takes no more than its part of the time."""
+        """Return how old answers may be, so that looks take no more than their part of the time."""
         if not self._in_doubt():
             return _AGAIN_S
         return min(_AGAIN_S, max(_AGAIN_IN_DOUBT_S, self._took_s / _ASKING_PART))

@@ -33,8 +33,8 @@ from pushlane.lanes.tls import TlsFiles, url_tls_problem
 from pushlane.lanes.transport import tls_files
 
 OPERATION_TIMEOUT_S = 10
-OPENED_AGAIN_AFTER_S = 2.0
-_MOST_ATTEMPTS = 5  # so that one begins every 2 s while each takes 10 s to fail
+_OPENED_AGAIN_AFTER_S = 2.0
+_MOST_ATTEMPTS = 5  # the last begins before the first has taken its 10 s to fail
 _ANSWER_S = 1.0
 
 Answer = Callable[..., None]
@@ -121,12 +121,13 @@ class Connection:
 
         One that takes long is begun again beside that. The client never asks again for a first one
         that is refused once it has the connection, as one is while its topic moves, nor for a
-        broker that is gone by another way: it waits for the end of its operation timeout.
+        broker that is gone by another way: it waits for the end of its operation timeout. When
+        several open, all but the first are closed.
         """
         return await hedged(
             lambda: self._open(topic, doing, start),
             _close,
-            after_s=OPENED_AGAIN_AFTER_S,
+            after_s=_OPENED_AGAIN_AFTER_S,
             most=_MOST_ATTEMPTS,
         )
 

@@ -18,19 +18,19 @@ async def hedged(
 ) -> Got:
     """Return what the first attempt returns that succeeds; `discard` gets what others return.
 
-    One begins `after_s` after the one before, while fewer than `most` are under way: each has to
-    end by itself. When all that have begun have failed, the last failure is raised. Hedged requests
-    are from Dean and Barroso, The Tail at Scale, 2013.
+    At most `most` begin, each `after_s` after the one before. A failure is raised once all have
+    begun, or when nothing else is under way: the caller may begin anew. Hedged requests are from
+    Dean and Barroso, The Tail at Scale, 2013.
     """
     clock_s = asyncio.get_running_loop().time
     waiting: set[asyncio.Task[Got]] = set()
-    next_s = clock_s()
+    begun, next_s = 0, clock_s()
     try:
         while True:
-            if len(waiting) < most and clock_s() >= next_s:
+            if begun < most and clock_s() >= next_s:
                 waiting.add(asyncio.create_task(attempt()))
-                next_s = clock_s() + after_s
-            timeout_s = max(0.0, next_s - clock_s()) if len(waiting) < most else None
+                begun, next_s = begun + 1, clock_s() + after_s
+            timeout_s = max(0.0, next_s - clock_s()) if begun < most else None
             done, waiting = await asyncio.wait(
                 waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
@@ -39,7 +39,7 @@ async def hedged(
                 discard(spare)
             if got:
                 return got[0]
-            if not waiting:
+            if done and (begun == most or not waiting):
                 return done.pop().result()
     finally:
         for one in waiting:

@@ -185,7 +185,7 @@ class Subscriber:
 
     @property
     def in_doubt(self) -> bool:
-        """True for a while after a reader lost the broker, or was sent what it had had.
+        """True for a while after a reader lost the broker, found it, or was sent what it had had.
 
         The broker sends all that is unacked again, to whichever reader of the lane.
         """
@@ -229,7 +229,7 @@ class Subscriber:
             await asyncio.sleep(_LOOK_EVERY_S)
             self._topics = {one: of for one, of in self._topics.items() if not one.closed}
             lost = {reader for reader in self._topics if reader.is_lost}
-            if lost:
+            if lost != before:
                 self._doubt()
             late = [one for one in lost & before if one not in self._renewing]
             before = lost  # a short break the client mends by itself

@@ -229,6 +229,14 @@ def test_large_numbers_are_written_as_in_the_values(tmp_path: Path) -> None:
     assert "spark.sql.autoBroadcastJoinThreshold=10485760" in of_job
 
 
+def test_a_job_may_have_one_attempt_and_two_weeks() -> None:
+    sets = ["sparkJobs.daily.backoffLimit=0", "sparkJobs.daily.activeDeadlineSeconds=1209600"]
+    rendered = render(CHART / "ci/daily-job.yaml", sets=sets)
+
+    job = rendered.one("CronJob", "push-pushlane-job-daily")["spec"]["jobTemplate"]["spec"]
+    assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, 1_209_600)
+
+
 @pytest.mark.parametrize(("given", "setting"), [("false", "off"), ("true", "on")])
 def test_receipts_need_no_quotes(given: str, setting: str) -> None:
     rendered = render(CHART / "ci/smallest.yaml", sets=[f"settings.receipts={given}"])

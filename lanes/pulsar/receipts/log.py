@@ -40,6 +40,7 @@ SUBSCRIPTION = "pipeline"
 _DOING = "look at the log of receipts"
 _PAGE = 64
 _NEXT_PARTITION_AFTER_S = 2.0
+_MOST_COPIES = 3
 
 
 class _Partitions(msgspec.Struct):
@@ -75,7 +76,7 @@ class PulsarReceiptLog(ReceiptLog):
         await hedged(
             lambda: self._append(self._idlest(partitions), bodies),
             after_s=_NEXT_PARTITION_AFTER_S,
-            most=partitions,
+            most=min(partitions, _MOST_COPIES),
         )
 
     async def _append(self, partition: int, bodies: Sequence[bytes]) -> None:
@@ -182,10 +183,9 @@ class PulsarReceiptLog(ReceiptLog):
         return bytes.fromhex((await self._properties(0))["secret"])
 
     async def close(self) -> None:
+        """Let go of appends that nobody waits for; producers are closed with the connection."""
         for appending in self._appending:
             appending.cancel()
-        for partition in range(self._partitions):
-            await self._producers.close_lane(_topic(partition))
 
     async def _open(self) -> int:
         """Make namespace, topic and subscription when missing; return the number of partitions."""

@@ -42,7 +42,13 @@ class Reader:
         self, lane: str, seqs: Iterable[int | Sequence[int]], *, is_first: bool = False
     ) -> None:
         self.lane = lane
-        self._left = [Taken(body_of(some), lane, some, is_first) for some in seqs]
+        self._left: list[Taken] = []
+        self._is_first = is_first
+        for some in seqs:
+            self.add(some)
+
+    def add(self, some: int | Sequence[int]) -> None:
+        self._left.append(Taken(body_of(some), self.lane, some, self._is_first))
 
     def take(self) -> Taken | None:
         return self._left.pop(0) if self._left else None
@@ -314,11 +320,68 @@ async def test_what_others_may_have_is_asked_about_more_often(
     if in_doubt:
         await scene.ready.wait()
     else:
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await turns()
     running.cancel()
 
     assert scene.at_hand() == ([2] if in_doubt else [1, 2])
+
+
+class Clock:
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class SlowRegistry(Registry):
+    """It takes this long, by the clock, to answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.takes_s = 0.0
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        self.clock.now_s += self.takes_s
+        return await super().gone(spans)
+
+
+async def test_quick_answers_about_new_messages_do_not_make_slow_looks_more_frequent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pushlane.dispatcher.intake.time", clock)
+    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr("pushlane.dispatcher.intake._REST_S", 0.0)
+    registry = SlowRegistry(clock)
+    reader = Reader("task-t", [1, 2])
+    scene = Scene(registry, reader)
+    scene.in_doubt = True
+    await scene.filled()
+    registry.takes_s, clock.now_s = 0.1, 1.0
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    await turns()
+    seen = len(registry.asked)
+
+    registry.takes_s = 0.01
+    reader.add(3)
+    scene.lane.main.ready()
+    scene.intake.fill(scene.lane)
+    await turns()
+    clock.now_s += 0.3
+    await turns()
+    meanwhile = registry.asked[seen:]
+    clock.now_s += 1.0
+    await turns()
+    running.cancel()
+
+    assert [(span.first, span.last) for span in meanwhile] == [(3, 3)]
+    assert len(registry.asked) > seen + 1
+
+
+async def turns() -> None:
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 async def test_an_old_answer_does_not_count() -> None:

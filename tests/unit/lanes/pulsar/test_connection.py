@@ -80,6 +80,38 @@ def test_an_answer_in_the_moment_of_the_cancellation_is_discarded() -> None:
     asyncio.run(scenario())
 
 
+class Opened:
+    """A consumer, which can be closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close_async(self, answer: Callable[..., None]) -> None:
+        self.closed = True
+        answer(_pulsar.Result.Ok)
+
+
+def test_what_hangs_is_opened_by_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "_OPENED_AGAIN_AFTER_S", 0.0)
+
+    async def scenario() -> None:
+        begun: list[Callable[..., None]] = []
+        first, second = Opened(), Opened()
+
+        def start(done: Callable[..., None]) -> None:
+            begun.append(done)
+            if len(begun) == 2:
+                done(_pulsar.Result.Ok, second)
+
+        assert await Connection(None, URL).open("lane", "read lane x", start) is second
+        await asyncio.to_thread(begun[0], _pulsar.Result.Ok, first)
+        await asyncio.sleep(0)
+
+        assert [first.closed, second.closed] == [True, False]
+
+    asyncio.run(scenario())
+
+
 def test_waking_a_closed_loop_harms_nobody() -> None:
     loop = asyncio.new_event_loop()
     loop.close()

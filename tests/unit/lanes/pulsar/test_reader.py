@@ -256,6 +256,32 @@ def test_what_is_at_hand_is_in_doubt_for_a_while_after_something_came_again(
     play(scenario)
 
 
+def test_what_is_at_hand_is_in_doubt_after_a_loss_and_once_more_after_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But not for hours, as the registry would be asked about the same again and again."""
+    monkeypatch.setattr("pushlane.lanes.pulsar.reader._LOOK_EVERY_S", 0.0)
+
+    async def scenario(scene: Scene) -> None:
+        doubts: list[None] = []
+        subscriber = Subscriber(scene.connection, DEPTH)
+        subscriber._topics[scene.reader] = "topic"
+        monkeypatch.setattr(subscriber, "_doubt", lambda: doubts.append(None))
+        monkeypatch.setattr(scene.connection, "answers", never)
+        watch = asyncio.create_task(subscriber._renew_lost())
+        counts: list[int] = []
+        for is_connected in (True, False, True):
+            scene.consumer.connected = is_connected
+            for _ in range(10):
+                await asyncio.sleep(0)
+            counts.append(len(doubts))
+        watch.cancel()
+
+        assert counts == [0, 1, 2]
+
+    play(scenario)
+
+
 def test_what_comes_again_after_its_ack_is_acked_again() -> None:
     async def scenario(scene: Scene) -> None:
         message = Message(b"1")
@@ -329,6 +355,10 @@ def test_a_message_of_a_batch_is_told_from_one_that_came_alone() -> None:
         assert parts == {b"alone": False, b"first": True, b"second": True}
 
     play(scenario)
+
+
+async def never(_topic: str) -> bool:
+    return False
 
 
 async def renew(scene: Scene) -> Consumer:
