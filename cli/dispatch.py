@@ -37,6 +37,7 @@ log = logging.getLogger("pushlane.dispatch")
 # How long the HTTP client's thread waits for Python's lock. The usual 5 ms hold up every answer
 # that has come: a webhook gets a third less. Sinks without such a thread lose a tenth by it.
 _HTTP_SWITCH_S = 0.0001
+MOST_WORKERS = 256
 _LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases have had their time
 
 
@@ -62,7 +63,9 @@ def dispatch(
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="Deliveries in flight, a process.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MOST_WORKERS, metavar="N", help="Processes.")
+    ] = 1,
     drain: Annotated[
         bool,
         typer.Option(
@@ -87,6 +90,11 @@ def dispatch(
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     names = _served(settings, serve, sink)
+    if DEFAULT_SINK in names and settings.sink == "null" and chosen.origins()["sink"] == "default":
+        raise BadInput(
+            "no sink is given; name one, as --sink webhook:URL or the setting sink, or --sink null "
+            "to throw pushes away: they count as delivered"
+        )
     patience_s = stuck_after_s(settings, names)
     if workers > 1:
         pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)

@@ -30,6 +30,8 @@ def drain_path(
 
     def answer(query: Mapping[str, str]) -> HealthReply:
         sinks = parse_names(query.get("sinks", ""))
+        if unknown := sorted(set(query) - {"sinks"}):
+            return HealthReply.of_lines(400, f"unknown parameter {unknown[0]!r}; use sinks=NAME,…")
         try:
             figures = _answer_to(dispatcher.drain(sinks), loop)
         except BadInput as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from pushlane.lanes.contact import SILENT_S
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
@@ -143,9 +144,10 @@ class HealthFlags:
             min=1, max=65535, metavar="PORT", help="Serve /livez, /readyz and /metrics there."
         ),
     ] = None
-    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address to serve them on.")] = (
-        "127.0.0.1"
-    )
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Address to serve them on.", show_default="127.0.0.1"),
+    ] = None
     metrics_socket: Annotated[Path | None, typer.Option(hidden=True)] = None
 
     @contextmanager
@@ -174,6 +176,11 @@ class HealthFlags:
             yield health
 
     def _place(self) -> tuple[str, int] | Path | None:
-        if self.metrics_port is None:
-            return self.metrics_socket
-        return self.metrics_host, self.metrics_port
+        if self.metrics_port is not None:
+            return self.metrics_host or "127.0.0.1", self.metrics_port
+        if self.metrics_host is not None:
+            raise BadInput(
+                f"--metrics-host {self.metrics_host} says where, but not at which port health and "
+                "metrics are served; give --metrics-port, too"
+            )
+        return self.metrics_socket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,23 +38,28 @@ def up(
 
     In Docker when it answers, else on a local Java. `eval "$(pushlane up)"` sets the variables.
     """
-    with errors_told(debug):
-        urls = stack.up(
-            cache_dir or stack.default_cache_dir(),
-            note,
-            prefer=_preferred(docker, local),
-            ports=stack.Ports(broker_port, admin_port, redis_port),
-        )
-        variables = {
-            "PUSHLANE_BROKER": urls.broker,
-            "PUSHLANE_ADMIN_URL": urls.admin,
-            "PUSHLANE_REDIS_URL": urls.redis,
-        }
-        if as_json:
-            print_json(variables)
-        else:
-            for name, url in variables.items():
-                typer.echo(f"export {name}={url}")
+    try:
+        with errors_told(debug):
+            urls = stack.up(
+                _folder(cache_dir),
+                note,
+                prefer=_preferred(docker, local),
+                ports=stack.Ports(broker_port, admin_port, redis_port),
+            )
+    except typer.Exit:
+        if not as_json and not sys.stdout.isatty():
+            typer.echo("false")  # so that `eval` fails too
+        raise
+    variables = {
+        "PUSHLANE_BROKER": urls.broker,
+        "PUSHLANE_ADMIN_URL": urls.admin,
+        "PUSHLANE_REDIS_URL": urls.redis,
+    }
+    if as_json:
+        print_json(variables)
+    else:
+        for name, url in variables.items():
+            typer.echo(f"export {name}={url}")
 
 
 def down(
@@ -65,8 +71,25 @@ def down(
 ) -> None:
     """Stop what `up` started."""
     with errors_told(debug):
-        stack.down(cache_dir or stack.default_cache_dir(), note, delete_data=delete_data)
+        stack.down(_folder(cache_dir), note, delete_data=delete_data)
         note("down; its data is deleted" if delete_data else "down; its data is kept")
+
+
+def _folder(cache_dir: Path | None) -> Path:
+    """Return the folder by its whole path, as what runs from it is started elsewhere; make it.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
+    folder = (cache_dir or stack.default_cache_dir()).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise BadInput(
+            f"the folder {folder} cannot be made ({reason}); give another --cache-dir"
+        ) from error
+    return folder
 
 
 def _preferred(docker: bool, local: bool) -> stack.Prefer:

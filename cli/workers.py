@@ -71,8 +71,10 @@ class WorkerPool:
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         for index in range(self.count):
+            if self._stopping:
+                break
             self._workers.append(await self._start(index))
-        ends = [asyncio.create_task(self._watch(i)) for i in range(self.count)]
+        ends = [asyncio.create_task(self._watch(i)) for i in range(len(self._workers))]
         codes = await asyncio.gather(*ends)
         return next((code for code in codes if code), 0)
 
@@ -98,11 +100,12 @@ class WorkerPool:
         if self._interrupted and code == -signal.SIGKILL:
             return INTERRUPTED
         log.error(
-            "worker %d (pid %d) %s; stopping the others",
+            "worker %d (pid %d) %s%s",
             index,
             worker.pid,
             f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}",
-            extra={"action": "worker_died"},
+            "" if self._stopping else "; stopping the others",
+            extra={"action": "worker_left" if self._stopping else "worker_died"},
         )
         self._stop()
         return max(code, 1)

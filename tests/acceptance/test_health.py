@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("cronsim")
 
 COMMANDS = {
-    "dispatch": ("dispatch",),
-    "workers": ("dispatch", "--workers", "2"),
+    "dispatch": ("dispatch", "--sink", "null"),
+    "workers": ("dispatch", "--sink", "null", "--workers", "2"),
     "rules": ("rules", "serve"),
     "alerts": ("alerts", "run", "--every", "1s"),
     "receipts": ("pipeline", "run"),

@@ -22,7 +22,9 @@ def embedded(tmp_path: Path) -> Iterator[Pushlane]:
 
 
 def test_a_frozen_worker_shows_in_what_its_parent_says(embedded: Pushlane) -> None:
-    parent = Probed(embedded, "dispatch", "--log-format", "json", "--workers", "2")
+    parent = Probed(
+        embedded, "dispatch", "--sink", "null", "--log-format", "json", "--workers", "2"
+    )
     parent.until_ready()
     frozen = int(re.findall(r"worker 1 is pid (\d+)", parent.process.text)[0])
 

@@ -304,8 +304,8 @@ def test_commands_run_with_the_roles_of_their_processes(
     made = run_as(ADMINISTRATOR, "bootstrap", *ROLE_FLAGS)
     rows = command.file("rows.csv", "recipient\none\ntwo\n")
     submitted = run_as("writer", "submit", rows, "--level", "high")
-    late = run_as("dispatcher", "dispatch", "--drain", for_s=-60)
-    dispatched = run_as("dispatcher", "dispatch", "--drain")
+    late = run_as("dispatcher", "dispatch", "--sink", "null", for_s=-60)
+    dispatched = run_as("dispatcher", "dispatch", "--drain", "--sink", "null")
     shown = run_as("writer", "task", "show", submitted.stdout.strip(), "--json")
 
     assert [ran.exit_code for ran in (made, submitted, late, dispatched)] == [0, 0, 3, 0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from asyncio.subprocess import Process
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +29,13 @@ def test_drain_delivers_everything_once_and_ends(command: Command) -> None:
     assert command("task", "show", task, "--json").json["state"] == "done"
 
 
-LONG_RUNNING = ("dispatch", "dispatch --workers 2", "rules serve", "pipeline run", "alerts run")
+LONG_RUNNING = (
+    "dispatch --sink null",
+    "dispatch --sink null --workers 2",
+    "rules serve",
+    "pipeline run",
+    "alerts run",
+)
 
 
 @pytest.mark.parametrize("words", LONG_RUNNING)
@@ -49,6 +57,40 @@ def test_a_metrics_port_out_of_range_is_wrong_usage(command: Command, words: str
 
     assert ran.exit_code == 2
     assert "1<=x<=65535" in ran.stderr
+
+
+def test_a_host_for_metrics_without_a_port_is_an_error(command: Command) -> None:
+    ran = command("dispatch", "--sink", "null", "--metrics-host", "0.0.0.0")
+
+    assert ran.exit_code == 1
+    assert "give --metrics-port, too" in ran.stderr
+
+
+def test_there_are_not_more_workers_than_a_machine_can_have(command: Command) -> None:
+    ran = command("dispatch", "--sink", "null", "--workers", "100000")
+
+    assert ran.exit_code == 2
+    assert "1<=x<=256" in ran.stderr
+
+
+def test_without_a_sink_nothing_is_thrown_away(command: Command) -> None:
+    task = command.submit("high", 3)
+
+    ran = command("dispatch", "--drain")
+
+    assert ran.exit_code == 1
+    assert "no sink is given; name one, as --sink webhook:URL" in ran.stderr
+    assert command("task", "show", task, "--json").json["state"] == "running"
+
+
+def test_a_sink_that_throws_pushes_away_may_be_set(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUSHLANE_SINK", "null")
+    task = command.submit("high", 3)
+
+    assert command("dispatch", "--drain").exit_code == 0
+    assert command("task", "show", task, "--json").json["state"] == "done"
 
 
 def test_an_unknown_sink_is_an_error(command: Command) -> None:
@@ -74,3 +116,22 @@ def test_workers_import_from_the_folder_that_holds_the_package() -> None:
     first = workers.environment()["PYTHONPATH"].split(os.pathsep)[0]
 
     assert Path(first) / "pushlane" / "__init__.py" == Path(pushlane.__file__)
+
+
+async def test_a_stop_while_workers_are_started_starts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    monkeypatch.setattr(WorkerPool, "command", lambda *_: waits)
+    start, started = WorkerPool._start, list[int]()
+
+    async def told_to_stop(pool: WorkerPool, index: int) -> Process:
+        pool._stop()
+        started.append(index)
+        return await start(pool, index)
+
+    monkeypatch.setattr(WorkerPool, "_start", told_to_stop)
+
+    code = await WorkerPool(3, {}, None, drain=False, retry_timeouts=False).run()
+
+    assert (code, started) == (0, [0])

@@ -97,3 +97,12 @@ async def test_while_the_loop_ends_it_says_so() -> None:
     dispatcher.drain = cancelled
 
     assert (await reply_of(dispatcher)).body == b"the dispatcher ends\n"
+
+
+async def test_an_unknown_parameter_is_refused() -> None:
+    """Else one who means some sinks would scale by those of all."""
+    dispatcher = FakeDispatcher()
+    reply = await reply_of(dispatcher, sink="fcm")
+
+    assert (reply.status, dispatcher.asked) == (400, [])
+    assert reply.body == b"unknown parameter 'sink'; use sinks=NAME,\xe2\x80\xa6\n"

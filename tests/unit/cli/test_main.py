@@ -29,7 +29,7 @@ _DISPATCHER = {"uvloop", "prometheus_client", "_cyutility"}
         (["--version"], _ALWAYS),
         (["tasks"], _ALWAYS | _TABLE),
         (["submit", "rows.csv", "--level", "high"], _ALWAYS | _TABLE),
-        (["dispatch", "--drain"], _ALWAYS | _TABLE | _DISPATCHER),
+        (["dispatch", "--drain", "--sink", "null"], _ALWAYS | _TABLE | _DISPATCHER),
     ],
 )
 def test_a_command_loads_no_library_that_it_can_do_without(

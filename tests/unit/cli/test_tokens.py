@@ -205,7 +205,7 @@ def test_a_key_that_is_none_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv("PUSHLANE_ADDRESS_KEY", "not-32-bytes")
 
-    for ran in (command("tokens", "dead", "--reveal"), command("dispatch", "--drain")):
+    for ran in (command("tokens", "dead", "--reveal"), command("dispatch", "--sink", "null")):
         assert ran.exit_code == 1
         assert "setting address_key cannot be used: give 32 random bytes" in ran.stderr
         assert "not-32-bytes" not in ran.stderr

@@ -69,7 +69,23 @@ def test_what_is_missing_for_a_stack_is_an_error(
 
     ran = command("up")
 
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", "error: there is no Java\n")
+    assert ran.stdout == "false\n"  # so that `eval "$(pushlane up)"` fails too
+    assert (ran.exit_code, ran.stderr) == (1, "error: there is no Java\n")
+
+
+def test_a_cache_folder_is_named_in_full(command: Command, calls: list[dict[str, Any]]) -> None:
+    command("up", "--cache-dir", "cache")
+
+    assert calls[0]["cache_dir"] == Path("cache").absolute()
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(
+    command: Command, calls: list[dict[str, Any]]
+) -> None:
+    ran = command("up", "--cache-dir", "/dev/null/cache")
+
+    assert (ran.exit_code, calls) == (1, [])
+    assert "the folder /dev/null/cache cannot be made (Not a directory)" in ran.stderr
 
 
 @pytest.mark.parametrize("delete", [False, True])

@@ -98,7 +98,10 @@ def test_a_task_that_is_only_begun_waits_for_its_submit() -> None:
 def test_without_a_dispatcher_nothing_goes() -> None:
     [cause] = causes(situation_of(processes=[]))
 
-    assert (cause.name, cause.do) == ("no_dispatcher", "pushlane dispatch")
+    assert (cause.name, cause.do) == (
+        "no_dispatcher",
+        "pushlane dispatch --sink SINK, as webhook:URL",
+    )
 
 
 def test_a_sink_that_nobody_serves_is_named() -> None:

@@ -128,7 +128,7 @@ async def test_a_host_that_is_away_rests_while_others_are_asked():
         for _ in range(3):
             outcome = await outcome_of(sink, to(gone))
             assert outcome == Outcome.throttled(
-                "no connection to the host of its URL", scope=Scope.HOST
+                "no connection to the host of its URL: nothing listens there", scope=Scope.HOST
             )
         rests = await outcome_of(sink, to(gone))
         assert (rests.reason, rests.scope) == ("its host takes no pushes now", Scope.HOST)

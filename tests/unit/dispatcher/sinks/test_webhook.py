@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from pyreqwest.exceptions import ConnectError
 
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S
+from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, Timeouts, lost
 from pushlane.dispatcher.sinks.webhook import WebhookOptions, outcome_of
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
@@ -202,20 +203,40 @@ def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
     assert outcome_of(503, header, NOW_S).after_s == after_s
 
 
-NO_CONNECTION = Outcome.throttled("no connection to the webhook", arrival=Arrival.REFUSED)
+URL_OF_A_ROW = "https://user-1.test/hook"
+
+
+def no_connection(why: str) -> Outcome:
+    return Outcome.throttled(f"no connection to the webhook: {why}", arrival=Arrival.REFUSED)
 
 
 async def test_a_refused_connection_is_about_the_sink_and_nothing_can_have_arrived():
     server = Server()
     async with server.running():
         pass
-    assert await deliver(server, [push()]) == [NO_CONNECTION]
+    assert await deliver(server, [push()]) == [no_connection("nothing listens there")]
 
 
 async def test_a_name_that_no_server_knows_is_about_the_sink():
     server = Server()
     server.url = "http://no-such-host.invalid/push"
-    assert await deliver(server, [push()]) == [NO_CONNECTION]
+    assert await deliver(server, [push()]) == [no_connection("its host name is not known")]
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        ("received corrupt message of type InvalidContentType", ": it speaks no TLS at that port"),
+        ("invalid peer certificate: UnknownIssuer", ": its certificate is not trusted"),
+        (f"error at {URL_OF_A_ROW}", ""),
+    ],
+)
+def test_why_there_is_no_connection_is_told_in_words_of_ours(cause, why):
+    causes = [{"message": "client error (Connect)"}, {"message": cause}]
+
+    outcome = lost(ConnectError("lost", {"causes": causes}), Timeouts(1.0), "the webhook")
+
+    assert outcome.reason == f"no connection to the webhook{why}"
 
 
 async def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():

@@ -112,6 +112,33 @@ def test_what_hangs_is_opened_by_another_attempt(monkeypatch: pytest.MonkeyPatch
     asyncio.run(scenario())
 
 
+class Silent:
+    """A client whose look-ups nobody answers, but the second one."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    def get_topic_partitions_async(self, topic: str, done: Callable[..., None]) -> None:
+        self.topics.append(topic)
+        if len(self.topics) == 2:
+            done(_pulsar.Result.Ok, [topic])
+
+
+def test_a_silent_host_is_passed_over_by_a_question_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that ask for one topic wait for one answer: as long as the first host is silent."""
+    monkeypatch.setattr(link_module, "_PROBED_AGAIN_AFTER_S", 0.0)
+    client = Silent()
+
+    async def scenario() -> None:
+        await Connection(client, URL).probe("persistent://tenant/lanes/lane")
+
+    asyncio.run(scenario())
+
+    assert len(client.topics) == len(set(client.topics)) >= 2
+
+
 def test_waking_a_closed_loop_harms_nobody() -> None:
     loop = asyncio.new_event_loop()
     loop.close()

@@ -100,6 +100,27 @@ async def test_a_failure_is_none_while_others_may_begin():
     assert await got == "later"
 
 
+async def test_another_begins_at_once_when_all_before_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Several may wait for one answer of the client, and fail together when that does."""
+    loop = asyncio.get_running_loop()
+    clock_s, ahead_s = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: clock_s() + ahead_s[0])
+    attempts = Attempts()
+    got = attempts.hedged(after_s=60.0)
+    await attempts.until(1)
+    ahead_s[0] = 60.0
+    await attempts.until(2)
+
+    for answer in attempts.answers:
+        answer.set_exception(ConnectionError("timed out"))
+    await attempts.until(3)
+    attempts.answers[2].set_result("third")
+
+    assert await got == "third"
+
+
 async def test_a_failure_is_raised_when_all_have_begun_though_others_hang():
     """Else an opening that hangs for hours would say nothing, and hold up who waits for it."""
     attempts = Attempts()
