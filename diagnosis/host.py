@@ -128,6 +128,11 @@ def _disk(host: Host) -> Iterator[Remark]:
     told = set()
     for name, folder in host.folders.items():
         there = _existing(folder)
+        if not there.is_dir():
+            yield Remark(
+                "error", f"{name} {folder}: {there} is no folder", f"set {name} to another"
+            )
+            continue
         if not os.access(there, os.W_OK | os.X_OK):
             what = f"{name} {folder} cannot be written to"
             yield Remark("error", what, f"sudo install -d -o {os.getuid()} {quote(str(folder))}")

@@ -34,7 +34,10 @@ _LEFT_AGAIN_MS = 30_000
 _PAGE = 200
 _AT_ONCE = 8
 _CLOCKS_APART_MS = 60_000
-_LOST = "counts were lost with Redis; nothing of it was left to send"
+_LOST = (
+    "nothing of it is left to send, and {:,} of its pushes are not accounted for: counts were lost "
+    "with Redis, or a lane was removed with what was on it"
+)
 
 
 class _Idle(msgspec.Struct):
@@ -195,8 +198,9 @@ class Recovery:
                 return
         idle.looks += 1
         if idle.looks >= _LOOKS:
-            await self._change(task, task_transitions.finish(State.DONE, _LOST))
-            log.warning("task %s: %s", task.id, _LOST, extra={"action": "counts_lost"})
+            reason = _LOST.format((task.total or 0) - idle.finished)
+            await self._change(task, task_transitions.finish(State.DONE, reason))
+            log.warning("task %s: %s", task.id, reason, extra={"action": "counts_lost"})
 
 
 def _missing(task: Task, lanes: set[str]) -> list[str]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pushlane.lanes.bundle import MOST_BYTES
 from pushlane.lanes.checks import Remark, Unseen, outside
-from pushlane.lanes.pulsar.facts import CONSUME, SUPERUSER, TENANT_ADMIN, PulsarFacts
+from pushlane.lanes.pulsar.facts import CONSUME, NO_BOOKIE, SUPERUSER, TENANT_ADMIN, PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import pulsar_check
 from pushlane.lanes.urls import each_host
 
@@ -76,6 +76,12 @@ def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
         told.add(command)
         what = f"the right `{right}` is missing: the broker refuses to {doing} (status {status})"
         yield Remark("note" if right == SUPERUSER else "error", what, command)
+
+
+def _bookie_answers(facts: PulsarFacts) -> Iterator[Remark]:
+    if facts.bookie.why_not not in ("", NO_BOOKIE):
+        mend = "give --bookie-url http://HOST:8000 of a bookie with httpServerEnabled=true"
+        yield Remark("error", facts.bookie.why_not, mend)
 
 
 def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
@@ -256,6 +262,12 @@ CHECKS = (
         f"keepAliveIntervalSeconds: {LONG_KEEP_ALIVE_S} at most",
         "the pushes of a process that is frozen or cut off come to others only then",
         _keep_alive,
+    ),
+    pulsar_check(
+        "bookie",
+        "whether the bookie of --bookie-url answers",
+        "what a bookie was set to is known to itself alone",
+        _bookie_answers,
     ),
     pulsar_check(
         "journal-sync",

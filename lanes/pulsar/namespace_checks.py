@@ -34,19 +34,13 @@ def _missing(facts: PulsarFacts, key: str) -> Iterator[tuple[str, Any, Policy]]:
                 yield name, found.get(key), policy
 
 
-def _ours(
-    key: str, severity: Severity, what: str, *, by_fix: bool = False
-) -> Callable[[PulsarFacts], Iterator[Remark]]:
-    """Make a check of a policy that pushlane sets at each start, and others may have changed.
-
-    With `by_fix` no command of pulsar-admin can set it.
-    """
+def _ours(key: str, severity: Severity, what: str) -> Callable[[PulsarFacts], Iterator[Remark]]:
+    """Make a check of a policy that pushlane sets at each start, and others may have changed."""
 
     def look(facts: PulsarFacts) -> Iterator[Remark]:
         for name, found, policy in _missing(facts, key):
-            mend = FIX if by_fix else command_of(policy, name)
             shown = f"{name}: {what}{_shown(found)}"
-            yield Remark(severity, shown, mend, (POLICY, name, policy.key))
+            yield Remark(severity, shown, command_of(policy, name), (POLICY, name, policy.key))
 
     return look
 
@@ -60,6 +54,19 @@ def _flat(found: Any) -> str:
     if isinstance(found, dict):
         return ", ".join(f"{name} {value}" for name, value in found.items())
     return str(found)
+
+
+def _delayed_delivery(facts: PulsarFacts) -> Iterator[Remark]:
+    """A coarse tick delays by less than itself; pulsar-admin knows none under a second."""
+    for name, found, policy in _missing(facts, "delayed_delivery_policies"):
+        is_on = bool((found or {}).get("active"))
+        what = "its tick is coarser than pushlane's" if is_on else "delayed delivery is off"
+        yield Remark(
+            "warning" if is_on else "error",
+            f"{name}: {what}{_shown(found)}",
+            FIX,
+            (POLICY, name, policy.key),
+        )
 
 
 def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
@@ -202,13 +209,8 @@ CHECKS = (
     pulsar_check(
         "delayed-delivery",
         "delayed delivery on the lanes' namespace, and its tick",
-        "retries, delays and quiet hours need it: without it they go at once",
-        _ours(
-            "delayed_delivery_policies",
-            "error",
-            "delayed delivery is not as pushlane needs it",
-            by_fix=True,  # pulsar-admin knows no ticks under a second
-        ),
+        "retries, delays and quiet hours go at once without it, and late with a coarse tick",
+        _delayed_delivery,
     ),
     pulsar_check(
         "longest-delay",

@@ -34,10 +34,10 @@ def _quota(namespace: str, value: Any) -> str:
 
 
 def _delays(namespace: str, value: Any) -> str:
-    """Return the command with whole seconds: it takes no less, dispatchers then set the rest."""
-    return (
-        f"set-delayed-delivery {namespace} --enable --time {math.ceil(value['tickTime'] / 1000)}s"
-    )
+    """Return the command with whole seconds: it takes no less."""
+    seconds = math.ceil(value["tickTime"] / 1000)
+    finer = f"# then `pushlane doctor --fix` for a tick of {value['tickTime']} ms"
+    return f"set-delayed-delivery {namespace} --enable --time {seconds}s  {finer}"
 
 
 _COMMANDS: dict[str, Callable[[str, Any], str]] = {

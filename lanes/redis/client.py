@@ -6,6 +6,7 @@ call that goes through here must be harmless when it runs twice.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ _REFUSED = (
     AuthorizationError,
     NoPermissionError,
 )
+_ANY_ANSWER_S = 10.0
 _START_IT = "start it (`pushlane up` for development) or set PUSHLANE_REDIS_URL to one that runs"
 
 T = TypeVar("T")
@@ -96,14 +98,16 @@ class RedisClient:
         self._scripts: dict[str, AsyncScript] = {}
 
     async def ping(self) -> None:
-        """Ask for any answer.
+        """Ask for any answer, and not again and again as a command is that waits for long.
 
         Raises:
             Denied: our user or password is not accepted.
-            Unreachable: there is none; says what is wrong with TLS where that is the reason.
+            Unreachable: there is none within 10 s; says what is wrong with TLS where that is why.
         """
         try:
-            await self.call("PING")
+            with self.reach():
+                async with asyncio.timeout(_ANY_ANSWER_S):
+                    await self.redis.execute_command("PING")
         except Denied:
             raise
         except Unreachable as error:

@@ -160,6 +160,16 @@ def test_a_folder_that_cannot_be_written_to(
     assert finding.severity == "error"
 
 
+def test_a_folder_below_a_file_cannot_be(tmp_path: Path, settings: Settings) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    [finding] = _found(_host(tmp_path, settings.but(reports_dir=file / "reports")))
+
+    assert finding.what == f"reports_dir {file / 'reports'}: {file} is no folder"
+    assert finding.mend == "set reports_dir to another"
+
+
 def test_a_folder_that_is_not_there_is_made_and_the_one_above_it_left_to_its_owner(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

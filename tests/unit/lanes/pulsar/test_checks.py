@@ -28,6 +28,7 @@ from tests.unit.lanes.pulsar.recorded import (
     with_policies,
 )
 
+_COARSE = {"active": True, "tickTime": 1_000}
 _LIMITED = {"cluster": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}}
 _ON_PULSAR = Settings(broker="pulsar://127.0.0.1:6650")
 
@@ -78,6 +79,7 @@ def test_the_configuration_of_the_broker(check: str, name: str, value: str, seve
         ("message-ttl", "message_ttl_in_seconds", 60, "error", True),
         ("deduplication", "deduplicationEnabled", False, "error", True),
         ("delayed-delivery", "delayed_delivery_policies", {"active": False}, "error", True),
+        ("delayed-delivery", "delayed_delivery_policies", _COARSE, "warning", True),
         ("auto-creation", "autoTopicCreationOverride", None, "warning", True),
         (
             "inactive-topics",
@@ -261,6 +263,15 @@ def test_a_token_that_travels_in_the_clear() -> None:
     assert not any("s3cr3t" in one.what for one in findings)
     assert found(sound(Settings(**far)), "token-in-clear") == []
     assert found(sound(_ON_PULSAR.but(**secret)), "token-in-clear") == []
+
+
+def test_a_bookie_that_was_named_and_does_not_answer() -> None:
+    facts = sound()
+    facts.bookie = Fact(why_not="no bookie answers at http://127.0.0.1:1")
+
+    [finding] = found(facts, "bookie")
+
+    assert (finding.severity, finding.what) == ("error", facts.bookie.why_not)
 
 
 def test_bookies_that_do_not_wait_for_their_disks() -> None:

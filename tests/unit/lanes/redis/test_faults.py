@@ -177,6 +177,16 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     play(reply, scenario)
 
 
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pushlane.lanes.redis.client._ANY_ANSWER_S", 0.0)
+
+    async def scenario(client: RedisClient, _: Answering) -> None:
+        with pytest.raises(Unreachable, match=r"does not answer \(TimeoutError\); start it"):
+            await client.ping()
+
+    play(b"", scenario)
+
+
 def test_a_cluster_that_was_taken_for_one_server_names_the_url_of_clusters() -> None:
     async def scenario(client: RedisClient, _: Answering) -> None:
         with pytest.raises(Unreachable, match=r"redis\+cluster://HOST"):
