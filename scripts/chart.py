@@ -16,9 +16,11 @@ from typing import Any
 
 import msgspec
 import yaml
+from msgspec.structs import fields
 
-from pushlane.dispatcher.sinks import KINDS
+from pushlane.dispatcher.sinks import KINDS, require_options
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import SinkSettings
 
 CHART = Path(__file__).parent.parent / "charts/pushlane"
 VALUES = CHART / "values.yaml"
@@ -29,6 +31,9 @@ Schema = dict[str, Any]
 
 _HEADING = "## Values\n"
 _SINK_NAME = "^[a-z][a-z0-9_-]{0,31}$"  # Helm knows no look-behind
+_SINK = (  # the forms that open_sink takes
+    "^(|null|(log|webhook|webhook\\+h2c):.+|https?://.+|[A-Za-z0-9_.]+:[A-Za-z0-9_.]+)$"
+)
 _GROUP_NAME = "^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$"
 _TEXT: Schema = {"type": "string"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
@@ -199,10 +204,30 @@ def _settings() -> Schema:
                 "type": "object",
                 "required": ["kind"],
                 "properties": {"kind": {"enum": list(KINDS)}},
+                "allOf": [_of_kind(kind) for kind in KINDS],
             }
         },
     }
+    settings["sink"] = {"type": "string", "pattern": _SINK}
     return _closed(settings)
+
+
+def _of_kind(kind: str) -> Schema:
+    """What a sink of this kind may hold, and needs: each option itself, or from elsewhere."""
+    options = {one.name: one.required for one in fields(require_options(kind, [], kind))}
+    ways = {name: [f"{name}{way}" for way in ("", "_file", "_env")] for name in options}
+    own = [one.name for one in fields(SinkSettings)]
+    known = [*own, *(given for name in options for given in ways[name])]
+    needed = [
+        {"anyOf": [{"required": [given]} for given in (*ways[name], "options")]}
+        for name, is_needed in options.items()
+        if is_needed
+    ]
+    then = {"additionalProperties": False, "properties": dict.fromkeys(known, True)}
+    return {
+        "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+        "then": {**then, **({"allOf": needed} if needed else {})},
+    }
 
 
 def _without_null(setting: Schema) -> Schema:

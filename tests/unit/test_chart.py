@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from pushlane.cli import dispatch
+from pushlane.dispatcher.sinks import _read_spec
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import NAMES, Settings
 from pushlane.lanes.version import VERSION
 from scripts import chart
@@ -35,6 +37,33 @@ def test_every_value_says_its_type() -> None:
 
     with pytest.raises(jsonschema.ValidationError, match="slots"):
         jsonschema.Draft7Validator(schema).validate({"dispatchers": {"main": {"slots": "many"}}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_one"),
+    [
+        ("null", True),
+        ("log:/tmp/a b.jsonl", True),
+        ("webhook:http://127.0.0.1:9000/push", True),
+        ("webhook+h2c:http://127.0.0.1:9000/push", True),
+        ("https://example.test/push", True),
+        ("shop.pushes:send", True),
+        ("on:shop.pushes", True),
+        ("log:", False),
+        ("webhok:http://127.0.0.1:9000/push", False),
+        ("webhookh2c:http://127.0.0.1", False),
+    ],
+)
+def test_a_sink_is_one_that_a_dispatcher_takes(spec: str, is_one: bool) -> None:
+    schema = yaml.safe_load(chart.SCHEMA.read_text())["properties"]["settings"]
+
+    fits = not list(jsonschema.Draft7Validator(schema).iter_errors({"sink": spec}))
+    try:
+        _read_spec(spec)
+    except BadInput:
+        assert (fits, is_one) == (False, False)
+    else:
+        assert (fits, is_one) == (True, True)
 
 
 def test_it_has_the_version_of_the_code() -> None:
