@@ -33,7 +33,7 @@ from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.contact import BROKER, REGISTRY, Contact, keep_asking
+from pushlane.lanes.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
@@ -127,7 +127,11 @@ class Dispatcher:
         It asks nobody and may be called on any thread: `["starting"]`, `["stopping"]`, or who does
         not answer and since when. A sink that rests is not missing.
         """
-        return self.contact.missing()
+        missing = self.contact.missing()
+        oldest_s = max(line.settler.oldest_s() for line in self._lines)
+        if oldest_s > SILENT_S and not self.contact.is_stopping:
+            missing.append(f"outcomes: none was made durable since {oldest_s:.0f} s")
+        return missing
 
     async def drain(self, sinks: Sequence[str] = ()) -> DrainFigures:
         """Return how long the backlog of these sinks takes, of all unless any is named.

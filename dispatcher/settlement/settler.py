@@ -93,8 +93,12 @@ class Settler:
     @property
     def is_late(self) -> bool:
         """Tell whether an outcome has waited for so long that a kill now would repeat too many."""
+        return self.oldest_s() > _LATEST_S
+
+    def oldest_s(self) -> float:
+        """Return for how long the oldest outcome waits to be durable, 0 when there is none."""
         since_s = self._flushing_since_s or self._ends_since_s
-        return since_s != 0.0 and time.monotonic() - since_s > _LATEST_S
+        return time.monotonic() - since_s if since_s else 0.0
 
     def _is_crowded(self, lane: OpenLane) -> bool:
         """Tell whether the lane has over half the room that is left; a few are always allowed."""

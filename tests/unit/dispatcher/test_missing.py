@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,34 @@ async def test_a_service_that_is_away_is_missing_until_it_is_back(
             away.is_away = False
             await until(lambda: not dispatcher.missing())
             assert dispatcher.contact[service].is_up
+
+
+class FullLog(Wrapped):
+    """A real log of receipts that takes nothing while `is_full`."""
+
+    is_full = True
+
+    async def append(self, bodies: Sequence[bytes]) -> None:
+        if self.is_full:
+            raise Unreachable("the disk is full")
+        await self._real.append(bodies)
+
+
+async def test_outcomes_that_cannot_be_kept_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pushlane.dispatcher.service.SILENT_S", 0.0)
+    clock = Clock()
+    async with backend_in(tmp_path) as (real, settings):
+        receipts = FullLog(real.receipts)
+        backend = replace(real, receipts=receipts)
+        await add_task(backend, pushes=1)
+        async with dispatching(backend, MemorySink(), settings, clock_s=clock) as dispatcher:
+            told = "outcomes: none was made durable since 0 s"
+            await until(lambda: told in dispatcher.missing())
+
+            receipts.is_full = False
+            await until(lambda: not dispatcher.missing())
 
 
 async def test_it_starts_and_stops(tmp_path: Path) -> None:
