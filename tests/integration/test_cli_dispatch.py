@@ -89,7 +89,8 @@ def dispatch(command: Command) -> Iterator[Callable[..., Dispatching]]:
     running: list[Dispatching] = []
 
     def start(*arguments: str) -> Dispatching:
-        running.append(Dispatching(*arguments))
+        sink = () if "--sink" in arguments else ("--sink", "null")
+        running.append(Dispatching(*sink, *arguments))
         return running[-1]
 
     yield start

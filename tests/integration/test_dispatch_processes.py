@@ -81,7 +81,7 @@ def test_a_rolling_restart_repeats_and_loses_nothing(pushlane, receiver, totals)
 
 def test_dispatchers_that_start_and_end_together_do_so_cleanly(pushlane) -> None:
     for _ in range(4):
-        crew = [pushlane.dispatch("--drain") for _ in range(4)]
+        crew = [pushlane.dispatch("--drain", "--sink", "null") for _ in range(4)]
 
         codes = [one.wait() for one in crew]
 
