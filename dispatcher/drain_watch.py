@@ -54,7 +54,8 @@ class DrainWatch:
             if elsewhere and not await backoff.until_done(lambda: self._is_left(moving)):
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _AGAIN_S if elsewhere else None)
+                async with asyncio.timeout(_AGAIN_S if elsewhere else None):
+                    await self._changed.wait()
             self._changed.clear()
 
     def _can_move(self, task: Task) -> bool:

@@ -161,7 +161,8 @@ class Loop:
         if self._refilling is not None:
             waits_s.append(max(0.0, self._refill_by - time.monotonic()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._awake.wait(), min(waits_s, default=None))
+            async with asyncio.timeout(min(waits_s, default=None)):
+                await self._awake.wait()
 
     def _starve(self, lane: OpenLane) -> bool:
         """Take out a lane with nothing at hand; tell whether its level should be waited for."""

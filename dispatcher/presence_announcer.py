@@ -76,7 +76,8 @@ class PresenceAnnouncer:
                 continue
             self._backoff.reset()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), EVERY_S)
+                async with asyncio.timeout(EVERY_S):
+                    await self._due.wait()
 
     async def close(self) -> None:
         """Be gone at once."""

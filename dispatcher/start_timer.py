@@ -41,7 +41,8 @@ class StartTimer:
             for task_id in self._due():
                 start(task_id)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._added.wait(), self._wait_s())
+                async with asyncio.timeout(self._wait_s()):
+                    await self._added.wait()
 
     def _due(self) -> list[str]:
         due = []

@@ -95,4 +95,5 @@ class Browser:
 
     async def _more(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), _LOOK_AGAIN_S)
+            async with asyncio.timeout(_LOOK_AGAIN_S):
+                await self._ready.wait()

@@ -236,7 +236,8 @@ async def _first_arrivals(process: Process, *followers: Follower) -> None:
 async def _wait(process: Process, most_s: float) -> None:
     """Wait until the process ends or the time is up."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), most_s)
+        async with asyncio.timeout(most_s):
+            await process.wait()
 
 
 @asynccontextmanager

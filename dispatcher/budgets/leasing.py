@@ -123,7 +123,8 @@ class Leasing:
         if self._busy:
             with contextlib.suppress(TimeoutError):
                 pause_s = max(PACE_S, len(self._busy) * _EACH_S)
-                await asyncio.wait_for(self._due.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._due.wait()
         else:
             await self._due.wait()
         self._due.clear()

@@ -117,7 +117,8 @@ class KeyOrder:
         elif not self._due.is_set():
             wait_s = self._all_at_s - time.monotonic()
             try:
-                await asyncio.wait_for(self._due.wait(), max(0.0, wait_s))
+                async with asyncio.timeout(max(0.0, wait_s)):
+                    await self._due.wait()
             except TimeoutError:
                 return
         self._due.clear()

@@ -117,7 +117,8 @@ class Janitor:
         is_soon = self._leads and (any(times_ms) or self._forgetting.has_more)
         wait_s = min(max(_SOON_S, next_s), _EVERY_S) if is_soon else _EVERY_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._due.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._due.wait()
 
     async def _round(self) -> None:
         self._due.clear()

@@ -97,7 +97,8 @@ class NamedSink:
         """Close a sink once its deliveries have had their time, as one may ask twice."""
         after_s = _CLOSE_AFTER_S + 2 * self._settings.sink_timeout_s
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ends.wait(), after_s)
+            async with asyncio.timeout(after_s):
+                await self._ends.wait()
         await sink.close()
 
     def _opened(self) -> Sink:

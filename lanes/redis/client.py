@@ -88,6 +88,22 @@ def _is_denied(error: RedisError) -> bool:
     return "ACL failure" in str(error) or "user executing the script can't" in str(error)
 
 
+@contextmanager
+def _heeded() -> Iterator[None]:
+    """Raise the cancellation of this task that was swallowed inside, else what is raised there.
+
+    redis-py sends by `asyncio.wait_for`, which until Python 3.12 returns as if nothing had been
+    when a cancellation comes at the moment of its end (CPython issue 86296).
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
 class RedisClient:
     """The servers behind a URL. Nothing is connected before the first call."""
 
@@ -151,7 +167,8 @@ class RedisClient:
     def reach(self) -> Iterator[None]:
         """Translate vendor errors that are raised inside."""
         try:
-            yield
+            with _heeded():
+                yield
         except (MovedError, AskError) as error:
             raise Unreachable(
                 f"Redis at {self.where} is part of a cluster ({type(error).__name__}): give the "

@@ -133,7 +133,8 @@ async def serve(
 
 async def _stopped(stop: asyncio.Event, within_s: float) -> bool:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), within_s)
+        async with asyncio.timeout(within_s):
+            await stop.wait()
     return stop.is_set()
 
 

@@ -221,4 +221,5 @@ class RealClock:
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await event.wait()

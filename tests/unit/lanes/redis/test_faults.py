@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -175,6 +175,29 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
             return
 
     play(reply, scenario)
+
+
+def test_a_cancellation_that_redis_py_swallows_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task that goes on until it is cancelled, as who keeps a lease, goes on for ever."""
+
+    async def scenario(client: RedisClient, _: Answering) -> None:
+        sent = asyncio.Event()
+
+        async def swallows(*_: object) -> bytes:
+            sent.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return b"PONG"
+
+        monkeypatch.setattr(client.redis, "execute_command", swallows)
+        calling = asyncio.create_task(client.call("PING"))
+        await sent.wait()
+        calling.cancel()
+        await asyncio.wait([calling])
+
+        assert calling.cancelled()
+
+    play(b"", scenario)
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
