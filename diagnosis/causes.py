@@ -141,7 +141,7 @@ def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
 
 def _first_command(sink: str, settings: Settings | None) -> str:
     is_open = sink == DEFAULT_SINK and (settings is None or settings.sink == "null")
-    return "pushlane dispatch" + " --sink SINK, as webhook:URL" * is_open
+    return "pushlane dispatch --sink SINK, as webhook:URL" if is_open else "pushlane dispatch"
 
 
 def _serve_command(sink: str) -> str:
