@@ -90,11 +90,8 @@ def dispatch(
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     names = _served(settings, serve, sink)
-    if DEFAULT_SINK in names and settings.sink == "null" and chosen.origins()["sink"] == "default":
-        raise BadInput(
-            "no sink is given; name one, as --sink webhook:URL or the setting sink, or --sink null "
-            "to throw pushes away: they count as delivered"
-        )
+    if DEFAULT_SINK in names:
+        _require_given(chosen)
     patience_s = stuck_after_s(settings, names)
     if workers > 1:
         pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)
@@ -142,6 +139,15 @@ def _served(settings: Settings, serve: str | None, sink: str | None) -> tuple[st
     for name in names:
         require_sink(settings, name)
     return names
+
+
+def _require_given(chosen: Flags) -> None:
+    """Raise BadInput unless somebody has said what the sink `default` is."""
+    if chosen.origins()["sink"] == "default":
+        raise BadInput(
+            "no sink is given; name one, as --sink webhook:URL or the setting sink, or --sink null "
+            "to throw pushes away: they count as delivered"
+        )
 
 
 async def _dispatch(

@@ -213,7 +213,7 @@ def _settings() -> Schema:
 
 
 def _of_kind(kind: str) -> Schema:
-    """What a sink of this kind may hold, and needs: each option itself, or from elsewhere."""
+    """Return the options that a sink of this kind may have, and those that it needs."""
     options = {one.name: one.required for one in fields(require_options(kind, [], kind))}
     ways = {name: [f"{name}{way}" for way in ("", "_file", "_env")] for name in options}
     own = [one.name for one in fields(SinkSettings)]

@@ -153,7 +153,7 @@ async def test_several_that_open_it_at_once_agree(settings: Settings) -> None:
 async def test_a_partition_that_does_not_answer_is_passed_over(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while its broker is gone: nothing is settled until the log has the receipts."""
+    """Its broker may be gone, and nothing is settled until the log has the receipts."""
     publish, asked = Producers.publish, list[str]()
 
     async def never_on_the_first(of: Producers, lane: str, bodies: Sequence[bytes]) -> None:
