@@ -133,7 +133,7 @@ class Scheduler(Generic[LaneT]):
         ring = self._rings[level]
         if ring.is_long != is_long:
             ring.is_long = is_long
-            ring.cap = 0 if is_long else self._cap(ring)
+            self._weigh()
 
     def bill(self, level: Level, picks: float, most: float) -> None:
         """Charge a level for so many picks that it did not make, while another has a ready lane.
@@ -281,7 +281,10 @@ class Scheduler(Generic[LaneT]):
             self._weigh()
 
     def _weigh(self) -> None:
-        """Set what each level weighs now, and how many slots it may hold for that."""
+        """Set what each level weighs now, and how many slots those that take part may hold.
+
+        A level that takes no part has no share, and so no cap until it joins.
+        """
         high = self._rings[Level.HIGH]
         self._high_part = high.part
         for ring in self._rings.values():
@@ -294,7 +297,10 @@ class Scheduler(Generic[LaneT]):
             ring.cap = 0 if ring.is_long else self._cap(ring)
 
     def _cap(self, ring: LevelRing[LaneT]) -> int:
-        """Return its share of slots, and what chance adds when deliveries take equally long."""
+        """Return the share of slots of a level that takes part, and what chance adds to it.
+
+        Chance is that of deliveries that take equally long. One that takes part alone has no cap.
+        """
         if not self._slots or len(self._active) == 1 or not self._total:
             return sys.maxsize
         part = ring.weight / self._total

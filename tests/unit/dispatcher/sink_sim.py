@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.shares import HeldSlots, Shares
-from pushlane.lanes.task import Level
+from pushlane.lanes.task import Level, Weights
 
 BEGIN_S = 1_000.0
 HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW
@@ -53,10 +53,11 @@ class Sim:
         batch: int = 1,
         mixes: bool = False,
         seed: int = 1,
+        weights: Weights | None = None,
     ) -> None:
         self.lanes = list(lanes)
         self.slots = self.free = slots
-        self.scheduler: Scheduler[Lane] = Scheduler(slots=slots)
+        self.scheduler: Scheduler[Lane] = Scheduler(weights, slots)
         self.shares: Shares[Lane] = Shares(self.scheduler, slots)
         self.picks: list[Lane] = []
         self.picked_at: list[float] = []

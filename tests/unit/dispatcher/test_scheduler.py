@@ -457,3 +457,30 @@ def test_an_instant_in_which_no_other_is_ready_wipes_out_nothing() -> None:
             say((level, 0))
 
     assert Level.LOW not in [level for level, _ in served(scheduler, 80)]
+
+
+def holding(scheduler: Scheduler[Lane], level: Level) -> int:
+    """Count the slots that the level takes when its deliveries never end."""
+    taken = 0
+    for _ in range(200):
+        lane = scheduler.pick()
+        if lane is None:
+            break
+        scheduler.charge()
+        taken += lane[0] is level
+    return taken
+
+
+def test_a_level_that_turns_quick_while_it_is_idle_has_its_cap_when_it_joins() -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=50)
+    for level in Level:
+        scheduler.add((level, 0), level)
+        scheduler.ready((level, 0))
+    scheduler.set_long(Level.HIGH, True)
+    scheduler.rest((Level.HIGH, 0))
+    served(scheduler, 8)
+
+    scheduler.set_long(Level.HIGH, False)
+    scheduler.ready((Level.HIGH, 0))
+
+    assert holding(scheduler, Level.HIGH) == 42

@@ -8,7 +8,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pushlane.lanes.task import Level, Weights
 from tests.unit.dispatcher.sink_sim import (
     HIGH,
     LOW,
@@ -200,3 +203,48 @@ def test_the_time_in_which_this_process_was_stopped_is_nobodys() -> None:
     sim.run(120)
 
     assert not sim.ever_slow
+
+
+PHASE_S = 4.0
+Phase = tuple[float, float, float]
+"""For each level how long a delivery takes in a phase; 0 when the level has nothing to send."""
+
+phase = st.tuples(*[st.sampled_from([0.0, 0.02, 0.1, 0.9, 1.1, 3.0])] * 3)
+uneven = st.sampled_from([Weights(), Weights(5, 3, 2), Weights(1, 1, 1), Weights(1000, 1, 1)])
+
+
+@given(st.lists(phase, min_size=1, max_size=8), uneven, st.sampled_from([1, 5, 50]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_levels_that_empty_fill_and_turn_slow_or_quick_keep_the_sink_going(
+    phases: list[Phase], weights: Weights, slots: int, flickers: bool
+) -> None:
+    """Given means that cross a second both ways, when levels come and go, then none is lost.
+
+    Once all answer alike again, levels have what their weights say.
+    """
+    settles_s = PHASE_S * len(phases) + 30
+    lanes = [_by_phase(place, level, phases, flickers) for place, level in enumerate(Level)]
+    sim = Sim(lanes, slots, weights=weights)
+
+    for tenth in range(1, round(10 * settles_s)):
+        sim.run(tenth / 10)
+        is_ready = any(sim.scheduler.has_ready(level) for level in Level)
+        assert not is_ready or any(lane.in_flight for lane in lanes)
+    sim.run(settles_s + 60)
+
+    entitled = weights.by_level()
+    total = sum(entitled.values())
+    for lane in lanes:
+        part = lane.rate(settles_s, settles_s + 60) / (slots / 0.1)
+        assert part == pytest.approx(entitled[lane.level] / total, abs=0.02)
+
+
+def _by_phase(place: int, level: Level, phases: list[Phase], flickers: bool) -> Lane:
+    def takes_s(now_s: float) -> float:
+        at = int(now_s / PHASE_S)
+        return phases[at][place] if at < len(phases) else 0.1
+
+    def has_more(now_s: float) -> bool:
+        return takes_s(now_s) > 0 and not (flickers and now_s % 0.7 < 0.3 and now_s < 30)
+
+    return Lane(level, lambda rolls, now_s: takes_s(now_s), waits=has_more)
