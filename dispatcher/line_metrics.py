@@ -136,6 +136,12 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.stats.receipts_written,
     ),
     _make.counter(
+        "receipts_left_out_total",
+        "receipts",
+        "Outcomes that were settled without a receipt, since none could be made of the push",
+        lambda line: line.stats.receipts_left_out,
+    ),
+    _make.counter(
         "claims_total",
         "claims",
         "What the ledger said to claims of pushes",

@@ -57,6 +57,7 @@ class Stats:
         self.degraded = 0
         self.receipts = Buckets()
         self.receipts_written = 0
+        self.receipts_left_out = 0
         self.out_of_order = 0
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
         self.dead_addresses = ByReason()

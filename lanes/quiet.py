@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from pushlane.lanes.dates import LAST_MS, in_range_ms
 from pushlane.lanes.errors import BadInput
 
 _DAY_S = 86_400
+_LATEST_S = LAST_MS // 1000 - 4 * _DAY_S  # what is added to it has a date too
 _FORM = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-4]):([0-5]\d)")
 
 
@@ -59,9 +61,10 @@ def parse_quiet(text: str) -> QuietHours:
 def quiet_until_ms(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> int:
     """Return the first time from `at_ms` on that is not quiet: `at_ms` itself when it is not.
 
-    Assumes that a zone's clocks are changed at most once within these hours.
+    Assumes that a zone's clocks are changed at most once within these hours. Before 1970 it is as
+    quiet as at the beginning of that year, and from the last days of 9999 on as it is on them.
     """
-    at_s = at_ms // 1000
+    at_s = min(in_range_ms(at_ms) // 1000, _LATEST_S)
     wall_s, offset_s = _wall_s(at_s, zone)
     if not hours.holds(wall_s):
         return at_ms
@@ -69,7 +72,7 @@ def quiet_until_ms(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> int:
         end_s = at_s + (hours.end_s - wall_s) % _DAY_S
         at_s = _change_s(zone, at_s, end_s, offset_s)
         wall_s, offset_s = _wall_s(at_s, zone)
-    return at_s * 1000
+    return max(at_ms, at_s * 1000)
 
 
 def _change_s(zone: ZoneInfo, from_s: int, to_s: int, offset_s: int) -> int:

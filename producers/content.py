@@ -17,6 +17,7 @@ from pushlane.producers.addresses import given_addresses
 from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.payloads import given_payloads
+from pushlane.producers.times import FIRST_MS, LAST_MS
 
 
 class Content(NamedTuple):
@@ -49,6 +50,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     if not isinstance(content.data, Mapping | None):
         raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
     recipient, submitted_at_ms = content.recipient.strip(), now_ms()
+    _check_expiry(content.expires_at_ms)
     data = dict(content.data) if content.data is not None else None
     attributes = checked(content.attributes, content.trace_id)
     addresses = given_addresses(content.address, task.chain)
@@ -76,6 +78,19 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     return encode_push
 
 
+def _check_expiry(expires_at_ms: Any) -> None:
+    if isinstance(expires_at_ms, bool) or not isinstance(expires_at_ms, int):
+        raise BadInput(
+            f"the expiry of a push is a {type(expires_at_ms).__name__}; give expires_at_ms as a "
+            "whole number of Unix milliseconds"
+        )
+    if expires_at_ms and not FIRST_MS <= expires_at_ms <= LAST_MS:
+        raise BadInput(
+            f"expires_at_ms is {expires_at_ms}, which is not from the years 2001 to 3000; give "
+            "Unix milliseconds, or 0 for never"
+        )
+
+
 def _encoded(limits: PayloadLimits, push: Push) -> bytes:
     try:
         body = encode(push)
@@ -94,7 +109,7 @@ def _encoded(limits: PayloadLimits, push: Push) -> bytes:
         decode(body)
     except MalformedPush as error:
         raise BadInput(
-            "a push holds a value of the wrong type: title and body are texts, data maps texts "
-            "to values, expires_at_ms is a whole number"
+            "a push holds a value of the wrong type: title and body are texts, and data maps texts "
+            "to values"
         ) from error
     return body

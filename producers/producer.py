@@ -113,14 +113,16 @@ class Producer:
         """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
         most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
-        most 16, of 256 characters) and trace id are not for the recipient, but for reports.
+        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, 0 for never.
+        Attributes (at most 16, of 256 characters) and trace id are not for the recipient, but for
+        reports.
         `address` is where it goes if that is not its recipient: a text, or one by sink.
         `payload` is what is sent as it is, by sink, under `*` for all others.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
-            BadInput: no recipient, data that cannot travel, or over the size limit.
+            BadInput: no recipient, data that cannot travel, an expiry outside those years, or over
+                the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
         content = Content(

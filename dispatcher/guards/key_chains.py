@@ -18,7 +18,9 @@ class Parked:
     """One copy of a push that waits for its predecessor.
 
     `is_asked`: the registry has said that the push itself is not finished. `is_next`: its
-    predecessor is. `is_over`: another copy was finished here, whatever the registry said before.
+    predecessor is, or it has none: one that does not come before it in the task counts as none, so
+    that pushes never wait for each other. `is_over`: another copy was finished here, whatever the
+    registry said before.
     """
 
     __slots__ = (
@@ -43,7 +45,7 @@ class Parked:
         self.after = (push.task_id, push.after_seq)
         self.since_s = since_s
         self.is_asked = False
-        self.is_next = push.after_seq == 0
+        self.is_next = not 0 < push.after_seq < push.seq
         self.is_over = False
 
 

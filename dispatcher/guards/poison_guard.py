@@ -115,7 +115,7 @@ class PoisonGuard(StoreGuard):
         return False
 
     def _strike(self, job: Job) -> None:
-        strikes = job.push.strikes + 1
+        strikes = max(job.push.strikes, 0) + 1
         log.warning(
             "push %s was in flight when a dispatcher died, %d of %d times",
             job.push.push_id,

@@ -165,9 +165,9 @@ class Outcomes:
             )
         self._count_retry(job, outcome)
         wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
-        wait_s = min(wait_s, _WAIT_LONGEST_S)
+        wait_s = min(max(wait_s, 0.0), _WAIT_LONGEST_S)
         due_at_ms = now_ms() + int(wait_s * 1000)
-        again = replace(job.push, attempt=job.push.attempt + 1, due_at_ms=due_at_ms)
+        again = replace(job.push, attempt=max(job.push.attempt, 0) + 1, due_at_ms=due_at_ms)
         body = encode(again, job.taken.body)
         receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
         return self._again(job, body, wait_s, receipt)

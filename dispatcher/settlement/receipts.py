@@ -26,6 +26,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.settlement.deferral import due_ms
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.dates import LAST_MS
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.receipt import (
@@ -48,7 +49,9 @@ log = logging.getLogger("pushlane.receipts")
 
 MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
+MOST_ATTEMPTS = 2**31 - 1
 REASON_LONGEST = 200
+_NOT_WRITABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Receipt(msgspec.Struct, gc=False):
@@ -108,9 +111,12 @@ class Receipts:
             return
         self.waiting = len(receipts)
         hasher = await self._backoff.until_done(self._hashing)
+        left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
-        await self._backoff.until_done(lambda: self._append(bodies))
-        self._stats.receipts_written += len(receipts)
+        if bodies:
+            await self._backoff.until_done(lambda: self._append(bodies))
+        left_out = self._stats.receipts_left_out - left_out_before
+        self._stats.receipts_written += len(receipts) - left_out
         self.waiting = 0
 
     async def _append(self, bodies: Sequence[bytes]) -> None:
@@ -136,14 +142,35 @@ class Receipts:
         return bodies
 
     def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
-        """Yield several bodies when their attributes are large."""
-        body = encode_receipts(self._batch(receipts, hasher))
-        if len(body) <= MOST_BYTES or len(receipts) == 1:
-            yield body
-            return
+        """Yield several bodies when their attributes are large, or one of them cannot be made.
+
+        A push that no receipt can be made of is settled without, whatever it holds.
+        """
+        is_one = len(receipts) == 1
+        try:
+            body = encode_receipts(self._batch(receipts, hasher))
+        except _NOT_WRITABLE as error:
+            if is_one:
+                self._leave_out(receipts[0].job.push, error)
+                return
+        else:
+            if is_one or len(body) <= MOST_BYTES:
+                yield body
+                return
         middle = len(receipts) // 2
         yield from self._fitting(receipts[:middle], hasher)
         yield from self._fitting(receipts[middle:], hasher)
+
+    def _leave_out(self, push: Push, error: Exception) -> None:
+        """Count a push without a receipt; the first one is logged."""
+        if not self._stats.receipts_left_out:
+            log.error(
+                "push %s has no receipt: none can be made of it (%s); it is settled all the same",
+                push.push_id,
+                type(error).__name__,
+                extra={"action": "receipt_left_out", "task": push.task_id},
+            )
+        self._stats.receipts_left_out += 1
 
     def _batch(self, receipts: Sequence[Receipt], hasher: Hasher) -> ReceiptBatch:
         jobs = [receipt.job for receipt in receipts]
@@ -158,11 +185,11 @@ class Receipts:
             seq=[push.seq for push in pushes],
             outcome=[receipt.outcome for receipt in receipts],
             reason=[receipt.reason[:REASON_LONGEST] for receipt in receipts],
-            attempt=[push.attempt for push in pushes],
+            attempt=_within(MOST_ATTEMPTS, [push.attempt for push in pushes]),
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
-            submitted_at_ms=[push.submitted_at_ms for push in pushes],
-            eligible_at_ms=_eligible(jobs, pushes),
+            submitted_at_ms=_within(LAST_MS, [push.submitted_at_ms for push in pushes]),
+            eligible_at_ms=_within(LAST_MS, _eligible(jobs, pushes)),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
             responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
@@ -208,6 +235,13 @@ def eligible_ms(task: Task, push: Push) -> int:
     if task.not_before_ms or push.not_before_ms or task.quiet:
         return due_ms(task, push, at_ms)
     return at_ms
+
+
+def _within(most: int, numbers: list[int]) -> list[int]:
+    """Bring numbers from 0 to `most`, as a foreign writer's may be any; nearly all are."""
+    if min(numbers) >= 0 and max(numbers) <= most:
+        return numbers
+    return [min(max(number, 0), most) for number in numbers]
 
 
 def _column(values: list[T]) -> list[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,14 @@ def parked(seq: int, after: int, lane: OpenLane | None = None) -> Parked:
 def test_the_first_of_a_key_goes_when_it_is_not_finished() -> None:
     chains = KeyChains()
     chains.park(one := parked(3, 0))
+
+    assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.GO
+
+
+@pytest.mark.parametrize("after", [3, 4, 2**32 - 1])
+def test_a_push_that_names_itself_or_a_later_one_waits_for_nobody(after: int) -> None:
+    chains = KeyChains()
+    chains.park(one := parked(3, after))
 
     assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.GO
 

@@ -6,23 +6,28 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.settlement.receipts import (
     MOST_A_BODY,
     REASON_LONGEST,
+    Receipt,
+    Receipts,
     eligible_ms,
 )
+from pushlane.dispatcher.stats import Stats
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.lanes.receipt import ReceiptBatch, decode_receipts, masked_recipients
 from pushlane.lanes.recipient_hash import Hasher
-from pushlane.lanes.task import Level, Task
+from pushlane.lanes.task import Level, Task, Weights
 from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -271,6 +276,48 @@ async def test_many_outcomes_go_in_few_bodies_of_a_bounded_size(tmp_path: Path) 
         assert sum(sizes) == 3_000
         assert max(sizes) <= MOST_A_BODY
         assert len(sizes) < 300
+
+
+async def test_a_push_of_which_no_receipt_can_be_made_keeps_none_from_theirs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        stats = Stats()
+        weights = Weights().by_level
+        written = Receipts(backend.receipts, settings, "app", weights, lambda _: None, stats)
+        task = Task(id="t", level=Level.HIGH, lane="l")
+        pushes = [Push("t", seq, "anna@example.org") for seq in range(1, 9)]
+        pushes[4] = replace(pushes[4], trace_id="half a character \ud800")
+        lane, taken = cast(Any, None), cast(Any, None)
+        jobs = [Job(lane, taken, push, task) for push in pushes]
+
+        await written.write([Receipt(job, Kind.DELIVERED, "", 0) for job in jobs])
+
+        assert [row["seq"] for row in await receipts(backend)] == [1, 2, 3, 4, 6, 7, 8]
+        assert (stats.receipts_written, stats.receipts_left_out) == (7, 1)
+        assert "push t-5 has no receipt" in caplog.text
+        assert "anna" not in caplog.text
+
+
+async def test_numbers_in_a_receipt_are_within_what_reports_can_hold(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=0, seal=False)
+        times = {"submitted_at_ms": 2**64 - 1, "due_at_ms": -(2**63)}
+        bodies = [encode(Push(task.id, 1, "a", attempt=2**63)), encode(Push(task.id, 2, "b"))]
+        bodies.append(encode(Push(task.id, 3, "c", attempt=-1, **times)))
+        await backend.broker.publish(task.lane, bodies)
+        await backend.registry.change(task.id, task_transitions.seal(3))
+
+        await drain(backend, MemorySink(), settings)
+
+        rows = await receipts(backend)
+        assert sorted((row["seq"], row["attempt"]) for row in rows) == [
+            (1, 2**31 - 1),
+            (2, 1),
+            (3, 0),
+        ]
+        [last] = [row for row in rows if row["seq"] == 3]
+        assert (last["submitted_at_ms"], last["eligible_at_ms"]) == (253_402_300_799_999, 0)
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,11 @@ def cancel(settings: Settings, task_id: str) -> None:
         ({"recipient": "user", "attributes": dict.fromkeys(map(str, range(17)), "")}, BadInput),
         ({"recipient": "user", "trace_id": "a\nb"}, BadInput),
         ({"recipient": "user", "body": "\ud800"}, BadInput),
+        ({"recipient": "user", "expires_at_ms": 1_700_000_000}, BadInput),
+        ({"recipient": "user", "expires_at_ms": 1_700_000_000_000_000}, BadInput),
+        ({"recipient": "user", "expires_at_ms": -1}, BadInput),
+        ({"recipient": "user", "expires_at_ms": True}, BadInput),
+        ({"recipient": "user", "expires_at_ms": 1.7e12}, BadInput),
         ({"recipient": "user", "body": "x" * 65_536}, OversizedPush),
     ],
 )
