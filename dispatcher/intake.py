@@ -23,6 +23,7 @@ from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.naming import is_later, is_pool
 from pushlane.lanes.ports import LaneReader, Registry
 from pushlane.lanes.task import Span, Task
 
@@ -59,6 +60,7 @@ class Intake:
     """`find` gives this process's view of a task; `on_ready` hears that a lane has more at hand.
 
     While `in_doubt` says that others may have what is at hand, it is asked about more often.
+    `clock_s` is a monotonic clock.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Intake:
         on_ready: Callable[[OpenLane], None],
         stats: Stats,
         in_doubt: Callable[[], bool],
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
         self._settler = settler
@@ -76,6 +79,7 @@ class Intake:
         self._on_ready = on_ready
         self._stats = stats
         self._in_doubt = in_doubt
+        self._clock_s = clock_s
         self._took_s = 0.0
         self._waiting: list[_Batch] = []
         self._due = asyncio.Event()
@@ -90,7 +94,7 @@ class Intake:
         taken = lane_input.pull()
         if not taken:
             return
-        now_s = time.monotonic()
+        now_s = self._clock_s()
         messages = [Message(one, now_s, self._stats.decode) for one in taken]
         lane_input.saw(messages)
         if all(one.is_first for one in taken):
@@ -116,23 +120,22 @@ class Intake:
             await self._due.wait()
             self._due.clear()
             batches, self._waiting = self._waiting, []
-            began_s = time.monotonic()
-            await backoff.until_done(partial(self._drop_what_is_over, batches))
+            asked_s = await backoff.until_done(partial(self._drop_what_is_over, batches))
             for batch in batches:
                 batch.lane_input.answered()
-                self._hand_on(batch)
+                self._hand_on(batch, asked_s)
             if any(batch.is_at_hand for batch in batches):
-                self._took_s = time.monotonic() - began_s
+                self._took_s = self._clock_s() - asked_s
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
     async def _ask_again(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
-        looked_s = time.monotonic()
+        looked_s = self._clock_s()
         while True:
             await asyncio.sleep(_AGAIN_IN_DOUBT_S)
-            since_s = time.monotonic() - self._again_s()
+            since_s = self._clock_s() - self._again_s()
             if looked_s > since_s:
                 continue
-            looked_s = time.monotonic()
+            looked_s = self._clock_s()
             for lane in lanes():
                 self._ask_of(lane, since_s)
 
@@ -151,13 +154,18 @@ class Intake:
             if any(message.asked_s < since_s for message in messages):
                 self._ask(_Batch(lane, lane_input, lane_input.reader, messages, is_at_hand=True))
 
-    async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
-        """Drop from each message those of its pushes that have ended, or wait elsewhere."""
+    async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> float:
+        """Drop from each message those of its pushes that have ended, or wait elsewhere.
+
+        Returns the time before the question: this process may be stopped until it hears the answer.
+        """
+        asked_s = self._clock_s()
         questions = [question for batch in batches for question in self._questions(batch)]
         answers = await self._registry.gone([question.span for question in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
             if bits:
                 self._stats.repeats += sum(one.drop(bits, span.first) for one in messages)
+        return asked_s
 
     def _questions(self, batch: _Batch) -> Iterator[_Question]:
         by_task: dict[str, list[tuple[int, int, Message]]] = defaultdict(list)
@@ -166,18 +174,26 @@ class Intake:
                 for first, last in _narrow(seqs):
                     by_task[message.task_id].append((first, last, message))
         for task_id, some in by_task.items():
-            task = self._find(task_id)
-            is_home = task is not None and (task.first_lane or task.lane) == batch.lane_input.name
+            is_home = self._is_home(task_id, batch.lane_input.name)
             for run in _runs(some):
                 last = max(last for _, last, _ in run)
                 span = Span(task_id, run[0][0], last, moves=is_home)
                 yield _Question(span, [message for _, _, message in run])
 
-    def _hand_on(self, batch: _Batch) -> None:
+    def _is_home(self, task_id: str, lane: str) -> bool:
+        """Tell whether pushes of the task leave this lane for others, and none comes from others.
+
+        A pool's main lane is known as one before the task is: nothing ever moves to it.
+        """
+        if is_pool(lane):
+            return not is_later(lane)
+        task = self._find(task_id)
+        return task is not None and (task.first_lane or task.lane) == lane
+
+    def _hand_on(self, batch: _Batch, asked_s: float) -> None:
         lane, lane_input, reader, messages, is_at_hand = batch
-        now_s = time.monotonic()
         for message in messages:
-            message.asked_s = now_s
+            message.asked_s = asked_s
         if lane.retired or lane_input.reader is not reader:  # it goes to who reads the lane now
             return
         for message in messages:

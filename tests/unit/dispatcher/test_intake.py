@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.unit.dispatcher.support import (
     dispatching,
     until,
 )
+from tests.unit.lanes.test_contact import Clock
 
 ONCE = DeliveryMode.ONCE  # it waits for an answer on the slowest machine too
 TASK = Task(id="t", level=Level.HIGH, lane="task-t", first_lane="task-t", state=State.RUNNING)
@@ -86,6 +88,19 @@ class Registry:
         return sum(1 << seq - span.first for seq in known if span.first <= seq <= span.last)
 
 
+class SlowRegistry(Registry):
+    """It takes this long, by the clock, to answer."""
+
+    def __init__(self, clock: Clock, takes_s: float = 0.0) -> None:
+        super().__init__()
+        self.clock = clock
+        self.takes_s = takes_s
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        self.clock.now_s += self.takes_s
+        return await super().gone(spans)
+
+
 class Settler:
     def __init__(self) -> None:
         self.acked: list[int | Sequence[int]] = []
@@ -98,7 +113,12 @@ class Scene:
     """An intake with one lane; `given` are the seqs that its readers have."""
 
     def __init__(
-        self, registry: Registry, main: Reader, later: Reader | None = None, task: Task = TASK
+        self,
+        registry: Registry,
+        main: Reader,
+        later: Reader | None = None,
+        task: Task | None = TASK,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settler = Settler()
         self.stats = Stats()
@@ -112,6 +132,7 @@ class Scene:
             lambda _: self.ready.set(),
             self.stats,
             lambda: self.in_doubt,
+            clock_s,
         )
         for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
             lane_input.opened(reader)
@@ -176,6 +197,28 @@ async def test_what_waits_elsewhere_is_dropped_from_the_first_lane_alone() -> No
 
     assert first.at_hand() == [3]
     assert moved_on.at_hand() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("lane", "left"), [("pool-0", [3]), (later_lane("pool-0"), [1, 2, 3])])
+async def test_on_a_pools_main_lane_what_moved_is_dropped_before_its_task_is_known(
+    lane: str, left: list[int]
+) -> None:
+    scene = Scene(Registry(moved=[1, 2]), Reader(lane, [1, 2, 3]), task=None)
+
+    await scene.filled()
+
+    assert scene.at_hand() == left
+
+
+@pytest.mark.parametrize(("takes_s", "may_go"), [(0.5 * STALE_S, True), (60.0, False)])
+async def test_an_answer_is_as_old_as_its_question(*, takes_s: float, may_go: bool) -> None:
+    """A process may be stopped between the two, while others get what it has at hand."""
+    clock = Clock()
+    scene = Scene(SlowRegistry(clock, takes_s), Reader("task-t", [1]), clock_s=clock)
+
+    await scene.filled()
+
+    assert (scene.lane.take(clock() - STALE_S) is not None) is may_go
 
 
 async def test_what_was_forwarded_to_a_lane_of_the_tasks_own_stays_at_hand_there() -> None:
@@ -326,39 +369,18 @@ async def test_what_others_may_have_is_asked_about_more_often(
     assert scene.at_hand() == ([2] if in_doubt else [1, 2])
 
 
-class Clock:
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
-class SlowRegistry(Registry):
-    """It takes this long, by the clock, to answer."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self.clock = clock
-        self.takes_s = 0.0
-
-    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
-        self.clock.now_s += self.takes_s
-        return await super().gone(spans)
-
-
 async def test_quick_answers_about_new_messages_do_not_make_slow_looks_more_frequent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pushlane.dispatcher.intake.time", clock)
     monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_IN_DOUBT_S", 0.0)
     monkeypatch.setattr("pushlane.dispatcher.intake._REST_S", 0.0)
     registry = SlowRegistry(clock)
     reader = Reader("task-t", [1, 2])
-    scene = Scene(registry, reader)
+    scene = Scene(registry, reader, clock_s=clock)
     scene.in_doubt = True
     await scene.filled()
-    registry.takes_s, clock.now_s = 0.1, 1.0
+    registry.takes_s, clock.now_s = 0.1, clock.now_s + 1.0
     running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
     await turns()
     seen = len(registry.asked)
