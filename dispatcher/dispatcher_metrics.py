@@ -15,14 +15,15 @@ from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMe
 from pushlane.lanes.process_metrics import Folders, process_collector
 
 if TYPE_CHECKING:
+    from pushlane.dispatcher.housekeeping.janitor import Janitor
     from pushlane.dispatcher.line import Line
 
 
 class DispatcherState(NamedTuple):
-    """When services last answered a dispatcher, and whether it leads."""
+    """When services last answered a dispatcher, and the work that it does if it leads."""
 
     contact: Contact
-    leads: Callable[[], bool]
+    janitor: Janitor
 
 
 _make: MetricMaker[DispatcherState] = MetricMaker(Exporter.DISPATCHER)
@@ -32,7 +33,20 @@ DISPATCHER_METRICS: tuple[ReadMetric[DispatcherState], ...] = (
         "leader",
         "0 or 1",
         "1 in the dispatcher that leads: it shows the figures of all together, and tidies up",
-        lambda state: state.leads(),
+        lambda state: state.janitor.leads,
+    ),
+    _make.gauge(
+        "housekeeping_waits",
+        "0 or 1",
+        "1 in the dispatcher that leads while nothing expires, is dropped or forgotten: its clock "
+        "and the store's differ by over a minute, or the clock stepped in the last 10 minutes",
+        lambda state: state.janitor.is_waiting,
+    ),
+    _make.gauge(
+        "store_clock_ahead_seconds",
+        "seconds",
+        "By how much the store's clock is ahead of this machine's, as last heard by who leads",
+        lambda state: state.janitor.clock_apart_s,
     ),
     _make.gauge(
         "registry_age_seconds",

@@ -22,7 +22,7 @@ class OpenLane:
     """One lane that this process reads. Only its own methods change its fields.
 
     `held`: the task is paused or starts later. `foreign`: it has something that only a newer
-    version can read, so it is left to other processes until `again_at_ms`. `delay_full`: so many of
+    version can read, so it is left to other processes until `again_at_s`. `delay_full`: so many of
     its pushes wait for their time that only those that come due may go; `deferred` counts those
     sent to wait since the last look. `in_hand` counts pushes taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
@@ -33,7 +33,7 @@ class OpenLane:
     """
 
     __slots__ = (
-        "again_at_ms",
+        "again_at_s",
         "crowded",
         "deferred",
         "delay_full",
@@ -64,7 +64,7 @@ class OpenLane:
         self.room = ROOM
         self.held = False
         self.foreign = False
-        self.again_at_ms = 0
+        self.again_at_s = 0.0
         self.delay_full = False
         self.deferred = 0
         self.unsettled = 0
@@ -208,11 +208,11 @@ class OpenLane:
         """Let nothing of it go, as its task is paused."""
         self.held = True
 
-    def leave(self, again_at_ms: int) -> None:
+    def leave(self, again_at_s: float) -> None:
         """Leave it to other processes until then, with the push that was taken last."""
         self.in_hand -= 1
         self.foreign = True
-        self.again_at_ms = again_at_ms
+        self.again_at_s = again_at_s
 
     def come_back(self) -> None:
         """Let this process read it again."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from pushlane.dispatcher.lane import OpenLane
@@ -15,28 +16,27 @@ from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.errors import PushlaneError, UnknownFormat
 from pushlane.lanes.ports import LaneReader
 from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.lanes")
 
-_AGAIN_MS = 60_000
+_AGAIN_S = 60.0
 
 
 class LaneRing:
     """Puts lanes into the ring when they may move, and takes them out when they may not.
 
-    `wake` is called when a lane may have become ready.
+    `wake` is called when a lane may have become ready. `clock_s` is a monotonic clock.
     """
 
     def __init__(
         self,
         scheduler: Scheduler[OpenLane],
         wake: Callable[[], None],
-        clock_ms: Callable[[], int] = now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
         self._wake = wake
-        self._clock_ms = clock_ms
+        self._clock_s = clock_s
         self._left: set[OpenLane] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self.lanes: dict[str, OpenLane] = {}
@@ -96,9 +96,9 @@ class LaneRing:
         The message is not acked, so the broker gives it to another process when the readers close,
         once what is in flight of the lane is settled. After a while the lane is tried again.
         """
-        if not lane.again_at_ms:
+        if not lane.again_at_s:
             log.warning("lane %s: %s", lane.name, error, extra={"action": "format_unknown"})
-        lane.leave(self._clock_ms() + _AGAIN_MS)
+        lane.leave(self._clock_s() + _AGAIN_S)
         self._left.add(lane)
         if not lane.retired:
             self._scheduler.rest(lane)
@@ -114,8 +114,8 @@ class LaneRing:
 
         They have to be opened.
         """
-        now = self._clock_ms()
-        due = [lane for lane in self._left if lane.again_at_ms <= now and not lane.pending]
+        now_s = self._clock_s()
+        due = [lane for lane in self._left if lane.again_at_s <= now_s and not lane.pending]
         self._left.difference_update(due)
         again = [lane for lane in due if not lane.retired]
         for lane in again:

@@ -121,7 +121,7 @@ class Line:
         wake, clock_ms = self.wake, shared.clocks.now_ms
         self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
         shared.limits.add_listener(AppLimits(self.scheduler))
-        self.ring = ring = LaneRing(self.scheduler, wake, clock_ms)
+        self.ring = ring = LaneRing(self.scheduler, wake, shared.clocks.monotonic_s)
         self.receipts = Receipts(
             backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
         )

@@ -107,7 +107,7 @@ class Dispatcher:
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
-            state = DispatcherState(self.contact, lambda: self._janitor.leads)
+            state = DispatcherState(self.contact, self._janitor)
             folders, figures = folders_in_use(settings), self._survey.figures
             for collector in collectors(state, self._lines, figures, folders):
                 registry.register(collector)

@@ -11,8 +11,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import Fence, Lease
+from pushlane.lanes.store_clock import StoreClock
 
 TTL_S = 10.0
 
@@ -28,12 +30,15 @@ class Leader:
         *,
         ttl_s: float = TTL_S,
         clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = task_transitions.now_ms,
     ) -> None:
         self._lease = lease
         self._name = name
         self.holder = holder
         self._ttl_s = ttl_s
         self._clock = clock
+        self.store_clock = StoreClock(clock, wall_ms)
+        """The store's clock, as heard with each grant: what destroys something goes by it."""
         self._fence: Fence | None = None
         self._renew_at = 0.0
         self._until = 0.0
@@ -50,8 +55,10 @@ class Leader:
         """
         if self._fence is None or self._clock() >= self._renew_at:
             asked_at = self._clock()
-            number = await self._lease.acquire(self._name, self.holder, self._ttl_s)
-            self._fence = None if number is None else Fence(self._name, number)
+            grant = await self._lease.acquire(self._name, self.holder, self._ttl_s)
+            self._fence = None if grant is None else Fence(self._name, grant.number)
+            if grant is not None:
+                self.store_clock.heard(grant.at_ms)
             self._renew_at = asked_at + self._ttl_s / 3
             self._until = asked_at + self._ttl_s
         return self._fence

@@ -7,6 +7,7 @@ ended: a look costs as much as there is to forget.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,10 +25,10 @@ from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.forgetting")
 
-_MEND_EVERY_MS = 3_600_000
-_TASKS_EVERY_MS = 60_000
-_AGAIN_MS = 2_000
-_DEAD_EVERY_MS = 3_600_000
+_MEND_EVERY_S = 3_600.0
+_TASKS_EVERY_S = 60.0
+_AGAIN_S = 2.0
+_DEAD_EVERY_S = 3_600.0
 _ADDRESSES_A_STEP = 1_000
 _PAGE = 256
 _AT_ONCE = 8
@@ -35,7 +36,7 @@ _BUSY_S = 30.0
 
 
 class Forgetting:
-    """`clock_ms` is a clock in Unix milliseconds."""
+    """`clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Forgetting:
         leader: Leader,
         settings: Settings,
         clock_ms: Callable[[], int] = task_transitions.now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._leader = leader
@@ -50,38 +52,38 @@ class Forgetting:
         self._dead_ms = round(settings.dead_retention_s * 1000)
         self._addresses_ms = settings.dead_addresses_days * 86_400_000
         self._clock_ms = clock_ms
-        self._tasks_at_ms = 0
-        self._dead_at_ms = 0
-        self._addresses_at_ms = 0
-        self._mend_at_ms = 0
+        self._clock_s = clock_s
+        self._tasks_at_s = 0.0
+        self._dead_at_s = 0.0
+        self._addresses_at_s = 0.0
+        self._mend_at_s = 0.0
         self._left = 0
 
     @property
     def has_more(self) -> bool:
         """True while the next step goes on where the last one stopped."""
-        now = self._clock_ms()
-        return now >= min(self._tasks_at_ms, self._dead_at_ms, self._addresses_at_ms)
+        return self._clock_s() >= min(self._tasks_at_s, self._dead_at_s, self._addresses_at_s)
 
     async def step(self) -> None:
         """Some of what is due: no more than a page of each, so that others have their turn."""
-        now = self._clock_ms()
-        if now >= self._mend_at_ms:
-            self._mend_at_ms = now + _AGAIN_MS
+        now, now_s = self._clock_ms(), self._clock_s()
+        if now_s >= self._mend_at_s:
+            self._mend_at_s = now_s + _AGAIN_S
             await self._backend.registry.mend()
-            self._mend_at_ms = now + _MEND_EVERY_MS
-        if now >= self._tasks_at_ms:
-            self._tasks_at_ms = now + _AGAIN_MS
+            self._mend_at_s = now_s + _MEND_EVERY_S
+        if now_s >= self._tasks_at_s:
+            self._tasks_at_s = now_s + _AGAIN_S
             is_over = await self._forget_tasks(now)
-            self._tasks_at_ms = now + _TASKS_EVERY_MS if is_over else now
-        if now >= self._dead_at_ms:
-            self._dead_at_ms = now + _TASKS_EVERY_MS
+            self._tasks_at_s = now_s + _TASKS_EVERY_S if is_over else now_s
+        if now_s >= self._dead_at_s:
+            self._dead_at_s = now_s + _TASKS_EVERY_S
             is_over = await self._purge_dead(now)
-            self._dead_at_ms = now + _DEAD_EVERY_MS if is_over else now
-        if now >= self._addresses_at_ms:
-            self._addresses_at_ms = now + _TASKS_EVERY_MS
+            self._dead_at_s = now_s + _DEAD_EVERY_S if is_over else now_s
+        if now_s >= self._addresses_at_s:
+            self._addresses_at_s = now_s + _TASKS_EVERY_S
             before = now - self._addresses_ms
             forgotten = await self._backend.dead_addresses.forget(before, _ADDRESSES_A_STEP)
-            self._addresses_at_ms = now if forgotten else now + _DEAD_EVERY_MS
+            self._addresses_at_s = now_s if forgotten else now_s + _DEAD_EVERY_S
 
     async def _forget_tasks(self, now: int) -> bool:
         """Forget a page of them; true when it was the last.

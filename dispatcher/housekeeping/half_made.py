@@ -6,6 +6,7 @@ Since when is written into the task, so that the next leader knows it too. Run b
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from pushlane.dispatcher.backoff import for_each
@@ -19,13 +20,16 @@ log = logging.getLogger("pushlane.half_made")
 Change = Callable[[Task, task_transitions.Edit], Awaitable[None]]
 
 JUST_BEGUN_MS = 10_000
-_LOOK_EVERY_MS = 30_000
+_LOOK_EVERY_S = 30.0
 _AT_ONCE = 8
 _ABANDONED = "half-made: its submit or its producer did not come back"
 
 
 class HalfMade:
-    """`ends_after_s` is how long one may stand still. `change` makes a leader's change."""
+    """`ends_after_s` is how long one may stand still. `change` makes a leader's change.
+
+    `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
+    """
 
     def __init__(
         self,
@@ -33,13 +37,15 @@ class HalfMade:
         change: Change,
         ends_after_s: float,
         clock_ms: Callable[[], int] = task_transitions.now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lease = backend.lease
         self._change = change
         self._ends_after_ms = round(ends_after_s * 1000)
         self._clock_ms = clock_ms
+        self._clock_s = clock_s
         self._tasks: dict[str, Task] = {}
-        self._look_at_ms = 0
+        self._look_at_s = 0.0
 
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
@@ -54,10 +60,11 @@ class HalfMade:
 
     async def step(self) -> None:
         """Do what is due of it."""
-        now = self._clock_ms()
-        if now < self._look_at_ms:
+        now_s = self._clock_s()
+        if now_s < self._look_at_s:
             return
-        self._look_at_ms = now + _LOOK_EVERY_MS
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        now = self._clock_ms()
         settled = [t for t in self._tasks.values() if now - t.created_at_ms >= JUST_BEGUN_MS]
         await for_each(settled, self._look, _AT_ONCE)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable
 
 from pushlane.dispatcher.backoff import Backoff, for_each
 from pushlane.dispatcher.housekeeping.due_times import DueTimes
@@ -26,6 +28,7 @@ from pushlane.lanes.errors import Superseded, UnknownFormat, UnknownTask
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.store_clock import SteadyClock
 from pushlane.lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
@@ -44,15 +47,27 @@ class Janitor:
     """Tidies up after tasks while it holds the lease.
 
     It keeps the tasks that still need it in mind, by when they do: a round costs as much as is due.
+    What destroys something goes by the store's clock, and waits while that is in doubt.
     """
 
-    def __init__(self, backend: Backend, holder: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        holder: str,
+        settings: Settings,
+        clock_s: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = task_transitions.now_ms,
+    ) -> None:
         self._backend = backend
-        self._leader = Leader(backend.lease, LEASE, holder)
-        self._recovery = Recovery(backend, self._change, settings.dead_retention_s)
-        self._half_made = HalfMade(backend, self._change, settings.half_made_retention_s)
-        self._forgetting = Forgetting(backend, self._leader, settings)
-        self._passed = SharedLanes(backend)
+        self._leader = Leader(backend.lease, LEASE, holder, clock=clock_s, wall_ms=wall_ms)
+        self._now_ms = now = self._leader.store_clock.now_ms
+        self._steady_ms = steady = SteadyClock(clock_s, wall_ms)
+        change = self._change
+        self._recovery = Recovery(backend, change, settings.dead_retention_s, now, clock_s)
+        self._half_made = HalfMade(backend, change, settings.half_made_retention_s, now, clock_s)
+        self._forgetting = Forgetting(backend, self._leader, settings, now, clock_s)
+        self._passed = SharedLanes(backend, steady, clock_s)
+        self._doubt = ""
         self._due = asyncio.Event()
         self._knows_all = False
         self._leads = False
@@ -66,13 +81,23 @@ class Janitor:
         """True while this process holds the lease."""
         return self._leader.leads
 
+    @property
+    def clock_apart_s(self) -> float:
+        """By how many seconds the store's clock is ahead of this machine's, as last heard."""
+        return self._leader.store_clock.apart_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while it leads and destroys nothing, as it cannot tell what time it is."""
+        return self.leads and bool(self._doubt)
+
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
         self._recovery.on_task(task)
         self._half_made.on_task(task)
         if task.state.is_terminal and not task.lane_dropped:
             self._tasks[task.id] = task
-            self._heard_ms.setdefault(task.id, task_transitions.now_ms())
+            self._heard_ms.setdefault(task.id, self._steady_ms())
             self._expiries.discard(task.id)
             self._drops.put(task.id, _drop_at_ms(task))
             self._due.set()
@@ -109,7 +134,7 @@ class Janitor:
 
     async def _wait(self) -> None:
         """Until something is due; not for long, since another may have ceased to lead."""
-        now = task_transitions.now_ms()
+        now = self._now_ms()
         times_ms = [due.soonest_ms() for due in (self._expiries, self._drops)]
         next_s = min((at_ms - now for at_ms in times_ms if at_ms is not None), default=0) / 1000
         if self._leads and self._forgetting.has_more:
@@ -128,8 +153,28 @@ class Janitor:
         async with self._leader.leading():
             if not self._knows_all:
                 await self._take_over()
+            if self._is_in_doubt():
+                await self._recovery.step(may_destroy=False)
+                return
             parts = (self._tidy, self._recovery.step, self._half_made.step, self._forgetting.step)
             await for_each(parts, lambda part: part())
+
+    def _is_in_doubt(self) -> bool:
+        """Tell whether nothing may be destroyed now, and log when that begins and ends."""
+        doubt, before = self._leader.store_clock.doubt(), self._doubt
+        self._doubt = doubt
+        if doubt and not before:
+            log.warning(
+                "%s: no task expires, and nothing is dropped or forgotten, until that is over; set "
+                "the clocks of all hosts by NTP",
+                doubt,
+                extra={"action": "clocks_apart"},
+            )
+        elif before and not doubt:
+            log.info("clocks agree again: housekeeping goes on", extra={"action": "clocks_agree"})
+            for task in list(self._tasks.values()):
+                self.on_task(task)  # what is due is due by the clock of now
+        return bool(doubt)
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
@@ -141,7 +186,7 @@ class Janitor:
         self._knows_all = True
 
     async def _tidy(self) -> None:
-        now = task_transitions.now_ms()
+        now = self._now_ms()
         past = self._due_of(self._expiries, now)
         await for_each(
             past, lambda task: self._change(task, task_transitions.finish(State.EXPIRED)), _AT_ONCE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
@@ -25,12 +26,12 @@ log = logging.getLogger("pushlane.recovery")
 
 Change = Callable[[Task, task_transitions.Edit], Awaitable[None]]
 
-GRACE_MS = 600_000
-_RECONCILE_EVERY_MS = 60_000
-_AGAIN_MS = 2_000
-_LOOK_EVERY_MS = 2_000
+GRACE_S = 600.0
+_RECONCILE_EVERY_S = 60.0
+_AGAIN_S = 2.0
+_LOOK_EVERY_S = 2.0
 _LOOKS = 3
-_LEFT_AGAIN_MS = 30_000
+_LEFT_AGAIN_S = 30.0
 _PAGE = 200
 _AT_ONCE = 8
 _CLOCKS_APART_MS = 60_000
@@ -42,17 +43,17 @@ _LOST = (
 
 class _Idle(msgspec.Struct):
     """A task whose counts stand still: at how many, in how many looks nothing was left of it, and
-    when to look again, in Unix milliseconds.
+    when to look again, on the monotonic clock.
     """
 
     finished: int
     looks: int = 0
-    again_ms: int = 0
+    again_s: float = 0.0
 
 
 class Recovery:
     """`change` makes a leader's change. Dead pushes of a task that has ended stay for
-    `dead_retention_s`. `clock_ms` is a clock in Unix milliseconds.
+    `dead_retention_s`. `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
     """
 
     def __init__(
@@ -61,16 +62,18 @@ class Recovery:
         change: Change,
         dead_retention_s: float,
         clock_ms: Callable[[], int] = task_transitions.now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._change = change
         self._dead_ms = round(dead_retention_s * 1000)
         self._clock_ms = clock_ms
+        self._clock_s = clock_s
         self._active: dict[str, Task] = {}
-        self._orphans: dict[str, int] = {}
+        self._orphans: dict[str, float] = {}
         self._idle: dict[str, _Idle] = {}
-        self._reconcile_at_ms = 0
-        self._look_at_ms = 0
+        self._reconcile_at_s = 0.0
+        self._look_at_s = 0.0
 
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
@@ -83,18 +86,21 @@ class Recovery:
         """Only a newer version understands the task."""
         self._active.pop(task_id, None)
 
-    async def step(self) -> None:
-        """Do what is due of it."""
-        now = self._clock_ms()
-        if now >= self._reconcile_at_ms:
-            self._reconcile_at_ms = now + _AGAIN_MS
-            await self._reconcile(now)
-            self._reconcile_at_ms = now + _RECONCILE_EVERY_MS
-        if now >= self._look_at_ms:
-            self._look_at_ms = now + _LOOK_EVERY_MS
-            await self._end_uncounted(now)
+    async def step(self, *, may_destroy: bool = True) -> None:
+        """Do what is due of it; unless it `may_destroy`, what is too much stays."""
+        now_s = self._clock_s()
+        if now_s >= self._reconcile_at_s:
+            self._reconcile_at_s = now_s + _AGAIN_S
+            lanes = await self._reconcile()
+            if may_destroy:
+                await self._look_for_orphans(lanes, now_s)
+            self._reconcile_at_s = now_s + _RECONCILE_EVERY_S
+        if may_destroy and now_s >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            await self._end_uncounted(now_s)
 
-    async def _reconcile(self, now: int) -> None:
+    async def _reconcile(self) -> set[str]:
+        """Call done what is counted, and open lanes that are missing; return all lanes."""
         active = list(self._active.values())  # before the lanes: theirs were made earlier
         await for_each(paged(active, _PAGE), self._end_counted)
         lanes = set(await self._backend.broker.lanes())
@@ -102,10 +108,11 @@ class Recovery:
             lost = [task for task in some if _missing(task, lanes)]
             await for_each(lost, lambda task: self._reopen(task, _missing(task, lanes)), _AT_ONCE)
             await asyncio.sleep(0)
-        await self._look_for_orphans(lanes, now)
+        return lanes
 
-    async def _look_for_orphans(self, lanes: Iterable[str], now: int) -> None:
+    async def _look_for_orphans(self, lanes: Iterable[str], now_s: float) -> None:
         found: list[str] = []
+        now = self._clock_ms()
         for some in paged(list(lanes), _PAGE):
             strange = {lane: task_id for lane in some if (task_id := self._stranger(lane))}
             known = await self._backend.registry.some(list({*strange.values()}))
@@ -115,8 +122,8 @@ class Recovery:
                 for lane, task_id in strange.items()
                 if task_id not in known.unread and self._is_orphan(lane, tasks.get(task_id), now)
             ]
-        self._orphans = {lane: self._orphans.get(lane, now) for lane in found}
-        late = [lane for lane, since_ms in self._orphans.items() if now - since_ms >= GRACE_MS]
+        self._orphans = {lane: self._orphans.get(lane, now_s) for lane in found}
+        late = [lane for lane, since_s in self._orphans.items() if now_s - since_s >= GRACE_S]
         await for_each(late, self._drop_orphan, _AT_ONCE)
 
     def _stranger(self, lane: str) -> str | None:
@@ -168,7 +175,7 @@ class Recovery:
             extra={"action": "lane_reopened"},
         )
 
-    async def _end_uncounted(self, now: int) -> None:
+    async def _end_uncounted(self, now_s: float) -> None:
         """End tasks that cannot add up to their total any more, since counts were lost.
 
         One ends when its lanes have been empty, and its counts still, for several looks: what is
@@ -185,16 +192,16 @@ class Recovery:
                 idle = before.get(task.id)
                 if idle is None or idle.finished != progress.finished:
                     idle = _Idle(progress.finished)
-                elif now >= idle.again_ms:
+                elif now_s >= idle.again_s:
                     due.append(task)
                 self._idle[task.id] = idle
-        await for_each(due, lambda task: self._end_if_idle(task, now), _AT_ONCE)
+        await for_each(due, lambda task: self._end_if_idle(task, now_s), _AT_ONCE)
 
-    async def _end_if_idle(self, task: Task, now: int) -> None:
+    async def _end_if_idle(self, task: Task, now_s: float) -> None:
         idle = self._idle[task.id]
         for lane in _all_lanes_of(task):
             if await self._backend.broker.backlog(lane):
-                idle.looks, idle.again_ms = 0, now + _LEFT_AGAIN_MS
+                idle.looks, idle.again_s = 0, now_s + _LEFT_AGAIN_S
                 return
         idle.looks += 1
         if idle.looks >= _LOOKS:

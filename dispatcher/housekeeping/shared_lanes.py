@@ -8,6 +8,7 @@ is waited for long, since something has to wait for its time there, it is kept f
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -21,7 +22,7 @@ from pushlane.lanes.task_transitions import now_ms
 CLOCKS_APART_MS = 600_000
 _KIND = "passed-lane"
 _LONG_MS = 3_600_000
-_AGAIN_MS = 5_000
+_AGAIN_S = 5.0
 _AT_ONCE = 8
 _ENDS_A_LOOK = 2  # the first may be from before the task ended
 
@@ -35,15 +36,21 @@ class _Look(msgspec.Struct, array_like=True):
 
 
 class SharedLanes:
-    """`clock_ms` is a clock in Unix milliseconds."""
+    """`clock_ms` is a clock in Unix milliseconds that never steps, `clock_s` a monotonic one."""
 
-    def __init__(self, backend: Backend, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        clock_ms: Callable[[], int] = now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._broker = backend.broker
         self._documents = backend.documents
         self._clock_ms = clock_ms
+        self._clock_s = clock_s
         self._looks: dict[str, _Look] = {}
         self._past_ms: dict[str, int] = {}
-        self._again_ms: dict[str, int] = {}
+        self._again_s: dict[str, float] = {}
         self._waiting: dict[str, list[tuple[int, str]]] = {}
 
     def holds_up(self, task: Task, ended_ms: int) -> bool:
@@ -59,8 +66,8 @@ class SharedLanes:
 
     async def look(self) -> list[str]:
         """The tasks that waited for a lane, and do so no more: they may have to for another."""
-        now = self._clock_ms()
-        due = [lane for lane in self._waiting if abs(self._again_ms.get(lane, 0) - now) > _AGAIN_MS]
+        now_s = self._clock_s()
+        due = [lane for lane in self._waiting if now_s >= self._again_s.get(lane, 0.0)]
         await for_each(due, self._look, _AT_ONCE)
         over: list[str] = []
         for lane in due:
@@ -76,7 +83,7 @@ class SharedLanes:
         for _ in range(_ENDS_A_LOOK):
             look = self._looks.get(lane) or await self._first(lane)
             if not await self._broker.is_past(lane, look.end):
-                self._again_ms[lane] = self._clock_ms()
+                self._again_s[lane] = self._clock_s() + _AGAIN_S
                 return await self._keep(lane, look)
             self._past_ms[lane] = max(look.at_ms, self._past_ms.get(lane, 0))
             self._looks.pop(lane, None)

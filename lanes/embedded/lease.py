@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.errors import Superseded
-from pushlane.lanes.ports import Fence
+from pushlane.lanes.ports import Fence, Grant
 from pushlane.lanes.task_transitions import now_ms
 
 _KEPT_MS = 24 * 3600 * 1000
@@ -25,8 +25,8 @@ class EmbeddedLease:
         self._database = database
         self._clock_ms = clock_ms
 
-    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
-        def job(connection: sqlite3.Connection) -> int | None:
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> Grant | None:
+        def job(connection: sqlite3.Connection) -> Grant | None:
             return _acquire(connection, name, holder, self._clock_ms(), round(ttl_s * 1000))
 
         return await self._database.write(job)
@@ -62,7 +62,7 @@ def check_fence(connection: sqlite3.Connection, fence: Fence) -> None:
 
 def _acquire(
     connection: sqlite3.Connection, name: str, holder: str, now: int, ttl_ms: int
-) -> int | None:
+) -> Grant | None:
     row = connection.execute(
         "SELECT holder, until_ms, fence FROM leases WHERE name = ?", (name,)
     ).fetchone()
@@ -77,4 +77,4 @@ def _acquire(
         "REPLACE INTO leases (name, holder, until_ms, fence) VALUES (?, ?, ?, ?)",
         (name, holder, now + ttl_ms, fence),
     )
-    return int(fence)
+    return Grant(int(fence), now)

@@ -22,7 +22,7 @@ from pushlane.lanes.ports.broker import (
 from pushlane.lanes.ports.dead_addresses import DeadAddresses
 from pushlane.lanes.ports.documents import Document, DocumentStore
 from pushlane.lanes.ports.journal import Journal
-from pushlane.lanes.ports.lease import Fence, Lease
+from pushlane.lanes.ports.lease import Fence, Grant, Lease
 from pushlane.lanes.ports.ledger import ClaimResult, Ledger
 from pushlane.lanes.ports.limiter import (
     Limiter,
@@ -59,6 +59,7 @@ __all__ = [
     "Edit",
     "Fence",
     "FoundTasks",
+    "Grant",
     "Journal",
     "LaneHistory",
     "LaneReader",

@@ -12,11 +12,21 @@ class Fence(NamedTuple):
     number: int
 
 
+class Grant(NamedTuple):
+    """A lease that is held: its fencing number, and the store's Unix time in ms when it was given.
+
+    The time is that of the clock by which the store counts the lease's time to live.
+    """
+
+    number: int
+    at_ms: int
+
+
 class Lease(Protocol):
     """One holder at a time for each name."""
 
-    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
-        """Return a fencing number, higher than any before it; None while another holds the name.
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> Grant | None:
+        """Take the name; None while another holds it. Its number is higher than any before it.
 
         The holder itself gets the same number again, and its time starts anew.
         """

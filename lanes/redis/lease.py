@@ -5,7 +5,10 @@ The holder is told by the server's clock alone. It never takes a lease away from
 
 from __future__ import annotations
 
-from pushlane.lanes.redis.client import RedisClient, numbers_only
+from typing import Any
+
+from pushlane.lanes.ports import Grant
+from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
@@ -14,9 +17,9 @@ _ACQUIRE = """
 local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
 if held[1] and held[1] ~= ARGV[1] then return false end
 local fence = held[2]
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if not fence then
-  local time = redis.call('TIME')
-  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   fence = math.max(now_ms, tonumber(redis.call('GET', KEYS[2]) or 0) + 1)
   fence = string.format('%.0f', fence)
   redis.call('SET', KEYS[2], fence)
@@ -24,7 +27,7 @@ if not fence then
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[3])
-return tonumber(fence)
+return {tonumber(fence), now_ms}
 """
 
 _RELEASE = """
@@ -41,15 +44,20 @@ class RedisLease:
         self._client = client
         self._keys = keys
 
-    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> Grant | None:
         ttl_ms = max(1, round(ttl_s * 1000))
         keys = [self._keys.lease(name), self._keys.fence(name)]
-        return await self._client.run(
-            _ACQUIRE, keys, [holder, ttl_ms, _FENCE_KEPT_MS], read=numbers_only
-        )
+        return await self._client.run(_ACQUIRE, keys, [holder, ttl_ms, _FENCE_KEPT_MS], read=_grant)
 
     async def is_held(self, name: str) -> bool:
         return bool(await self._client.call("EXISTS", self._keys.lease(name)))
 
     async def release(self, name: str, holder: str) -> None:
         await self._client.run(_RELEASE, [self._keys.lease(name)], [holder])
+
+
+def _grant(answer: Any) -> Grant | None:
+    if answer is None:
+        return None
+    number, at_ms = answer
+    return Grant(int(number), int(at_ms))

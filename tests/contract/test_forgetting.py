@@ -178,9 +178,9 @@ async def test_who_led_before_forgets_nothing(connections):
     async with connections:
         here, there = await connections.two()
         task = await add_ended(here.registry)
-        number = await here.lease.acquire("janitor", "a", 600)
+        number = (await here.lease.acquire("janitor", "a", 600)).number
         await here.lease.release("janitor", "a")
-        latest = await there.lease.acquire("janitor", "b", 600)
+        latest = (await there.lease.acquire("janitor", "b", 600)).number
 
         with pytest.raises(Superseded):
             await here.registry.forget(task.id, Fence("janitor", number))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+from pushlane.lanes.task_transitions import now_ms
 from tests.contract.reading import until
 
 LONG_S = 600
 SHORT_S = 0.05
+ROUNDED_MS = 1
 
 
 async def test_one_holder_at_a_time(connections):
@@ -32,7 +34,20 @@ async def test_the_holder_gets_the_same_number_again(connections):
         lease = (await connections.one()).lease
         first = await lease.acquire("janitor", "a", LONG_S)
 
-        assert await lease.acquire("janitor", "a", LONG_S) == first
+        again = await lease.acquire("janitor", "a", LONG_S)
+
+        assert again.number == first.number
+
+
+async def test_each_grant_tells_the_time_of_the_store(connections):
+    async with connections:
+        lease = (await connections.one()).lease
+        began_ms = now_ms()
+
+        first = await lease.acquire("janitor", "a", LONG_S)
+        again = await lease.acquire("janitor", "a", LONG_S)
+
+        assert began_ms - ROUNDED_MS <= first.at_ms <= again.at_ms <= now_ms() + ROUNDED_MS
 
 
 async def test_a_released_lease_goes_to_another_with_a_higher_number(connections):
@@ -42,7 +57,7 @@ async def test_a_released_lease_goes_to_another_with_a_higher_number(connections
 
         await here.lease.release("janitor", "a")
 
-        assert await there.lease.acquire("janitor", "b", LONG_S) > first
+        assert (await there.lease.acquire("janitor", "b", LONG_S)).number > first.number
 
 
 async def test_only_its_holder_lets_go_of_a_lease(connections):
@@ -68,7 +83,7 @@ async def test_a_lease_that_is_not_kept_goes_to_another_with_a_higher_number(con
 
         await until(taken_over)
 
-        assert later > first
+        assert later.number > first.number
 
 
 async def test_keeping_a_lease_starts_its_time_anew(connections):

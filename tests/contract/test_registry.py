@@ -390,7 +390,7 @@ async def test_a_leaders_change_is_made(connections):
     async with connections:
         backend = await connections.one()
         task = await backend.registry.add(a_task())
-        number = await backend.lease.acquire("janitor", "a", 600)
+        number = (await backend.lease.acquire("janitor", "a", 600)).number
 
         changed = await backend.registry.change(task.id, raise_quota, Fence("janitor", number))
 
@@ -401,7 +401,7 @@ async def test_a_change_of_who_led_before_is_refused(connections):
     async with connections:
         here, there = await connections.two()
         task = await here.registry.add(a_task())
-        number = await here.lease.acquire("janitor", "a", 600)
+        number = (await here.lease.acquire("janitor", "a", 600)).number
         await here.lease.release("janitor", "a")
         await there.lease.acquire("janitor", "b", 600)
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from pushlane.dispatcher.housekeeping.recovery import Recovery
+from pushlane.dispatcher.housekeeping.recovery import GRACE_S, Recovery
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.task import Task
 
 MINUTE_MS = 60_000
+GRACE_MS = round(GRACE_S * 1000)
 DEAD_RETENTION_S = 86_400.0
 
 
 class Clock:
+    """Unix milliseconds, and the same as a monotonic clock in seconds."""
+
     def __init__(self) -> None:
         self.now_ms = task_transitions.now_ms()
 
     def __call__(self) -> int:
         return self.now_ms
+
+    def seconds(self) -> float:
+        return self.now_ms / 1000
 
 
 class Recovering:
@@ -25,7 +31,9 @@ class Recovering:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._clock = Clock()
-        self._recovery = Recovery(backend, self._change, DEAD_RETENTION_S, self._clock)
+        self._recovery = Recovery(
+            backend, self._change, DEAD_RETENTION_S, self._clock, self._clock.seconds
+        )
 
     def know(self, task: Task) -> None:
         self._recovery.on_task(task)

@@ -25,16 +25,9 @@ from tests.unit.dispatcher.support import (
     until,
     until_state,
 )
+from tests.unit.lanes.test_contact import Clock
 
-AFTER_A_WHILE_MS = 61_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def __call__(self) -> int:
-        return task_transitions.now_ms() + self.ahead_ms
+AFTER_A_WHILE_S = 61.0
 
 
 def of_a_later_format(task: Task, *seqs: int) -> bytes:
@@ -108,9 +101,9 @@ async def test_a_lane_that_was_left_is_tried_again_after_a_while(
         await backend.broker.publish(task.lane, [later, encode(Push(task.id, 2, "to-2"))])
         sink = MemorySink()
 
-        async with dispatching(backend, sink, settings, clock_ms=clock) as dispatcher:
+        async with dispatching(backend, sink, settings, clock_s=clock) as dispatcher:
             await until(lambda: has_left(dispatcher, task.lane))
-            clock.ahead_ms = AFTER_A_WHILE_MS
+            clock.now_s += AFTER_A_WHILE_S
             await until(lambda: dispatcher.stats.unknown_format == 2)
             await until(lambda: not dispatcher.reads(task.lane))
             async with connect(settings_in(tmp_path)) as newer:
@@ -120,7 +113,7 @@ async def test_a_lane_that_was_left_is_tried_again_after_a_while(
                 await newer.broker.ack([read])
                 await newer.registry.record([Finished(task.id, Kind.DELIVERED, [1])])
                 await reading.close()
-            clock.ahead_ms *= 2
+            clock.now_s += AFTER_A_WHILE_S
             await sink.until_received(1)
             await backend.registry.change(task.id, task_transitions.seal(2))
             await until_state(backend, task, State.DONE)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pushlane.dispatcher.housekeeping.recovery import GRACE_MS
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.naming import dead_lane, later_lane
@@ -15,7 +14,7 @@ from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push, decode, encode
 from pushlane.lanes.task import Level, State, Task
 from tests.contract.reading import Reading
-from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
+from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

@@ -6,13 +6,12 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
-from pushlane.dispatcher.housekeeping.recovery import GRACE_MS
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import dead_lane, later_lane, own_lane
 from pushlane.lanes.push import Kind
 from pushlane.lanes.task import Finished, Level, State, Task, new_task_id
-from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
+from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
 
 

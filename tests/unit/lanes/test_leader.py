@@ -8,6 +8,8 @@ import pytest
 
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.leader import Leader
+from pushlane.lanes.ports import Grant
+from pushlane.lanes.task_transitions import now_ms
 
 
 class Lease:
@@ -17,13 +19,13 @@ class Lease:
         self.asked = 0
         self.changed = asyncio.Condition()
 
-    async def acquire(self, name: str, holder: str, ttl_s: float) -> int:
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> Grant:
         self.asked += 1
         async with self.changed:
             self.changed.notify_all()
         if self.asked == 2:
             raise Unreachable("away")
-        return 7
+        return Grant(7, now_ms())
 
     async def until_asked(self, times: int) -> None:
         async with self.changed:

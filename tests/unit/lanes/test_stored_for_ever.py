@@ -173,7 +173,7 @@ async def test_an_embedded_store(tmp_path: Path) -> None:
             await reading.close()
         assert [*bodies.values()] == [stored("push-full"), stored("push-full"), bodies[DEAD_LANE]]
         assert decode_dead(bodies[DEAD_LANE]).body == stored("push-full")
-        assert await backend.lease.acquire("janitor", "two", 60.0) > 1
+        assert (await backend.lease.acquire("janitor", "two", 60.0)).number > 1
 
 
 async def test_a_journal_and_claims(redis_url: str) -> None:

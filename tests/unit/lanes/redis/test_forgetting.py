@@ -100,7 +100,7 @@ async def test_who_is_superseded_while_it_journals_forgets_nothing(redis_url: st
         connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis,
     ):
         task = await ended(redis.registry)
-        old = await redis.lease.acquire("janitor", "old", 600)
+        old = (await redis.lease.acquire("janitor", "old", 600)).number
         await redis.lease.release("janitor", "old")
         keys = Keys(world.prefix)
         new = f"{old + 1}"

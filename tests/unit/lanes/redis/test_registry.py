@@ -100,7 +100,7 @@ async def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redi
         connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis,
     ):
         task = await redis.registry.add(new_task())
-        old = await redis.lease.acquire("janitor", "old", 600)
+        old = (await redis.lease.acquire("janitor", "old", 600)).number
         world.journal.let_append.clear()
         world.journal.appending.clear()
         change = redis.registry.change(task.id, task_transitions.cancel, Fence("janitor", old))

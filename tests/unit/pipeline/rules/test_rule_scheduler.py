@@ -146,7 +146,7 @@ async def test_a_run_whose_leader_was_killed_is_gone_on_with_as_it_began(tmp_pat
             raise Died
 
         killed.expander.before = die
-        fence = await here.lease.acquire(LEASE, "a", 0.01)
+        fence = (await here.lease.acquire(LEASE, "a", 0.01)).number
         await request_again(killed.store, "weekly", NINE, clock.now_ms())
         with pytest.raises(Died):
             await killed.runner.carry_out("weekly", NINE, fence)
