@@ -4,6 +4,7 @@ A dispatcher leads beside many ended and many running tasks: the longest of all 
 loop is timed. Then Redis is emptied, and filled again from the journal. Last, tasks are made,
 delivered and forgotten, with retentions as short as the settings allow: what is left then in Redis,
 the journal, the broker and the process (lanes that are served, and tasks of its event loop).
+With `--refill` Redis is filled again from a journal of so many tasks, and that is all (`refill`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from bench.backlog import write_tasks
 from bench.cleanup import remove_keys
 from bench.figures import Figure, at_most, say
 from bench.footprint import journal_bytes, redis_keys, store_bytes
+from bench.refill import figures as refill_figures
+from bench.refill import refilled
 from bench.singles import write_singles
 from bench.steps import Steps
 from pushlane.dispatcher.service import Dispatcher
@@ -34,7 +37,11 @@ from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task, new_task_id
 
-RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
+RUNS = (
+    ("--broker", "embedded"),
+    ("--broker", "pulsar"),
+    ("--broker", "pulsar", "--refill", "1000000"),
+)
 _OF_OWN = 40
 _AT_ONCE = 500
 _BLOCKED_MS = 10.0
@@ -51,9 +58,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ended", type=int, default=100_000, help="kept while a leader works")
     parser.add_argument("--running", type=int, default=10_000, help="that it works for")
     parser.add_argument("--seconds", type=float, default=75.0, help="so long its steps are timed")
+    parser.add_argument("--refill", type=int, default=0, help="fill Redis with so many, no more")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.refill:
+        with backend_settings("pulsar", receipts="off") as settings:
+            return asyncio.run(refilled(settings, options.refill))
     short = {
         "retention_s": 0.0,
         "dead_retention_s": 0.0,
@@ -69,6 +80,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
+    if "refill_s" in result:
+        return refill_figures(result)
     shown = [
         at_most("longest step of the loop, ms", result["blocked_ms_max"], _BLOCKED_MS),
         Figure("by the clock on the wall, ms", f"{result['blocked_ms_wall']:g}"),

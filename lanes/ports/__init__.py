@@ -21,7 +21,7 @@ from pushlane.lanes.ports.broker import (
 )
 from pushlane.lanes.ports.dead_addresses import DeadAddresses
 from pushlane.lanes.ports.documents import Document, DocumentStore
-from pushlane.lanes.ports.journal import Journal
+from pushlane.lanes.ports.journal import Journal, JournalPage
 from pushlane.lanes.ports.lease import Fence, Grant, Lease
 from pushlane.lanes.ports.ledger import ClaimResult, Ledger
 from pushlane.lanes.ports.limiter import (
@@ -61,6 +61,7 @@ __all__ = [
     "FoundTasks",
     "Grant",
     "Journal",
+    "JournalPage",
     "LaneHistory",
     "LaneReader",
     "Lease",

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple, Protocol
+
+
+class JournalPage(NamedTuple):
+    """Some records of a journal, the oldest append first. A key may come again, in later pages too.
+
+    `is_first` says that the reading begins here. Pages before it are to be forgotten.
+    """
+
+    records: Sequence[tuple[str, bytes]]
+    is_first: bool = False
 
 
 class Journal(Protocol):
@@ -15,10 +26,10 @@ class Journal(Protocol):
     async def append(self, key: str, body: bytes) -> None:
         """Return once the body is durable."""
 
-    async def replay(self) -> list[tuple[str, bytes]]:
-        """Return every key that was not removed, with its last body, oldest append first.
+    def pages(self) -> AsyncGenerator[JournalPage, None]:
+        """Read it from the beginning to the end, at least one page, without holding it all.
 
-        Removals are forgotten. So whoever fills an old copy from this has to remove every key that
+        Removals may be missing. So whoever fills an old copy from this has to remove every key that
         the copy has besides.
         """
 

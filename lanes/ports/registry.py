@@ -66,7 +66,7 @@ class TaskStore(Protocol):
     async def mend(self) -> None:
         """Add what pages and `ended` lack of tasks that an earlier version has added or ended.
 
-        Cheap when nothing is missing.
+        Drop what is left of adds that never ended. Cheap when there is nothing to do.
         """
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:

@@ -6,17 +6,24 @@ compactions have read are trimmed later, a closed ledger at a time (`lanes.pulsa
 
 from __future__ import annotations
 
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 import _pulsar
 
 from pushlane.lanes.errors import TaskConflict, UnknownLane, Unreachable
-from pushlane.lanes.ports import Journal
+from pushlane.lanes.ports import Journal, JournalPage
 from pushlane.lanes.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.producers import Producers
-from pushlane.lanes.pulsar.replay import blocking, open_reader
+from pushlane.lanes.pulsar.replay import PAGE, blocking, open_reader
 
 TOPIC = "tasks"
 COMPACTION = "__compaction"  # as the broker calls it
+
+_DOING = "read the journal"
+_PAGE_S = 1.0  # a page that takes longer ends early: whoever waits for it sees that it goes on
 
 
 class PulsarJournal(Journal):
@@ -40,26 +47,46 @@ class PulsarJournal(Journal):
         except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
             raise Unreachable(f"the journal cannot be written: {error}") from error
 
+    async def pages(self) -> AsyncGenerator[JournalPage, None]:
+        """See `Journal.pages`. What does not end is read once more, from its beginning."""
+        try:
+            async with aclosing(self._pages()) as pages:
+                async for page in pages:
+                    yield page
+            return
+        except Unreachable as error:
+            # Perhaps it waited for a last tombstone that a compaction has dropped meanwhile.
+            if not isinstance(error.__cause__, _pulsar.Timeout):
+                raise
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                yield page
+
     async def replay(self) -> list[tuple[str, bytes]]:
-        found = await blocking(self._connection, "read the journal", self._read)
+        """Return every key that was not removed, with its last body, oldest append first."""
+        found: dict[str, bytes] = {}
+        async for page in self.pages():
+            if page.is_first:
+                found.clear()
+            for key, body in page.records:
+                found.pop(key, None)
+                found[key] = body
         return [(key, body) for key, body in found.items() if body]
 
     async def close(self) -> None:
         await self._producers.close_lane(TOPIC)
 
-    def _read(self) -> dict[str, bytes]:
+    async def _pages(self) -> AsyncGenerator[JournalPage, None]:
+        reader = await blocking(self._connection, _DOING, self._open_reader)
+        is_first = True
         try:
-            return self._read_once()
-        except _pulsar.Timeout:
-            # Perhaps it waited for a last tombstone that a compaction has dropped meanwhile.
-            return self._read_once()
-
-    def _read_once(self) -> dict[str, bytes]:
-        reader = self._open_reader()
-        try:
-            return _latest(reader)
+            while (
+                records := await blocking(self._connection, _DOING, lambda: _records(reader))
+            ) or is_first:
+                yield JournalPage(records, is_first)
+                is_first = False
         finally:
-            reader.close()
+            await blocking(self._connection, _DOING, reader.close)
 
     def _open_reader(self) -> _pulsar.Reader:
         earliest = _pulsar.MessageId.earliest
@@ -77,10 +104,11 @@ async def make_journal(admin: Admin, namespace: str) -> None:
     await make_subscription(admin, path, COMPACTION, "make the journal")
 
 
-def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    while reader.has_message_available():
+def _records(reader: _pulsar.Reader) -> list[tuple[str, bytes]]:
+    """Read some records; none at the end."""
+    records: list[tuple[str, bytes]] = []
+    until_s = time.monotonic() + _PAGE_S
+    while len(records) < PAGE and time.monotonic() < until_s and reader.has_message_available():
         message = reader.read_next(OPERATION_TIMEOUT_S * 1000)
-        found.pop(message.partition_key(), None)
-        found[message.partition_key()] = message.data()
-    return found
+        records.append((message.partition_key(), message.data()))
+    return records

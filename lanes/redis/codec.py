@@ -16,6 +16,7 @@ local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
   if active == '1' then
     redis.call('ZADD', KEYS[10], 0, id)
+    redis.call('ZREM', KEYS[9], id)
   else
     redis.call('ZREM', KEYS[10], id)
     redis.call('ZADD', KEYS[9], ended_ms, id)

@@ -57,6 +57,7 @@ class LockedWrites:
             how, found = await self._client.run(script, keys, [token, LOCK_MS, *args], read=turn)
             if how == b"unready":
                 await self._rebuild.until_ready()
+                deadline = time.monotonic() + PATIENCE_S  # that took as long as it took
             elif how != b"busy":
                 yield token, how, found
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))

@@ -1,19 +1,21 @@
 """Fills a registry from the journal: tasks, keys, names, weights and documents.
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
-since the data of that may be old. One process does it while the others wait. Counts
-(`lanes.redis.progress`) are not in the journal: they start from zero, or from those of an old copy.
+since the data of that may be old. One process does it while the others wait (`lanes.redis.turn`).
+Pages of the journal are written as they are read, in its order, so that the last body of a task is
+the one that stays; readers trust none of it before the end. Counts (`lanes.redis.progress`) are not
+in the journal: they start from zero, or from those of an old copy.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import logging
 import time
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.redis.client import NOW, RedisClient, words
@@ -21,7 +23,6 @@ from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
     PUT_DOCUMENT,
-    READY,
     REMOVE,
     STORE,
     index_args,
@@ -29,34 +30,23 @@ from pushlane.lanes.redis.codec import (
     store_args,
 )
 from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.turn import HOLD, Patience, Turn
 from pushlane.lanes.task_bytes import glimpse
+
+log = logging.getLogger("pushlane.registry")
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
 DOCUMENT_KEY = ":shelf:"
 TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20
-GUARD_MS = 30_000
-PATIENCE_S = 120.0
 POLL_S = 0.1
-
-# A registry that an earlier version of pushlane has filled lacks only the indexes it did not know.
-_GUARD = (
-    READY
-    + """
-if ready(KEYS[1], KEYS[3]) then return 'ready' end
-local guard = redis.call('GET', KEYS[2])
-if guard and guard ~= ARGV[1] then return 'busy' end
-redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
-return ready(KEYS[1], KEYS[4]) and 'index' or 'fill'
-"""
-)
 
 _INDEX = (
     INDEX
+    + HOLD
     + """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[11], ARGV[2])
-for at = 3, #ARGV, 3 do
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 3 do
   if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1 then index(unpack(ARGV, at, at + 2)) end
 end
 return 1
@@ -85,23 +75,26 @@ return redis.call('ZCARD', KEYS[8]) ~= tasks or redis.call('ZCARD', KEYS[10]) ~=
   or active + ended ~= tasks
 """
 
-_INDEXED = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+_INDEXED = (
+    HOLD
+    + """
+if not holds(KEYS[1], ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[2], redis.call('GET', KEYS[3]))
 return 1
 """
+)
 
-# Refuses when the guard went to somebody else, so that old tasks never overwrite newer ones.
+# Refuses when the turn went to somebody else, so that old tasks never overwrite newer ones.
 # Tasks whose lane may still be read count as just changed: who followed the registry before the
 # loss hears of them.
 _FILL = (
     NOW
     + STORE
+    + HOLD
     + """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[11], ARGV[2])
-for at = 3, #ARGV, 7 do
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 7 do
   store(at)
   redis.call('ZADD', KEYS[6], ARGV[at + 6] == 'open' and now_ms or 1, ARGV[at])
 end
@@ -112,11 +105,11 @@ return 1
 # A task that only the old copy holds was forgotten since.
 _EMPTY = (
     REMOVE
+    + HOLD
     + """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[11], ARGV[2])
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
 local counts = 12
-for at = 3, #ARGV, 3 do
+for at = 4, #ARGV, 3 do
   remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, counts, counts + 2))
   redis.call('ZREM', KEYS[6], ARGV[at])
   counts = counts + 3
@@ -126,18 +119,21 @@ return 1
 )
 
 # A document that is in Redis alone was removed from the journal since.
-_CLEAR = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+_CLEAR = (
+    HOLD
+    + """
+if not holds(KEYS[1], ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[2])
 return 1
 """
+)
 
 _FILL_DOCUMENTS = (
     PUT_DOCUMENT
+    + HOLD
     + """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-for at = 3, #ARGV, 2 do put_document(KEYS[2], ARGV[at], ARGV[at + 1]) end
+if not hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 2 do put_document(KEYS[2], ARGV[at], ARGV[at + 1]) end
 return 1
 """
 )
@@ -145,8 +141,9 @@ return 1
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
 _OPEN = (
     NOW
+    + HOLD
     + """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+if not holds(KEYS[11], ARGV[1]) then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
@@ -178,25 +175,21 @@ class Rebuild:
         """Return once the registry is ready, whoever made it so.
 
         Raises:
-            Unreachable: another process has been rebuilding for PATIENCE_S.
+            Unreachable: another process is at it, and has got no further for PATIENCE_S.
         """
-        token = secrets.token_hex(8)
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            guard = [self._keys.version, self._keys.rebuilding]
-            guard += [self._keys.filled, self._keys.server]
-            turn: bytes = await self._client.run(_GUARD, guard, [token, GUARD_MS])
-            if turn == b"ready":
+        patience = Patience(self._client.where)
+        while True:
+            turn = Turn(self._client, self._keys)
+            how, far = await turn.take()
+            if how == b"ready":
                 return
-            if turn == b"index" and await self._index(token):
-                return
-            if turn == b"fill" and await self._fill(token):
-                return
+            if how != b"busy":
+                async with turn.kept():
+                    if await (self._index(turn) if how == b"index" else self._fill(turn)):
+                        return
+                far = b"%d" % turn.tasks
+            patience.look(far)
             await asyncio.sleep(POLL_S)
-        raise Unreachable(
-            f"the registry in Redis at {self._client.where} has been rebuilding for "
-            f"{PATIENCE_S:.0f} s; look at the process that does it, then try again"
-        )
 
     async def again(self) -> None:
         """Fill the registry anew, though it may be ready."""
@@ -213,55 +206,61 @@ class Rebuild:
             pass
         if not await self._client.run(_LACKS, self._keys.index):
             return
-        token = secrets.token_hex(8)
-        guard = ("SET", self._keys.rebuilding, token, "NX", "PX", GUARD_MS)
-        if await self._client.call(*guard):
-            await self._index(token)
+        turn = Turn(self._client, self._keys)
+        if await turn.take_at_rest():
+            async with turn.kept():
+                await self._index(turn)
 
-    async def _index(self, token: str) -> bool:
+    async def _index(self, turn: Turn) -> bool:
         async for page in self._stored():
             args = [arg for task_id, body in page.items() for arg in index_args(task_id, body)]
-            if not await self._client.run(_INDEX, self._filled_keys(), [token, GUARD_MS, *args]):
+            if not await self._client.run(_INDEX, self._filled_keys(), [*turn.args(), *args]):
                 return False
+            turn.tasks += len(page)
         keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
-        return bool(await self._client.run(_INDEXED, keys, [token]))
+        return bool(await self._client.run(_INDEXED, keys, [turn.token]))
 
-    async def _fill(self, token: str) -> bool:
-        weights, documents, known = b"", dict[str, bytes](), set[str]()
-        for page in paged(await self._journal.replay() if self._journal else [], TASKS_A_CALL):
-            tasks: list[tuple[str, bytes]] = []
-            for key, body in page:
-                if key == WEIGHTS_KEY:
-                    weights = body
-                elif key.startswith(DOCUMENT_KEY):
-                    documents[key.removeprefix(DOCUMENT_KEY)] = body
-                else:
-                    tasks.append((key, body))
-            known.update(task_id for task_id, _ in tasks)
-            if not await self._fill_some(token, tasks):
+    async def _fill(self, turn: Turn) -> bool:
+        """Fill the registry. False when the turn went to another process before the end."""
+        started_s, read = time.monotonic(), _Read()
+        if self._journal is not None:
+            async with aclosing(self._journal.pages()) as pages:
+                async for page in pages:
+                    if page.is_first:
+                        read = _Read(is_beside_others=await self._holds_tasks())
+                    if not await self._fill_tasks(turn, read.take(page.records)):
+                        return False
+            if read.is_beside_others and not await self._empty(turn, read.known):
                 return False
-        if self._journal and not await self._empty(token, known):
-            return False
-        if not await self._fill_documents(token, documents):
+        if not await self._fill_documents(turn, read.documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
         keys.append(self._keys.counted)
-        return bool(await self._client.run(_OPEN, keys, [token, weights]))
+        if not await self._client.run(_OPEN, keys, [turn.token, read.weights]):
+            return False
+        text, taken_s = "the registry was filled: %s tasks in %.1f s", time.monotonic() - started_s
+        log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
+        return True
 
-    async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
+    async def _holds_tasks(self) -> bool:
+        return bool(await self._client.call("HLEN", self._keys.tasks))
+
+    async def _fill_tasks(self, turn: Turn, tasks: Sequence[tuple[str, bytes]]) -> bool:
         """Fill in tasks with the journal's bytes, which may be a newer version's."""
-        args = [
-            arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
-        ]
-        return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
+        for page in paged(tasks, TASKS_A_CALL):
+            args = [arg for task in page for arg in (*store_args(*task), _lane_is(task[1]))]
+            turn.tasks += len(page)
+            if not await self._client.run(_FILL, self._filled_keys(), [*turn.args(), *args]):
+                return False
+        return True
 
-    async def _empty(self, token: str, known: Container[str]) -> bool:
+    async def _empty(self, turn: Turn, known: Container[str]) -> bool:
         async for page in self._stored():
             old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
             progress = [key for task_id, _ in old for key in self._keys.progress(task_id)]
             args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
             keys = [*self._filled_keys(), *progress]
-            if not await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]):
+            if not await self._client.run(_EMPTY, keys, [*turn.args(), *args]):
                 return False
         return True
 
@@ -276,18 +275,58 @@ class Rebuild:
             if page:
                 yield page
 
-    async def _fill_documents(self, token: str, documents: Mapping[str, bytes]) -> bool:
+    async def _fill_documents(self, turn: Turn, documents: Mapping[str, bytes]) -> bool:
         keys = [self._keys.rebuilding, self._keys.documents]
-        if not await self._client.run(_CLEAR, keys, [token]):
+        if not await self._client.run(_CLEAR, keys, [turn.token]):
             return False
         for page in paged([*documents.items()], DOCUMENTS_A_CALL):
             args = [arg for document in page for arg in document]
-            if not await self._client.run(_FILL_DOCUMENTS, keys, [token, GUARD_MS, *args]):
+            if not await self._client.run(_FILL_DOCUMENTS, keys, [*turn.args(), *args]):
                 return False
         return True
 
     def _filled_keys(self) -> list[str]:
         return [*self._keys.index, self._keys.rebuilding]
+
+
+class _Read:
+    """Sums up what of the journal was read: all but the tasks, of which it keeps the ids.
+
+    `is_beside_others` says that Redis may hold a task which the journal does not.
+    """
+
+    def __init__(self, *, is_beside_others: bool = False) -> None:
+        self.weights = b""
+        self.documents: dict[str, bytes] = {}
+        self.known: set[str] = set()
+        self.is_beside_others = is_beside_others
+
+    def take(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+        """Take in some records; return the tasks among them as they are at the end of these."""
+        tasks: dict[str, bytes] = {}
+        for key, body in records:
+            if key == WEIGHTS_KEY:
+                self.weights = body
+            elif key.startswith(DOCUMENT_KEY):
+                _put(self.documents, key.removeprefix(DOCUMENT_KEY), body)
+            else:
+                _put(tasks, key, body)
+                self._note(key, is_there=bool(body))
+        return [*tasks.items()]
+
+    def _note(self, task_id: str, *, is_there: bool) -> None:
+        if is_there:
+            self.known.add(task_id)
+        elif task_id in self.known:
+            self.known.remove(task_id)
+            self.is_beside_others = True  # an earlier page of it may be filled in
+
+
+def _put(bodies: dict[str, bytes], key: str, body: bytes) -> None:
+    """Put a body behind all others, or remove what an empty one stands for."""
+    bodies.pop(key, None)
+    if body:
+        bodies[key] = body
 
 
 def _lane_is(body: bytes) -> str:

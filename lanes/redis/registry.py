@@ -6,6 +6,7 @@ its data, or was set back to older ones, fills itself from the journal again, bu
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
+from pushlane.lanes.redis.begun_adds import BegunAdds
 from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.keys import Keys
@@ -37,9 +39,11 @@ class RedisRegistry(TaskProgress):
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         super().__init__(client, keys)
         self._writes = Writes(client, keys, journal)
+        self._begun_adds = BegunAdds(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
         self._understood = Understood()
+        self._filling: asyncio.Task[None] | None = None
 
     async def add(self, task: Task) -> Task:
         return await self._writes.add(task)
@@ -88,6 +92,7 @@ class RedisRegistry(TaskProgress):
     async def mend(self) -> None:
         await self._version()
         await self._rebuild.mend()
+        await self._begun_adds.drop_old()
 
     async def weights(self) -> Weights:
         await self._version()
@@ -118,15 +123,24 @@ class RedisRegistry(TaskProgress):
 
     async def close(self) -> None:
         await self._change_signal.close()
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
 
     async def _version(self) -> int:
         """Return the number of the latest change; fill the registry first when that is needed."""
         keys = [self._keys.version, self._keys.filled]
         version = await self._client.run(_VERSION, keys, read=numbers_only)
         if version is None:
-            await self._rebuild.until_ready()
+            await self._until_ready()
             version = await self._client.run(_VERSION, keys, read=numbers_only)
         return version or 0
+
+    async def _until_ready(self) -> None:
+        """Wait until the registry is filled. One who asks in vain for a while does not end that."""
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.create_task(self._rebuild.until_ready(), name="fill registry")
+        await asyncio.shield(self._filling)
 
     async def _changed(self, since: int, version: int) -> tuple[FoundTasks, list[str]]:
         """Return the tasks that are new, and the ids of those that are not there any more."""

@@ -32,7 +32,7 @@ from pushlane.lanes.task_bytes import decode, encode
 from pushlane.lanes.task_transitions import check_forgettable
 
 # An add that died after it began is carried on with the task it began with: its id may already be
-# in the journal, and a second id for one key must not get there.
+# in the journal, and a second id for one key must not stay there.
 _BEGIN_ADD = (
     LOCK
     + READY
@@ -139,15 +139,27 @@ class Writes(LockedWrites):
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
         keys.append(self._keys.filled)
         args: list[str | bytes | int] = [task.id, task.key, encode(task)]
-        what = f"task {task.key or task.id!r}"
+        what, refused = f"task {task.key or task.id!r}", ""
         async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
             if how == b"kept":
-                return decode(f"of key {task.key!r}", body)
+                kept = decode(f"of key {task.key!r}", body)
+                if refused not in ("", kept.id):
+                    await self._append(refused, b"")
+                return kept
             async with self._unlocked_on_error(lock, token):
-                begun = decode(f"of key {task.key!r}", body)
+                begun = await self._carried_on(decode(f"of key {task.key!r}", body), task)
                 if await self._write(lock, token, begun):
                     return begun
+            refused = begun.id
         raise unended()
+
+    async def _carried_on(self, begun: Task, task: Task) -> Task:
+        """Return what is to be kept under the key: what an add began with, if it is the same."""
+        if begun.id == task.id or begun.fingerprint == task.fingerprint:
+            return begun
+        await self._append(begun.id, b"")  # it failed, and its rows were mended since
+        await self._client.call("HSET", self._keys.adding, task.key, encode(task))
+        return task
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
         """Change the task as `Registry.change` does. None when there is no such task."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from pushlane.lanes.ports import JournalPage
 
 
 class MemoryJournal:
@@ -14,6 +16,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.records: dict[str, bytes] = {}
         self.appended: list[str] = []
+        self.readings = 0
         self.appending = asyncio.Event()
         self.let_append = asyncio.Event()
         self.let_append.set()
@@ -30,8 +33,9 @@ class MemoryJournal:
         if self.on_append is not None:
             await self.on_append()
 
-    async def replay(self) -> list[tuple[str, bytes]]:
-        return [(key, body) for key, body in self.records.items() if body]
+    async def pages(self) -> AsyncGenerator[JournalPage, None]:
+        self.readings += 1
+        yield JournalPage([*self.records.items()], is_first=True)
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -165,7 +165,7 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     call: Call, reply: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, or it is one that may be given; a lock or a rebuild is not waited for."""
-    monkeypatch.setattr("pushlane.lanes.redis.rebuild.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pushlane.lanes.redis.turn.PATIENCE_S", 0.1)
     monkeypatch.setattr("pushlane.lanes.redis.locks.PATIENCE_S", 0.1)
 
     async def scenario(client: RedisClient, _: Answering) -> None:
