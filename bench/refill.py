@@ -139,7 +139,11 @@ async def _ask() -> dict[str, Any]:
     logger.setLevel(logging.INFO)
     logger.addHandler(counting)
     logger.propagate = False
-    PulsarJournal.pages = lambda journal: counting.pages(journal)  # type: ignore[method-assign]
+
+    def pages(self: PulsarJournal) -> AsyncGenerator[JournalPage, None]:
+        return counting.pages(self)
+
+    PulsarJournal.pages = pages  # type: ignore[method-assign]
     started_s = time.monotonic()
     async with connect(load()) as backend:
         await backend.registry.page(TaskQuery(), most=1)

@@ -31,7 +31,7 @@ class Keys:
         self.registered = self._base + "registered"  # sorted set: hash:sink, scored by Unix ms
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
-        self.rebuilding = self._base + "rebuilding"
+        self.rebuilding = self._base + "rebuilding"  # token of who fills, tasks so far
         self.change_channel = self._base + "notices"  # channel: the number of each change
 
         # In the order in which scripts that store a task name them, before other keys.

@@ -121,9 +121,11 @@ return 1
 
 _COMMIT_WEIGHTS = (
     ANNOUNCE
+    + READY
     + """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[13]) then return 0 end
 redis.call('SET', KEYS[12], ARGV[2])
 announce()
 return 1
@@ -208,7 +210,7 @@ class Writes(LockedWrites):
     async def set_weights(self, weights: Weights) -> None:
         lock, body = self._keys.lock("weights"), str(weights)
         begin = [self._keys.version, lock, self._keys.filled]
-        commit = [*self._keys.index, lock, self._keys.weights]
+        commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
         what = "the level weights"
         async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
             async with self._unlocked_on_error(lock, token):

@@ -21,7 +21,7 @@ from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.turn import PATIENCE_S, TELL_S, Patience, Turn
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import ACTIVE_STATES, Finished, State, Task
+from pushlane.lanes.task import ACTIVE_STATES, Finished, State, Task, Weights
 from pushlane.lanes.task_bytes import encode
 from tests.processes import ROOT
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
@@ -44,8 +44,8 @@ class Paged(MemoryJournal):
         self.before: dict[tuple[int, int], Callable[[], Awaitable[object]]] = {}
 
     async def append(self, key: str, body: bytes) -> None:
-        self.log.append((key, body))
         await super().append(key, body)
+        self.log.append((key, body))
 
     async def pages(self) -> AsyncGenerator[JournalPage, None]:
         self.readings += 1
@@ -238,6 +238,26 @@ async def test_a_change_that_comes_during_the_fill_is_made_after_it(redis_url: s
         assert (await registry.get(task.id)).state is State.RUNNING
         await scene.world.lose_data()
         assert (await registry.get(task.id)).state is State.RUNNING
+
+
+async def test_weights_that_are_journalled_behind_what_was_read_are_kept(redis_url: str) -> None:
+    async with scene_on(redis_url) as scene, scene.world.registry() as registry:
+        await registry.set_weights(Weights(1, 1, 1))
+        scene.journal.let_append.clear()
+        scene.journal.appending.clear()
+        setting = asyncio.create_task(registry.set_weights(Weights(1, 2, 3)))
+        await scene.journal.appending.wait()
+        await scene.client.call("DEL", scene.keys.filled, scene.keys.server)
+        scene.hold(2, 0)
+        filling = asyncio.create_task(scene.filled())
+        await scene.held.wait()
+        scene.journal.let_append.set()
+        while await scene.client.call("EXISTS", scene.keys.lock("weights")):
+            await asyncio.sleep(0)
+        scene.go_on.set()
+        await asyncio.gather(filling, setting)
+
+        assert await registry.weights() == Weights(1, 2, 3)
 
 
 async def test_who_asks_in_vain_does_not_end_the_fill(redis_url: str) -> None:
