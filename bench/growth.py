@@ -32,6 +32,7 @@ from pushlane.dispatcher.service import Dispatcher
 from pushlane.dispatcher.sinks.null import NullSink
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import is_pool, pool_lane
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
@@ -63,7 +64,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.refill:
-        with backend_settings("pulsar", receipts="off") as settings:
+        if options.broker == "embedded":
+            raise BadInput("--refill fills Redis, which is there with --broker pulsar alone")
+        with backend_settings(options.broker, receipts="off") as settings:
             return asyncio.run(refilled(settings, options.refill))
     short = {
         "retention_s": 0.0,
