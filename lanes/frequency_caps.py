@@ -8,12 +8,12 @@ such app by itself: apps that are to share a cap have to be one app.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pushlane.lanes.limits import EVERY_APP, Limits
 from pushlane.lanes.recipient_window import NO_CAP, Cap
 from pushlane.lanes.task import Level
-from pushlane.lanes.zones import known_zone
+from pushlane.lanes.zones import zone_or_utc
 
 ALL_LEVELS = "all"
 
@@ -68,7 +68,7 @@ class Calendar:
 
 def _looked_up(zone: str, now_ms: int) -> tuple[int, int]:
     """Return the date in a zone, and the Unix time in milliseconds at which it ends."""
-    rules = (known_zone(zone) if zone else None) or UTC
+    rules = zone_or_utc(zone)
     wall = datetime.fromtimestamp(now_ms / 1000, rules)
     morrow = wall.date() + timedelta(days=1)
     end = datetime(morrow.year, morrow.month, morrow.day, tzinfo=rules)

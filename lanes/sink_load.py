@@ -13,7 +13,7 @@ from pushlane.lanes.ports import Limiter
 from pushlane.lanes.presence import Process, ServedSink
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import State, Task, Weights
-from pushlane.lanes.zones import find_zone
+from pushlane.lanes.zones import zone_or_utc
 
 TOTALS = ("total", "total_cost", "a_day", "cost_a_day")
 _FULL = 0.9
@@ -56,7 +56,7 @@ def quiet_until(task: Task, at_ms: int) -> int:
     """
     if not task.quiet:
         return 0
-    until_ms = quiet_until_ms(parse_quiet(task.quiet), find_zone(task.zone or "UTC"), at_ms)
+    until_ms = quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(task.zone), at_ms)
     return until_ms if until_ms > at_ms else 0
 
 

@@ -24,6 +24,15 @@ def find_zone(name: str) -> ZoneInfo:
     return zone
 
 
+def zone_or_utc(name: str) -> ZoneInfo:
+    """Return the zone in which a task or a push is kept to its hours.
+
+    That is UTC without a name, and for one that this machine does not know: its data may be older
+    than those of the machine that submitted.
+    """
+    return (known_zone(name) if name else None) or UTC
+
+
 @lru_cache(maxsize=1024)
 def known_zone(name: str) -> ZoneInfo | None:
     """Return the zone of this name, None when this machine knows none."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace as with_fields
 
 from pushlane.dispatcher.leading.backlogs import TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
+from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.limits import Limits, Subject
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
@@ -54,11 +55,16 @@ class SurveyInput:
 
 
 class Summary(NamedTuple):
-    """The figures for Prometheus and for autoscalers, and the sinks at which something may go."""
+    """The figures for Prometheus and for autoscalers, and the sinks at which something may go.
+
+    `odd` are tasks of which nobody can tell when they may go, by id with the error's name: they
+    count as left, and as nothing to drain.
+    """
 
     figures: LeaderFigures
     drain: DrainFigures
     busy: frozenset[str]
+    odd: Mapping[str, str]
 
 
 class _AtSink:
@@ -69,10 +75,11 @@ class _AtSink:
         self.backlogs = backlogs
         self.found = found
         self.now = sink_now(found.processes, name)
+        self.odd: dict[str, str] = {}
         standings = [Standing(_at(name, one.task), one.may_go) for one in backlogs]
         self.load = SinkLoad(
             sink=self.now,
-            standings=[one for one in standings if one.is_active()],
+            standings=[one for one in standings if one.is_active() and self._has_start(one)],
             weights=found.weights,
             limits=found.limits,
             spent=found.spent,
@@ -81,6 +88,13 @@ class _AtSink:
         self.going = [] if self.is_shut else _unspent(self.load)
         self.shares = _shares(self.load, self.going)
         self.rates = _rates(self.now)
+
+    def _has_start(self, one: Standing) -> bool:
+        try:
+            one.starts_at_ms(self.found.now_ms)
+        except (PushlaneError, ArithmeticError, ValueError, OSError) as error:
+            self.odd[one.task.id] = type(error).__name__
+        return one.task.id not in self.odd
 
     @property
     def title(self) -> str:
@@ -128,7 +142,8 @@ def summarized(found: SurveyInput) -> Summary:
     sinks = [_AtSink(found, name, backlogs[name]) for name in sorted(names)]
     drains = {sink.name: _drain(sink) for sink in sinks}
     busy = frozenset(sink.name for sink in sinks if sink.going)
-    return Summary(_figures(found, sinks, drains), _together(found, drains), busy)
+    odd = {task_id: error for sink in sinks for task_id, error in sink.odd.items()}
+    return Summary(_figures(found, sinks, drains), _together(found, drains), busy, odd)
 
 
 def _together(found: SurveyInput, drains: dict[str, SinkDrain]) -> DrainFigures:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -64,6 +64,7 @@ class Survey:
         self._clock_s = clock_s
         self._backlogs = Backlogs(backend, tasks.active, clock_ms)
         self._busy_since_ms: dict[str, int] = {}
+        self._odd: Mapping[str, str] = {}
         self._found: Summary | None = None
         self._found_at_s = 0.0
         self._pause_s = EVERY_S
@@ -119,10 +120,24 @@ class Survey:
         summary = await aside(lambda: summarized(found))
         since_ms = self._busy_since_ms
         self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
+        self._tell_odd(summary.odd)
         self._found, self._found_at_s = summary, self._clock_s()
         pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
         self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
         self._tell()
+
+    def _tell_odd(self, odd: Mapping[str, str]) -> None:
+        """Say of each task that the figures leave out why, once."""
+        for task_id in odd.keys() - self._odd.keys():
+            log.warning(
+                "the figures to drain leave out task %s: when it may go cannot be told (%s); see "
+                "`pushlane task show %s`",
+                task_id,
+                odd[task_id],
+                task_id,
+                extra={"action": "task_left_out"},
+            )
+        self._odd = odd
 
     def _forget(self) -> None:
         self._found = None

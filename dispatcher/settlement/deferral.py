@@ -8,7 +8,7 @@ from __future__ import annotations
 from pushlane.lanes.push import Push
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import Task
-from pushlane.lanes.zones import UTC, known_zone
+from pushlane.lanes.zones import zone_or_utc
 
 _HOP_S = 86_400.0
 
@@ -16,14 +16,12 @@ _HOP_S = 86_400.0
 def due_ms(task: Task, push: Push, now_ms: int) -> int:
     """Return the first time from now on at which the push may go: `now_ms` if it may now.
 
-    For one that waits for longer than a hop the quiet hours are looked up when it surfaces. A zone
-    that this machine does not know (its data may be older) counts as UTC.
+    For one that waits for longer than a hop the quiet hours are looked up when it surfaces.
     """
     at_ms = max(now_ms, task.not_before_ms, push.not_before_ms)
     if not task.quiet or hop_s(at_ms, now_ms) >= _HOP_S:
         return at_ms
-    zone = known_zone(push.zone or task.zone) or UTC
-    return quiet_until_ms(parse_quiet(task.quiet), zone, at_ms)
+    return quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(push.zone or task.zone), at_ms)
 
 
 def hop_s(due_ms: int, now_ms: int) -> float:

@@ -15,6 +15,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Push, encode
+from pushlane.lanes.sink_load import Standing
 from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
@@ -53,6 +54,12 @@ def test_quiet_hours_are_by_the_zone_of_the_push_else_of_the_task_else_utc() -> 
     for told, zone in ((task(**quiet, zone="Asia/Tokyo"), ""), (task(**quiet), "Asia/Tokyo")):
         assert due_ms(told, push(zone=zone), NOON_MS) == NOON_MS + HOUR_MS  # 21:00 in Tokyo
     assert due_ms(task(**quiet), push(), NOON_MS) == NOON_MS
+
+
+def test_a_zone_that_this_machine_does_not_know_counts_as_utc() -> None:
+    told = task(quiet="11:00-13:00", zone="Mars/Olympus")
+    assert due_ms(told, push(), NOON_MS) == NOON_MS + HOUR_MS
+    assert Standing(told, 1).starts_at_ms(NOON_MS) == NOON_MS + HOUR_MS
 
 
 def test_a_start_within_quiet_hours_is_put_off_to_their_end() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pushlane.lanes.ports import Lease
 from pushlane.lanes.ports.limiter import Tally, TotalAsk
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
+from pushlane.lanes.task import Level, Task, Weights
 from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -249,6 +250,43 @@ async def test_an_app_that_may_send_no_more_today_waits_for_no_process(
         assert before is not None
         assert after is not None
         assert (before.backlog, after.backlog) == (5, 0)
+
+
+async def drained(standing: Standing, *tasks: Task) -> int:
+    """The backlog to drain of these tasks, once looked at."""
+    for one in tasks:
+        standing.tasks.apply(one)
+    await standing.survey.look()
+    found = standing.survey.drain()
+    assert found is not None
+    return found.backlog
+
+
+async def test_hours_in_a_zone_that_this_machine_does_not_know_are_by_utc(tmp_path: Path) -> None:
+    """As pushes are sent by: what is quiet now waits, and takes the figures of no other away."""
+    async with backend_in(tmp_path) as (backend, _):
+        now, hour = datetime.now(UTC), timedelta(hours=1)
+        hours = {"quiet": f"{now - hour:%H:%M}-{now + hour:%H:%M}", "zone": "Mars/Olympus"}
+        tasks = [await add_task(backend, pushes=5, **fields) for fields in ({}, hours)]
+        standing = Standing(backend)
+
+        assert await drained(standing, *tasks) == 5
+
+
+async def test_a_task_whose_start_cannot_be_told_is_left_out_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        tasks = [await add_task(backend, pushes=5, **one) for one in ({}, {"quiet": "nights"})]
+        standing = Standing(backend)
+
+        assert [await drained(standing, *tasks) for _ in range(2)] == [5, 5]
+        figures = standing.survey.figures()
+
+    assert figures is not None
+    assert figures.backlog["high", "default"] == 10
+    [said] = [one for one in caplog.messages if "leave out" in one]
+    assert tasks[1].id in said
 
 
 class Said:
