@@ -8,7 +8,7 @@ the mark that was written first, and never goes out twice.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from pushlane.lanes.errors import (
 )
 from pushlane.lanes.naming import RETRIED_LANE
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
+from pushlane.lanes.push import Push, RetryMark, decode, decode_mark, encode, encode_mark
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
@@ -34,14 +34,22 @@ from pushlane.producers.publish import Ended, Publication
 from pushlane.producers.replay import first_attempt, heir
 
 _Id = tuple[str, int, int]
+_Readable = list[tuple[DeadLetter, Push]]
 
 _MARKED_AT_ONCE = 10_000
+_MALFORMED = (
+    "they are damaged, or were written by something else: they stay, and can be looked at by "
+    "`pushlane dead show TASK-SEQ --reveal`, or purged"
+)
 _RETRY_AGAIN = "retry the dead pushes again"
 
 
 @dataclass(frozen=True)
 class Retried:
-    """The retry of `count` dead pushes of a task: the task they go on in, or why they cannot."""
+    """The retry of `count` dead pushes of a task: the task they go on in, or why they cannot.
+
+    A task has several where some of its pushes cannot be read.
+    """
 
     task_id: str
     count: int
@@ -119,7 +127,7 @@ class DeadRetry:
             while letters := await self._collect(lane, selection, most):
                 most -= len(letters)
                 for task_id, of_task in _by_task(letters).items():
-                    results.append(await self._retry_task(lane, task_id, of_task))
+                    results += await self._retry_task(lane, task_id, of_task)
                 if not any(result.retried_as for result in results):
                     break
         return results
@@ -133,14 +141,25 @@ class DeadRetry:
             found += [one for one in letters if _id(one) not in self._gone_on]
         return found[:most]
 
-    async def _retry_task(self, lane: DeadLane, task_id: str, letters: list[DeadLetter]) -> Retried:
+    async def _retry_task(
+        self, lane: DeadLane, task_id: str, letters: list[DeadLetter]
+    ) -> list[Retried]:
+        """Retry those of a task that can be read; the others stay where they are."""
         try:
             old = await self._known(task_id)
-            name = f"{old.name or old.id} (retried)"
-            new = heir(old, name=name, retention_s=0.0, reason="")
-            bodies = _bodies(new, letters)
-        except (UserError, MalformedPush, UnknownFormat) as error:
-            return Retried(task_id, len(letters), problem=str(error))
+        except UserError as error:
+            return [Retried(task_id, len(letters), problem=str(error))]
+        readable, problems = _readable(letters)
+        left_out = [Retried(task_id, count, problem=why) for why, count in problems.items()]
+        return (
+            [await self._retry_readable(lane, old, readable), *left_out] if readable else left_out
+        )
+
+    async def _retry_readable(self, lane: DeadLane, old: Task, readable: _Readable) -> Retried:
+        letters, task_id = [letter for letter, _ in readable], old.id
+        name = f"{old.name or old.id} (retried)"
+        new = heir(old, name=name, retention_s=0.0, reason="")
+        bodies = _bodies(new, readable)
         await self._mark(task_id, new.id, letters)
         new = await self._backend.add(new, self._settings)
         publication = Publication(self._backend, new, hidden=True, advice=_RETRY_AGAIN)
@@ -191,12 +210,25 @@ def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
     return by_task
 
 
-def _bodies(new: Task, letters: Sequence[DeadLetter]) -> list[bytes]:
+def _readable(letters: Sequence[DeadLetter]) -> tuple[_Readable, Counter[str]]:
+    """Return the letters whose pushes can be read, and why how many others cannot be."""
+    readable: _Readable = []
+    problems: Counter[str] = Counter()
+    for letter in letters:
+        try:
+            readable.append((letter, decode(letter.dead.body)))
+        except MalformedPush:
+            problems[_MALFORMED] += 1
+        except UnknownFormat as error:
+            problems[str(error)] += 1
+    return readable, problems
+
+
+def _bodies(new: Task, readable: _Readable) -> list[bytes]:
     """Encode the pushes, each once, numbered anew in their order."""
-    bodies = {letter.dead.seq: letter.dead.body for letter in letters}
-    pushes = {seq: decode(bodies[seq]) for seq in sorted(bodies)}
-    numbers = {seq: number for number, seq in enumerate(pushes, start=1)}
+    by_seq = {letter.dead.seq: (push, letter.dead.body) for letter, push in readable}
+    numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}
     return [
-        encode(first_attempt(push, new, numbers[seq], numbers.get(push.after_seq, 0)), bodies[seq])
-        for seq, push in pushes.items()
+        encode(first_attempt(push, new, numbers[seq], numbers.get(push.after_seq, 0)), body)
+        for seq, (push, body) in sorted(by_seq.items())
     ]

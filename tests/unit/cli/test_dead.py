@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from pushlane.lanes.backend import connect
+from pushlane.lanes.naming import dead_lane
+from pushlane.lanes.push import DeadPush, encode_dead
+from pushlane.lanes.settings import Settings
 from tests.command import Command
 
 SECRETS = ("user-0", "user-1", "user-2")
@@ -109,6 +114,25 @@ def test_a_push_that_is_not_dead_is_told_while_others_are_retried(
 
     assert ran.exit_code == 0
     assert "1 of the pushes you named" in ran.stderr
+
+
+def test_those_that_cannot_be_read_are_told_while_others_are_retried(
+    command: Command, died: str
+) -> None:
+    async def damage() -> None:
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            dead = DeadPush(died, 4, 1, "gone", 1, b"no push")
+            await backend.broker.publish(dead_lane(died), [encode_dead(dead)])
+
+    asyncio.run(damage())
+    ran = command("dead", "retry", "--task", died)
+    again = command("dead", "retry", "--task", died)
+
+    assert (ran.exit_code, len(ran.stdout.split())) == (0, 1)
+    assert f"1 dead push of task {died} cannot be retried: " in ran.stderr
+    assert listed(command) == [f"{died}-4"]
+    assert again.exit_code == 1
+    assert "nothing is retried" in again.stderr
 
 
 def test_a_dry_run_purges_nothing(command: Command, died: str) -> None:

@@ -244,6 +244,48 @@ async def test_what_is_no_push_cannot_be_retried_and_stays(tmp_path: Path) -> No
         assert len(await find(backend, task="-")) == 2
 
 
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        (b"\xff secret nonsense", "dead show"),
+        (msgspec.msgpack.encode([99, "of a later format"]), "upgrade this process"),
+    ],
+)
+async def test_one_that_cannot_be_read_keeps_no_other_from_its_retry(
+    tmp_path: Path, body: bytes, advice: str
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await ended(backend)
+        await bury(backend, task, 1, 4)
+        dead = DeadPush(task.id, 3, 1, "gone", task_transitions.now_ms(), body)
+        await backend.broker.publish(dead_lane(task.id), [encode_dead(dead)])
+
+        retried, left = await retry(backend)
+
+        assert (retried.count, retried.problem) == (2, "")
+        assert (left.task_id, left.count, left.retried_as) == (task.id, 1, "")
+        assert advice in left.problem
+        assert "secret" not in left.problem
+        assert await find(backend) == [3]
+        assert await delivered(backend, settings) == {"to-1": 1, "to-4": 1}
+
+
+async def test_those_that_cannot_be_read_are_in_the_way_of_no_later_ones(tmp_path: Path) -> None:
+    """A look holds so many, and what it leaves counts."""
+    async with backend_in(tmp_path) as (backend, _):
+        task = await ended(backend)
+        await backend.broker.open_lane(dead_lane(task.id))
+        malformed = [encode_dead(DeadPush(task.id, seq, 1, "gone", 1, b"x")) for seq in (1, 2)]
+        await backend.broker.publish(dead_lane(task.id), malformed)
+        await bury(backend, task, *range(3, 13))
+
+        retried = await retry(backend, most_held=4)
+
+        assert sum(one.count for one in retried if one.retried_as) == 10
+        assert sum(one.count for one in retried if one.problem) == 2
+        assert await find(backend) == [1, 2]
+
+
 async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend, expires_at_ms=task_transitions.now_ms() - 1)
