@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pushlane.lanes.embedded.file_modes import keep_private
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.embedded.worker import Need, Pulse, Session, Ticket, blame
+from pushlane.lanes.embedded.worker import FILE_NAME, Need, Pulse, Session, Ticket, blame
 from pushlane.lanes.errors import Unreachable
 
 POLL_S = 0.02
@@ -43,13 +44,14 @@ class Database:
         self._open = False
 
     async def open(self) -> None:
-        """Make the folder and the tables when they are not there.
+        """Make the folder and the tables when they are not there; close them to other users.
 
         Raises:
             Unreachable: the folder or the file cannot be used.
         """
         with translated(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep_private(self.folder / FILE_NAME)
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._open = True

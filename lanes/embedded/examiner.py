@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from pushlane.lanes.checks import Check, Fact, Finding, Remark, examined, fact_of, outside
+from pushlane.lanes.embedded.file_modes import StoreModes, modes_of, openings
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
 from pushlane.lanes.embedded.worker import FILE_NAME
@@ -38,6 +39,7 @@ class StoreFacts:
 
     folder: Path
     integrity: Fact[str]
+    modes: Fact[StoreModes]
     size: int
     wal_size: int
 
@@ -49,7 +51,7 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     if not path.exists():
         missing = Fact[str](why_not=f"there is no store in {folder} yet")
         nobody: Fact[list[Process]] = Fact([])
-        facts = StoreFacts(folder, missing, 0, 0)
+        facts = StoreFacts(folder, missing, Fact(why_not=missing.why_not), 0, 0)
         return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
     integrity, processes, lowest = await asyncio.gather(
         _read(path, _integrity), _read(path, _processes), _read(path, _min_format)
@@ -58,7 +60,8 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     if processes.get_or([]):
         await asyncio.sleep(bounds.look_again_s)
         later = await _read(path, _processes)
-    facts = StoreFacts(folder, integrity, _size(path), _size(path.with_name(f"{path.name}-wal")))
+    wal_size = _size(path.with_name(f"{path.name}-wal"))
+    facts = StoreFacts(folder, integrity, _modes(path), _size(path), wal_size)
     said = {
         "store": {"bytes": facts.size, "wal_bytes": facts.wal_size, "check": integrity.get_or("")}
     }
@@ -108,6 +111,13 @@ def _min_format(connection: sqlite3.Connection) -> int:
     return msgspec.json.decode(row[0], type=int) if row else 1
 
 
+def _modes(path: Path) -> Fact[StoreModes]:
+    try:
+        return Fact(modes_of(path))
+    except OSError as error:
+        return Fact(why_not=f"the permissions of {path} cannot be read ({error.strerror})")
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -133,6 +143,10 @@ def _wal(facts: StoreFacts) -> Iterator[Remark]:
         yield Remark("warning", what, "end what reads the database for long (fuser pushlane.db)")
 
 
+def _private(facts: StoreFacts) -> Iterator[Remark]:
+    yield from openings(facts.folder, facts.modes.get())
+
+
 def _sqlite(_: StoreFacts) -> Iterator[Remark]:
     yield from outside("SQLite", sqlite3.sqlite_version, OLDEST_SQLITE, (3,))
 
@@ -151,6 +165,13 @@ CHECKS = (
         f"size of the write-ahead log: under {LARGE_WAL // _MIB} MiB",
         "a reader that never ends keeps it growing, and all reads slow down",
         _wal,
+    ),
+    Check(
+        "store-private",
+        AREA,
+        "permissions of the database, its logs and its folder: its owner's alone",
+        "it holds recipients and content of pushes, and the key of the hashes",
+        _private,
     ),
     Check("sqlite-version", AREA, "SQLite's version: 3.33 or later", "others lack SQL", _sqlite),
 )

@@ -44,6 +44,21 @@ def test_a_copy_is_one_file_for_its_owner_alone(command: Command, copy: Path) ->
     assert [path for path in copy.parent.iterdir() if path.name.startswith(copy.name)] == [copy]
 
 
+def test_what_is_restored_is_its_owners_alone_in_a_folder_that_is_not(
+    command: Command, copy: Path, tmp_path: Path
+) -> None:
+    command.submit("high", 3)
+    command("backup", str(copy))
+    copy.chmod(0o644)
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o755)
+
+    command("restore", str(copy), "--data-dir", str(folder))
+
+    assert (folder / "pushlane.db").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_that_is_there_is_not_replaced(command: Command, copy: Path) -> None:
     command.submit("high", 3)
     copy.write_text("precious")

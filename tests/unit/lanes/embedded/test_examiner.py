@@ -9,6 +9,7 @@ import pytest
 from pushlane.lanes import backend
 from pushlane.lanes.embedded import examiner
 from pushlane.lanes.embedded.examiner import CHECKS, StoreFacts, inspect
+from pushlane.lanes.embedded.file_modes import StoreModes
 from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.formats import set_min_format
 from pushlane.lanes.inspection import Bounds
@@ -17,6 +18,7 @@ from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 
 _AT_ONCE = Bounds(look_again_s=0.0)
+PRIVATE = StoreModes(0o700, {FILE_NAME: 0o600})
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ async def test_what_is_no_database_is_said_to_be_none(settings: Settings) -> Non
     settings.data_dir.mkdir()
     (settings.data_dir / FILE_NAME).write_bytes(b"this is no database, but a text" * 200)
 
-    [finding] = (await inspect(settings, _AT_ONCE)).examination.findings
+    finding, *_ = (await inspect(settings, _AT_ONCE)).examination.findings
 
     assert finding.severity == "error"
 
@@ -95,8 +97,18 @@ async def test_a_check_that_takes_too_long_ends(
     assert (finding.check, finding.severity) == ("store-integrity", "note")
 
 
+async def test_a_store_that_others_may_read_is_told(settings: Settings) -> None:
+    path = await _make(settings)
+    path.chmod(0o644)
+
+    [finding] = (await inspect(settings, _AT_ONCE)).examination.findings
+
+    assert (finding.check, finding.severity) == ("store-private", "warning")
+    assert f"chmod 600 {path}" in finding.mend
+
+
 def test_a_large_write_ahead_log(tmp_path: Path) -> None:
-    facts = StoreFacts(tmp_path, examiner.Fact("ok"), 0, examiner.LARGE_WAL)
+    facts = StoreFacts(tmp_path, examiner.Fact("ok"), examiner.Fact(PRIVATE), 0, examiner.LARGE_WAL)
 
     [finding] = examiner.examined(CHECKS, facts).findings
 
