@@ -94,7 +94,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
-    """Pushes of a lane that a process may have at hand; of a pool lane half as many messages."""
+    """Pushes of a lane that a process may have at hand; of a pool lane half as many messages. The
+    embedded store prefetches 32 MiB over all lanes, beyond that a message where there is none.
+    """
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 32
     """Pushes that travel in one message, of a task that is new: at most 512, 32 on pool lanes."""
     compression: Literal["none", "lz4", "zstd", "snappy", "zlib"] = "none"

@@ -87,7 +87,14 @@ class EmbeddedBroker:
         )
         depth = max(1, (depth or self._depth) // 2)
         reader = EmbeddedReader(
-            lane, lane_id, reader_id, depth, on_ready, self._feeder.ask, self._leave
+            lane,
+            lane_id,
+            reader_id,
+            depth,
+            on_ready,
+            self._feeder.ask,
+            self._leave,
+            self._feeder.at_hand,
         )
         self._feeder.add(reader)
         return reader

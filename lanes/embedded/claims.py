@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +33,8 @@ class ClaimRequest(NamedTuple):
 class ClaimedBatch(NamedTuple):
     """The messages that one reader got.
 
-    `more` says to look again at once, else `due_at_ms` says when something comes due.
+    `more` says to look again at once, else `due_at_ms` says when something comes due. With `more`
+    and nothing taken there was no room for what the lane has.
     """
 
     reader_id: int
@@ -41,14 +44,26 @@ class ClaimedBatch(NamedTuple):
 
 
 class _Pick(NamedTuple):
-    """The messages that a reader is to get: ids that are due, then `fresh` ones up to `head`."""
+    """The messages that a reader is to get: rows of `waiting` that are due, then fresh ids."""
 
     request: ClaimRequest
-    ids: list[int]
-    fresh: int
+    due: list[tuple[int, int, int]]
+    fresh: list[int]
     head: int
     more: bool
     due_at_ms: int | None
+
+    @property
+    def ids(self) -> list[int]:
+        return [*(number for _, _, number in self.due), *self.fresh]
+
+    def cut(self, count: int) -> _Pick:
+        """Return the pick with no more than its first messages."""
+        if count >= len(self.due) + len(self.fresh):
+            return self
+        fresh = self.fresh[: max(0, count - len(self.due))]
+        head = self.head - len(self.fresh) + len(fresh)
+        return self._replace(due=self.due[:count], fresh=fresh, head=head, more=True)
 
 
 def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int, int]:
@@ -63,15 +78,24 @@ def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int
 
 
 def claim(
-    connection: sqlite3.Connection, requests: Sequence[ClaimRequest], now_ms: int
+    connection: sqlite3.Connection,
+    requests: Sequence[ClaimRequest],
+    now_ms: int,
+    most_bytes: int = sys.maxsize,
 ) -> list[ClaimedBatch]:
-    """Claim for each reader; readers are left out that get nothing and have nothing coming."""
+    """Claim for each reader; readers are left out that get nothing and have nothing coming.
+
+    All bodies together have no more than `most_bytes`, but for a first one that is larger. Each
+    reader gets one message, in the order of the requests, before any of them gets more.
+    """
     ends = _look(connection, requests)
     picks = [
         _pick(connection, request, *ends[request.lane_id], now_ms)
         for request in requests
         if request.lane_id in ends
     ]
+    if _bytes(connection, picks) > most_bytes:
+        picks = _within(picks, _lengths(connection, picks), most_bytes)
     bodies = iter(_take(connection, picks))
     return [
         ClaimedBatch(
@@ -85,9 +109,8 @@ def claim(
 
 
 def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
-    had = len(pick.ids) - pick.fresh
     return [
-        Taken(next(bodies), pick.request.lane, number, place >= had)
+        Taken(next(bodies), pick.request.lane, number, place >= len(pick.due))
         for place, number in enumerate(pick.ids)
     ]
 
@@ -115,40 +138,81 @@ def _pick(
     due_at_ms: int | None,
     now_ms: int,
 ) -> _Pick:
-    """Choose the ids that this reader gets."""
-    ids: list[int] = []
+    """Choose the messages that this reader gets if there is room for all."""
+    due: list[tuple[int, int, int]] = []
     if due_at_ms is not None and due_at_ms <= now_ms:
-        ids = _take_due(connection, request, now_ms)
+        due = _due(connection, request, now_ms)
         due_at_ms = None
-    came_due = bool(ids)
-    last = min(tail, head + request.most - len(ids))
+    last = max(head, min(tail, head + request.most - len(due)))
     base = request.lane_id << LANE_SHIFT
-    ids.extend(range(base + head + 1, base + last + 1))
-    fresh = max(0, last - head)
-    return _Pick(request, ids, fresh, last, came_due or tail > last, due_at_ms)
+    fresh = list(range(base + head + 1, base + last + 1))
+    return _Pick(request, due, fresh, last, bool(due) or tail > last, due_at_ms)
 
 
-def _take_due(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> list[int]:
+def _due(
+    connection: sqlite3.Connection, request: ClaimRequest, now_ms: int
+) -> list[tuple[int, int, int]]:
     row = connection.execute(
         "SELECT json_group_array(json_array(lane_id, due_at_ms, id)) FROM ("
         "SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? AND due_at_ms <= ? "
         "ORDER BY due_at_ms, id LIMIT ?)",
         (request.lane_id, now_ms, request.most),
     ).fetchone()
-    connection.execute(
-        "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN (SELECT json_extract(value, '$[0]'),"
-        " json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?))",
-        row,
-    )
-    return [number for _, _, number in json.loads(row[0])]
+    return [tuple(one) for one in json.loads(row[0])]
+
+
+def _bytes(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> int:
+    """Return how long all picked bodies are together. SQLite looks at none of them."""
+    spans = [(pick.fresh[0], pick.fresh[-1]) for pick in picks if pick.fresh]
+    spans += [(number, number) for pick in picks for _, _, number in pick.due]
+    row = connection.execute(
+        "SELECT total(length(body)) FROM json_each(?) CROSS JOIN messages "
+        "ON messages.id BETWEEN json_extract(value, '$[0]') AND json_extract(value, '$[1]')",
+        (json.dumps(spans),),
+    ).fetchone()
+    return int(row[0])
+
+
+def _lengths(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[int]:
+    """Return how long the picked bodies are, in the order of the picks."""
+    row = connection.execute(
+        "SELECT json_group_array(length(body)) FROM json_each(?) AS one "
+        "CROSS JOIN messages ON messages.id = one.value",
+        (json.dumps([number for pick in picks for number in pick.ids]),),
+    ).fetchone()
+    lengths: list[int] = json.loads(row[0])
+    return lengths
+
+
+def _within(picks: Sequence[_Pick], lengths: Sequence[int], most_bytes: int) -> list[_Pick]:
+    """Cut the picks to what fits: one message each as far as it goes, then more of each."""
+    waiting = iter(lengths)
+    sizes = [list(islice(waiting, len(pick.due) + len(pick.fresh))) for pick in picks]
+    counts, used = [0] * len(picks), 0
+    for place, of_pick in enumerate(sizes):
+        if of_pick and (not used or used + of_pick[0] <= most_bytes):
+            counts[place], used = 1, used + of_pick[0]
+    for place, of_pick in enumerate(sizes):
+        for size in of_pick[1:] if counts[place] else ():
+            if used + size > most_bytes:
+                break
+            counts[place], used = counts[place] + 1, used + size
+    return [pick.cut(count) for pick, count in zip(picks, counts, strict=True)]
 
 
 def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]:
     """Record the claims on the picked messages; return the bodies in the order of the picks."""
-    claimed = {pick.request.reader_id: pick.ids for pick in picks if pick.ids}
+    claimed = {pick.request.reader_id: ids for pick in picks if (ids := pick.ids)}
     if not claimed:
         return []
     by_reader = (json.dumps(claimed),)
+    if came_due := [row for pick in picks for row in pick.due]:
+        connection.execute(
+            "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN "
+            "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), "
+            "json_extract(value, '$[2]') FROM json_each(?))",
+            (json.dumps(came_due),),
+        )
     connection.execute(
         "INSERT INTO claims (id, reader_id) SELECT one.value, CAST(reader.key AS INTEGER) "
         "FROM json_each(?) AS reader CROSS JOIN json_each(reader.value) AS one",

@@ -1,8 +1,10 @@
 """Fills the buffers of all readers of a process: many lanes, one transaction.
 
-The messages at hand are bounded in bytes over all readers, not only in number for each lane. The
-feeder never claims for a reader that has not asked. When this process was frozen and has lost its
-claims, the feeder finds out before it claims more.
+The messages at hand are bounded in bytes over all readers, not only in number for each lane: once
+they have `BYTES_HELD`, a reader gets one more only if it has none. One claim takes `BYTES_AT_ONCE`
+over all lanes, and those that it had no room for come first in the next. The feeder never claims
+for a reader that has not asked. When this process was frozen and has lost its claims, the feeder
+finds out before it claims more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pushlane.lanes.embedded.claims import ClaimedBatch, ClaimRequest, claim
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import MISSED, come_back
 from pushlane.lanes.embedded.messages import stamped_after
-from pushlane.lanes.embedded.reader import EmbeddedReader
+from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.task_transitions import now_ms
 
@@ -46,6 +48,8 @@ class Feeder:
         self._news = False
         self._stamp = 0
         self._body_bytes = _FIRST_GUESS
+        self._must_look = False
+        self.at_hand = AtHand()
 
     def add(self, reader: EmbeddedReader) -> None:
         self._readers[reader.reader_id] = reader
@@ -68,6 +72,7 @@ class Feeder:
 
     def ask_for_all(self) -> None:
         """Look into the store for every reader, however much it has at hand."""
+        self._must_look = True
         for reader in self._readers.values():
             self.ask(reader)
 
@@ -104,8 +109,12 @@ class Feeder:
 
     async def _feed(self) -> None:
         most = fair_depth(len(self._readers), self._body_bytes)
-        readers = self._next_readers()
-        requests = self._requests(readers, most)
+        has_room = self._must_look or self.at_hand.bytes < BYTES_HELD
+        readers = self._next_readers(has_room)
+        if not readers:
+            return
+        self._must_look = False
+        requests = self._requests(readers, most, has_room)
         for reader in readers:
             reader.looking()
         first_until_s = time.monotonic() + self._first_s
@@ -123,6 +132,7 @@ class Feeder:
                 open_reader.fill(batch, most, first_until_s)
         for reader in readers:
             reader.looked()
+        self._put_first(batches)
         self._weigh([len(taken.body) for batch in batches for taken in batch.taken])
 
     def _claim(
@@ -130,7 +140,8 @@ class Feeder:
     ) -> tuple[bool, list[ClaimedBatch]]:
         """Claim; also return whether all earlier claims are lost."""
         now = now_ms()
-        return come_back(connection, self._owner, now), claim(connection, requests, now)
+        came_back = come_back(connection, self._owner, now)
+        return came_back, claim(connection, requests, now, BYTES_AT_ONCE)
 
     def _forget(self) -> None:
         log.warning(
@@ -140,8 +151,19 @@ class Feeder:
         for reader in self._readers.values():
             reader.forget()
 
-    def _next_readers(self) -> list[EmbeddedReader]:
-        """Take the readers that asked first, one a lane."""
+    def _put_first(self, batches: Sequence[ClaimedBatch]) -> None:
+        """Have the readers that the claim had no room for go before all others."""
+        left_out = (self._readers.get(one.reader_id) for one in batches if _is_left_out(one))
+        if first := {reader: None for reader in left_out if reader in self._asking}:
+            self._asking = {**first, **self._asking}
+
+    def _next_readers(self, has_room: bool) -> list[EmbeddedReader]:
+        """Take the readers that asked first, one a lane.
+
+        Without room these are readers with nothing at hand; others ask again at their next take.
+        """
+        if not has_room:
+            self._asking = {reader: None for reader in self._asking if not reader.held}
         chosen: dict[int, EmbeddedReader] = {}
         for reader in self._asking:
             chosen.setdefault(reader.lane_id, reader)
@@ -153,8 +175,10 @@ class Feeder:
             self._wake.set()
         return list(chosen.values())
 
-    def _requests(self, readers: list[EmbeddedReader], most: int) -> list[ClaimRequest]:
-        share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers))
+    def _requests(
+        self, readers: list[EmbeddedReader], most: int, has_room: bool
+    ) -> list[ClaimRequest]:
+        share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers)) if has_room else 1
         return [
             ClaimRequest(
                 reader.reader_id,
@@ -168,6 +192,10 @@ class Feeder:
     def _weigh(self, sizes: list[int]) -> None:
         if sizes:
             self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))
+
+
+def _is_left_out(batch: ClaimedBatch) -> bool:
+    return batch.more and not batch.taken
 
 
 def fair_depth(readers: int, body_bytes: int) -> int:

@@ -17,6 +17,13 @@ from pushlane.lanes.task_transitions import now_ms
 REFILL_WAIT_S = 0.2
 
 
+class AtHand:
+    """The bytes of all messages that the readers of a process have at hand."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class EmbeddedReader:
     """See `lanes.ports.LaneReader`. `ask` has the feeder look for more messages."""
 
@@ -29,6 +36,7 @@ class EmbeddedReader:
         on_ready: OnReady,
         ask: Callable[[EmbeddedReader], None],
         leave: Callable[[EmbeddedReader], Awaitable[None]],
+        at_hand: AtHand,
     ) -> None:
         self.lane = lane
         self.lane_id = lane_id
@@ -37,6 +45,7 @@ class EmbeddedReader:
         self._on_ready = on_ready
         self._ask = ask
         self._leave = leave
+        self._at_hand = at_hand
         self._buffer: deque[Taken] = deque()
         self._low = 0
         self._first_until_s = 0.0
@@ -57,6 +66,7 @@ class EmbeddedReader:
             self._ask_if_low()
             return None
         taken = self._buffer.popleft()
+        self._at_hand.bytes -= len(taken.body)
         if taken.is_first and time.monotonic() > self._first_until_s:
             taken.is_first = False
         self._ask_if_low()
@@ -89,6 +99,7 @@ class EmbeddedReader:
         if self.closed:
             return
         self._buffer.extend(batch.taken)
+        self._at_hand.bytes += sum(len(one.body) for one in batch.taken)
         self._low = min(self.depth, most) // 2
         self._first_until_s = first_until_s
         self._more = self._more or batch.more
@@ -101,7 +112,7 @@ class EmbeddedReader:
 
     def forget(self) -> None:
         """Throw away the messages at hand, which have gone to others."""
-        self._buffer.clear()
+        self._drop()
         self.kick()
 
     async def close(self) -> None:
@@ -113,9 +124,13 @@ class EmbeddedReader:
     def stop(self) -> None:
         """Give out no more messages."""
         self.closed = True
-        self._buffer.clear()
+        self._drop()
         if self._timer:
             self._timer.cancel()
+
+    def _drop(self) -> None:
+        self._at_hand.bytes -= sum(len(one.body) for one in self._buffer)
+        self._buffer.clear()
 
     def _ask_if_low(self) -> None:
         if self._more and not self.closed and len(self._buffer) <= self._low:

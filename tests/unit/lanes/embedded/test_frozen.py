@@ -17,7 +17,7 @@ from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.claims import ClaimedBatch, take_from_frozen
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import last_beats
-from pushlane.lanes.embedded.reader import EmbeddedReader
+from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
 from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
@@ -171,7 +171,7 @@ async def test_a_process_that_ends_after_it_was_frozen_leaves_nothing(tmp_path, 
 async def test_what_lay_here_for_long_is_not_said_to_be_had_by_nobody_else():
     """A freeze may have been between, that has not been noticed yet."""
     loop_now = asyncio.get_running_loop().time
-    reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, lambda _: None, None)
+    reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, lambda _: None, None, AtHand())
     for first_until_s in (loop_now() + 3600, loop_now() - 1):
         batch = ClaimedBatch(1, [Taken(b"1", LANE, 1, is_first=True)], False, None)
         reader.fill(batch, most=AT_HAND, first_until_s=first_until_s)
