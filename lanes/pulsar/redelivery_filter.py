@@ -39,8 +39,9 @@ class MessageHandle(msgspec.Struct, gc=False):
 
 
 class RedeliveryFilter:
-    """Remembers the last messages that were given out, of all lanes: at most `most`.
+    """Remembers messages that were given out, of all lanes: the unacked, and the last acked.
 
+    It begins to forget acked ones, and those of closed readers, when there are more than `most`.
     `dropped` counts those that came again.
     """
 
@@ -65,9 +66,20 @@ class RedeliveryFilter:
             return None
         hold = self._holds[name] = MessageHandle(reader, name, message)
         self._names.append(name)
-        if len(self._names) > self._most:
-            self._holds.pop(self._names.popleft(), None)  # None: it had come twice
+        for _ in range(2):  # else acked ones would pile up behind those that are not
+            self._forget_spent()
         return hold
+
+    def _forget_spent(self) -> None:
+        """Forget the oldest if it is acked, or its reader closed; else have it wait once more."""
+        if len(self._names) <= self._most:
+            return
+        name = self._names.popleft()
+        known = self._holds.get(name)  # None: it had come twice
+        if known is None or known.message is None or known.reader.closed:
+            self._holds.pop(name, None)
+        else:
+            self._names.append(name)
 
     def clear(self) -> None:
         self._holds.clear()

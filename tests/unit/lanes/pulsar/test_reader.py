@@ -312,16 +312,50 @@ def test_what_another_consumer_had_is_taken() -> None:
     play(scenario)
 
 
-def test_only_the_most_recent_are_remembered() -> None:
+def test_of_acked_ones_only_the_most_recent_are_remembered() -> None:
     async def scenario(scene: Scene) -> None:
         message = Message(b"1")
         scene.consumer.give_message(message)
+        ack(iter(scene.reader.take, None))
         scene.consumer.give(*[b"more"] * MOST_RECENT)
         scene.take_all()
 
         scene.consumer.give_message(message)
 
         assert scene.take_all() == [b"1"]
+
+    play(scenario)
+
+
+def test_one_that_waits_long_is_remembered_until_its_ack() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"waits")
+        scene.consumer.give_message(message)
+        scene.take_all()
+        for _ in range(5 * MOST_RECENT):
+            scene.consumer.give(b"passes")
+            ack(iter(scene.reader.take, None))
+
+        scene.consumer.give_message(message)
+
+        assert scene.take_all() == []
+        assert len(scene.recent._holds) == MOST_RECENT
+
+    play(scenario)
+
+
+def test_what_a_closed_reader_has_not_acked_is_forgotten() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.consumer.give(*[b"left"] * 5 * MOST_RECENT)
+        scene.take_all()
+        assert len(scene.recent._holds) == 5 * MOST_RECENT
+        await scene.reader.close()
+
+        other = scene.read(consumer := Consumer())
+        consumer.give(*[b"more"] * 5 * MOST_RECENT)
+        ack(iter(other.take, None))
+
+        assert {hold.reader for hold in scene.recent._holds.values()} == {other}
 
     play(scenario)
 
