@@ -23,9 +23,12 @@ answers, as an ingress gives during a deployment, opens it too. Failures that ar
 the sink count only on a first attempt: else what is left of a task, when only its bad pushes are
 left, would open it for ever.
 
-*Probing.* One push every 3.4 to 4 s, so that probes are under 0.3/s and a sink is in use again
-within 5 s of its return, however long it was away. A Retry-After makes it longer, up to 60 s. The
-first that gets through opens up: as many in flight as doubles with each round of successes.
+*Probing.* One push at a time, each after a quarter of the time for which the sink was failing when
+the one before it went: at least 1 s, at most 3.4 to 4 s. So a sink is in use again soon after a
+short outage, and within 5 s of its return after any; in s seconds it gets at most 6 + 0.3 s probes.
+One that is silent is probed every 3.4 to 4 s from the beginning, as its probes may be dead. A
+Retry-After makes it longer, up to 60 s. The first that gets through opens up: as many in flight as
+doubles with each round of successes.
 
 A sink that refuses our credentials for three pushes with no success between is held: it rests with
 that reason, is probed once a minute or when it is told to, and no push loses an attempt however
@@ -52,6 +55,7 @@ from pushlane.dispatcher.failures import (
 )
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
+PROBE_SOONEST_S = 1.0
 PROBE_EVERY_S = (3.4, 4.0)
 LONGEST_REST_S = 60.0
 HOLD_PROBE_S = 60.0
@@ -67,6 +71,7 @@ _SUCCESS_OUTWEIGHS = 9  # failures: under a tenth of success they add up
 _TRIED = 20
 _BAD_CREDENTIALS = 3
 _ENOUGH = 2  # of those tried: a tenth
+_REST_SHARE = 0.25  # of the time for which it was failing
 _LATELY_S = 0.5
 _ROUNDING = 1e-6
 _WAIT_FIRST_S = 1.0
@@ -188,6 +193,7 @@ class Breaker:
         self._down_since_s = 0.0
         self._cause = ""
         self._is_storm = False
+        self._is_silent = False
         self._asked_until_s = -math.inf
         self._probe_at_s = math.inf
         self._is_probing = False
@@ -406,6 +412,7 @@ class Breaker:
 
     def _on_failure(self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome) -> Sign:
         """Returns the sign as it is to be taken."""
+        self._is_silent = outcome.is_silent or sign is Sign.SILENT
         if not self.is_closed:
             self._rotation.add(flight)
         if outcome.holds:
@@ -497,7 +504,8 @@ class Breaker:
     def _open(self, now_s: float) -> None:
         self._recall()
         self._enter(_Phase.OPEN, now_s)
-        self._rest(now_s, now_s)
+        tried_at_s = max(self._went_at_s, self._down_since_s)
+        self._rest(now_s if self._is_silent else tried_at_s, now_s)
 
     def _recall(self) -> None:
         """End the leave of all that were admitted; what comes of them says nothing new."""
@@ -508,7 +516,11 @@ class Breaker:
     def _rest(self, after_s: float, now_s: float) -> None:
         """Set the next probe: so long after the last push went, and as long as was asked for."""
         first_s, last_s = PROBE_EVERY_S
-        due_s = after_s + first_s + (last_s - first_s) * self._chance()
+        rest_s = first_s + (last_s - first_s) * self._chance()
+        if not self._is_silent:
+            failed_s = after_s - self._down_since_s
+            rest_s = min(rest_s, max(PROBE_SOONEST_S, _REST_SHARE * failed_s))
+        due_s = after_s + rest_s
         self._probe_at_s = min(max(due_s, self._asked_until_s), now_s + LONGEST_REST_S)
 
     def _rise(self, now_s: float) -> None:

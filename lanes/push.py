@@ -210,6 +210,8 @@ class Outcome(msgspec.Struct, frozen=True):
     the push or the sink itself is at fault. `holds` says that the sink refuses our credentials: it
     rests until they are mended. `gone_at_ms` is when the provider found a dead address gone, 0 if
     it does not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
+    `is_silent` says that the time ran out: a sink that is silent is not tried again as soon as one
+    that answers, or refuses connections.
     """
 
     kind: Kind
@@ -221,6 +223,7 @@ class Outcome(msgspec.Struct, frozen=True):
     holds: bool = False
     goes_to: str = ""
     gone_at_ms: int = 0
+    is_silent: bool = False
 
     @staticmethod
     def delivered() -> Outcome:

@@ -29,6 +29,7 @@ EIGHT = Load(processes=8)
 TWO_FOR_LONG = Load(processes=2, backlog=6_000, recovery_deadline_s=120.0)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 DOWN = Load(backlog=20_000, attempts=5)
+AWAY = Load(backlog=10_000, attempts=5)
 DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
 MANY = Load(
     answer_ms=100.0,
@@ -44,6 +45,7 @@ BOTH = EMBEDDED + PULSAR
 
 KEEP_ALIVE_S = 60.0  # a broker notices within two of its intervals of 30 s that a client is silent
 AGAIN_S = 10.0
+PROBED_S = 1.5  # a second until the next probe, and its way
 
 
 def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -77,12 +79,12 @@ def dead_by_promise(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     """What may have arrived and must not go again: in flight until it rests, then one a probe."""
     if mode.delivery is DeliveryMode.AT_LEAST_ONCE:
         return Bound(0, 0)
-    return _until_it_rests(faults, load)
+    return _until_it_rests(faults, load, rests.EARLY_PROBES)
 
 
 def silent_ones(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     """A delivery that timed out may have arrived, whatever the mode."""
-    return _until_it_rests(faults, load)
+    return _until_it_rests(faults, load, 1)
 
 
 def cut_off(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -96,8 +98,8 @@ def wrongly_buried(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return Bound(50 * faults, 0)
 
 
-def _until_it_rests(faults: int, load: Load) -> Bound:
-    return Bound(faults * (2 * load.slots + int(rests.PROBES_PER_S * load.outage_s) + 1), 0)
+def _until_it_rests(faults: int, load: Load, early: int) -> Bound:
+    return Bound(faults * (2 * load.slots + int(rests.PROBES_PER_S * load.outage_s) + early), 0)
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ FAULTS = (
     Fault("sink-reset", outages.sink_reset, 8, modes=_CERTAIN),
     Fault("sink-hang", outages.sink_hang, 8, load=IMPATIENT, modes=_CERTAIN),
     Fault("sink-cut", outages.sink_cut, 8, what_was_cut, modes=_CERTAIN),
+    Fault("sink-away-503", rests.sink_away, 5, load=AWAY, modes=_CERTAIN, within_s=PROBED_S),
+    Fault("sink-away-refused", rests.sink_away_refuses, 5, cut_off, AWAY, within_s=PROBED_S),
     Fault("sink-down-503", rests.sink_503, 1, dead_by_promise, DOWN, modes=_PROMISED),
     Fault("sink-down-refused", rests.sink_refuses, 1, cut_off, DOWN, modes=_PROMISED),
     Fault("sink-down-silent", rests.sink_silent, 1, silent_ones, DOWN, modes=_PROMISED),

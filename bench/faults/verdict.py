@@ -30,7 +30,10 @@ class Arrival(NamedTuple):
 
 
 class Tally:
-    """Counts arrivals as they come. `arrivals` counts requests, whatever became of them."""
+    """Counts arrivals as they come. `arrivals` counts requests, whatever became of them.
+
+    `closest_s` is the least time between two of them since `watch` was called.
+    """
 
     def __init__(self) -> None:
         self.kept: set[Push] = set()
@@ -43,6 +46,12 @@ class Tally:
         self._marked_s = float("inf")
         self.first_since_mark_s: float | None = None
         self._window: deque[float] = deque()
+        self.watch()
+
+    def watch(self) -> None:
+        """From now on `closest_s` counts."""
+        self.closest_s = float("inf")
+        self._before_s = -float("inf")
 
     def mark(self, at_s: float) -> None:
         """From now on `first_since_mark_s` is when the first new push came after `at_s`."""
@@ -53,6 +62,8 @@ class Tally:
         for arrival in arrivals:
             self.arrivals += 1
             self.answers[arrival.answer] = self.answers.get(arrival.answer, 0) + 1
+            self.closest_s = min(self.closest_s, arrival.at_s - self._before_s)
+            self._before_s = arrival.at_s
             if arrival.is_kept:
                 self._keep(arrival)
 

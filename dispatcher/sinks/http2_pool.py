@@ -113,7 +113,7 @@ class Http2Pool:
         if is_unconnected(error):
             self._fail_waiting(error)
         elif connection.is_new and isinstance(error, RequestTimeoutError):
-            self._fail_waiting(unconnected())
+            self._fail_waiting(unconnected(in_time=False))
 
     def _free(self) -> _Connection | None:
         """Return the connection with the least in flight, a new one if all are full."""

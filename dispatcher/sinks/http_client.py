@@ -12,9 +12,11 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
 import msgspec
+from msgspec.structs import replace
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
     ConnectError,
+    ConnectTimeoutError,
     PyreqwestError,
     ReadTimeoutError,
     RequestTimeoutError,
@@ -22,7 +24,7 @@ from pyreqwest.exceptions import (
 from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Arrival, Outcome
+from pushlane.lanes.push import Arrival, Kind, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -59,9 +61,8 @@ class Timeouts(msgspec.Struct, frozen=True):
         reason = f"timed out after {self.first_byte_s or self.total_s:g} s"
         if has_begun:
             reason = "timed out in the middle of the answer"
-        if self.is_final:
-            return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
-        return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
+        kind = Kind.DEAD if self.is_final else Kind.RETRY
+        return Outcome(kind, reason, arrival=Arrival.UNKNOWN, is_silent=True)
 
 
 def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
@@ -108,7 +109,8 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
     The cause of an error, not its class, tells a failed connect from a lost answer.
     """
     if is_unconnected(error):
-        return Outcome.throttled(f"no connection to {who}{_why_unconnected(error)}")
+        away = Outcome.throttled(f"no connection to {who}{_why_unconnected(error)}")
+        return replace(away, is_silent=isinstance(error, RequestTimeoutError))
     if is_unprocessed(error):
         return Outcome.throttled(f"{who} refused the stream")
     if isinstance(error, RequestTimeoutError):
@@ -132,9 +134,10 @@ def _why_unconnected(error: PyreqwestError) -> str:
     return next((f": {why}" for sign, why in _WHY_NOT_CONNECTED.items() if sign in causes), "")
 
 
-def unconnected() -> PyreqwestError:
-    """Return the error of a request that never had a connection to go on."""
-    return ConnectError("no connection", {"causes": [{"message": _NOT_CONNECTED}]})
+def unconnected(*, in_time: bool = True) -> PyreqwestError:
+    """Return the error of a request that never had a connection to go on, or not `in_time`."""
+    kind = ConnectError if in_time else ConnectTimeoutError
+    return kind("no connection", {"causes": [{"message": _NOT_CONNECTED}]})
 
 
 def is_unprocessed(error: PyreqwestError) -> bool:

@@ -22,7 +22,7 @@ import msgspec
 from pushlane.dispatcher.sinks.threads import Raised, Threads
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -99,8 +99,8 @@ class ProcessorSink:
         self._is_async = _is_async(function)
         self._timeout_s = timeout_s
         timed_out = f"timed out after {timeout_s:g} s"
-        dead = Outcome.dead(timed_out, arrival=Arrival.UNKNOWN, scope=None)
-        self._timed_out = _unheard(timed_out) if retry_timeouts else dead
+        kind = Kind.RETRY if retry_timeouts else Kind.DEAD
+        self._timed_out = Outcome(kind, timed_out, arrival=Arrival.UNKNOWN, is_silent=True)
         self._most_hung = slots
         self._threads = Threads(2 * slots)
 

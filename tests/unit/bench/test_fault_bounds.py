@@ -44,7 +44,7 @@ def test_a_gentle_stop_costs_nothing_in_any_mode(mode: Mode, tally: Tally) -> No
 
 @pytest.mark.parametrize(
     ("mode", "bound"),
-    [(catalogue.AT_LEAST_ONCE, Bound(0, 0)), (catalogue.AT_MOST_ONCE, Bound(3 * (40 + 37), 0))],
+    [(catalogue.AT_LEAST_ONCE, Bound(0, 0)), (catalogue.AT_MOST_ONCE, Bound(3 * (40 + 42), 0))],
     ids=lambda value: value.name if isinstance(value, Mode) else "",
 )
 def test_a_sink_that_is_down_costs_what_may_have_arrived_and_no_more(
@@ -52,3 +52,8 @@ def test_a_sink_that_is_down_costs_what_may_have_arrived_and_no_more(
 ) -> None:
     """Twice the slots until it rests, then one for each probe of two minutes."""
     assert catalogue.dead_by_promise(KILLS, mode, LOAD, tally) == bound
+
+
+def test_a_silent_sink_costs_five_probes_less_as_it_is_not_tried_so_soon(tally: Tally) -> None:
+    bound = catalogue.silent_ones(KILLS, catalogue.AT_MOST_ONCE, LOAD, tally)
+    assert bound == Bound(KILLS * (40 + 37), 0)

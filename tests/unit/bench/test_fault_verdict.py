@@ -98,3 +98,11 @@ def test_a_row_within_its_bound_breaks_nothing() -> None:
 )
 def test_each_promise_that_was_broken_is_named(changes: dict[str, Any], breach: str) -> None:
     assert row(**changes).breaches == [breach]
+
+
+def test_the_closest_requests_since_it_was_watched_are_found_whatever_was_answered() -> None:
+    counted = tally(arrival(1, at_s=1.0), arrival(2, at_s=1.25))
+    counted.watch()
+    times = [(3, 2.0), (4, 3.5), (5, 4.5)]
+    counted.add([arrival(seq, "503", at_s) for seq, at_s in times])
+    assert counted.closest_s == 1.0

@@ -41,6 +41,7 @@ class Dispatcher:
         self.breaker = Breaker(slots, PATIENCE_S, chance=random.Random(seed).random)
         self.now_s = 0.0
         self.went_s: list[float] = []
+        self.probed_s: list[float] = []
         self.delivered_s: list[float] = []
         self.ended: Counter[Kind] = Counter()
         self.phases: list[str] = []
@@ -77,6 +78,8 @@ class Dispatcher:
             number = next(self._numbers)
             heapq.heappush(self._flying, (lands_s, number, leave, flight, outcome))
             self.went_s.append(self.now_s)
+            if self.breaker.rests:
+                self.probed_s.append(self.now_s)
 
     def _next(self) -> Flight:
         while len(self._ready) < AT_HAND:

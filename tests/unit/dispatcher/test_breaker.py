@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pushlane.dispatcher.breaker import (
     LONGEST_REST_S,
@@ -38,6 +39,13 @@ from tests.unit.dispatcher.outages import (
 
 SLOTS = 50
 SILENT = Outcome.dead("timed out after 30 s", arrival=Arrival.UNKNOWN, scope=None)
+SILENT_RETRIED = Outcome(Kind.RETRY, "timed out", arrival=Arrival.UNKNOWN, is_silent=True)
+UNCONNECTED = replace(Outcome.throttled("no connection"), is_silent=True)
+ANSWERS = [BUSY, BROKEN, NOT_FOUND]
+EARLY_PROBES = 6
+PROBES_PER_S = 0.3
+LONG_S = 4 * PROBE_EVERY_S[1] + QUIET_S
+ROUNDING_S = 1e-6
 
 
 def flight(number: int = 0, **fields: object) -> Flight:
@@ -172,7 +180,7 @@ def test_a_process_that_starts_in_an_outage_opens_as_well() -> None:
     desk = Desk()
     desk.send(BUSY, 10)
     desk.now_s += QUIET_S
-    assert desk.room() == 0
+    assert desk.room() == 1, "it was not asked for longer than a rest lasts at first"
     assert desk.state is BreakerState.OPEN
 
 
@@ -274,6 +282,9 @@ def test_what_is_given_back_makes_room_again() -> None:
 def test_one_probe_at_a_time_about_every_four_seconds_for_as_long_as_it_takes() -> None:
     desk = Desk()
     desk.open()
+    while desk.now_s < LONG_S:
+        desk.until_probe()
+        desk.send(BUSY)
     waits_s = []
     for _ in range(500):
         waits_s.append(desk.until_probe())
@@ -284,6 +295,86 @@ def test_one_probe_at_a_time_about_every_four_seconds_for_as_long_as_it_takes() 
     assert max(waits_s) == pytest.approx(last_s, abs=0.05)
     assert 1 / min(waits_s) <= 0.3
     assert max(waits_s) <= 4.0, "a second is left to open up within 5 s of the sink's return"
+
+
+def test_at_first_it_rests_for_a_second_then_for_a_quarter_of_the_time_it_failed() -> None:
+    desk = Desk()
+    desk.open()
+    down_since_s = desk.now_s
+    for _ in range(20):
+        failed_s = desk.now_s - down_since_s
+        rested_s = desk.until_probe()
+        desk.send(BUSY)
+        if failed_s < LONG_S:
+            shortest_s, longest_s = (max(1.0, min(at_s, failed_s / 4)) for at_s in PROBE_EVERY_S)
+            assert shortest_s - ROUNDING_S <= rested_s <= longest_s + ROUNDING_S
+
+
+@pytest.mark.parametrize("failure", [SILENT, SILENT_RETRIED, UNCONNECTED])
+def test_a_sink_that_is_silent_rests_as_long_from_the_beginning(failure: Outcome) -> None:
+    desk = Desk()
+    desk.open(failure)
+    for _ in range(20):
+        assert PROBE_EVERY_S[0] <= desk.until_probe() <= PROBE_EVERY_S[1]
+        desk.send(failure)
+
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(failure)
+    assert PROBE_EVERY_S[0] <= desk.until_probe() <= PROBE_EVERY_S[1]
+    desk.send(BUSY)
+    assert desk.until_probe() <= desk.now_s / 4, "it answers again"
+
+
+lengths_s = st.one_of(st.floats(0.1, 20.0), st.floats(0.1, 3_600.0))
+
+
+@given(lengths_s, st.sampled_from(ANSWERS), st.floats(0.04, 0.1), st.integers(1, 9))
+@example(0.1, BUSY, 0.05, 1)
+@example(3.0, BUSY, 0.02, 1)
+@example(3_600.0, BUSY, 0.02, 1)
+@settings(max_examples=40, deadline=None)
+def test_the_return_is_found_within_a_quarter_of_the_outage_and_the_full_rate_a_second_later(
+    length_s: float, failure: Outcome, latency_s: float, seed: int
+) -> None:
+    began_s, back_s = 2.0, 2.0 + length_s
+    soon_s = min(max(1.0, length_s / 4), 4.0)
+
+    dispatcher = Dispatcher(down(began_s, back_s, failure), latency_s=latency_s, seed=seed)
+    run = dispatcher.run(back_s + soon_s + 2.0)
+
+    found_s = next(at_s for at_s in run.went_s if at_s >= back_s)
+    assert found_s - back_s <= soon_s + ROUNDING_S
+    well = within(run.delivered_s, 1.0, 2.0)
+    assert within(run.delivered_s, back_s + soon_s + 1.0, back_s + soon_s + 2.0) >= 0.9 * well
+
+
+@given(lengths_s, st.sampled_from(ANSWERS), st.floats(0.04, 0.1), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_a_sink_that_rests_is_asked_at_most_once_a_second_and_less_and_less(
+    length_s: float, failure: Outcome, latency_s: float, seed: int
+) -> None:
+    back_s = 2.0 + length_s
+
+    run = Dispatcher(down(2.0, back_s, failure), latency_s=latency_s, seed=seed).run(back_s)
+
+    for count, probed_s in enumerate(run.probed_s, 1):
+        assert count <= EARLY_PROBES + PROBES_PER_S * (probed_s - 2.0 - QUIET_S)
+    rested = [at_s for at_s in run.went_s if at_s >= min(run.probed_s, default=back_s)]
+    assert rested == run.probed_s
+    assert all(after_s - before_s >= 1.0 - ROUNDING_S for before_s, after_s in pairwise(rested))
+
+
+def test_a_sink_that_was_quiet_before_it_failed_is_asked_no_more_often() -> None:
+    """It rests from the moment on at which it is found failing, without a trickle."""
+    desk = Desk()
+    desk.open()
+    rests_since_s = desk.now_s
+    for count in range(1, 1_000):
+        desk.until_probe()
+        desk.send(BUSY)
+        assert count <= EARLY_PROBES + PROBES_PER_S * (desk.now_s - rests_since_s)
 
 
 @pytest.mark.parametrize(("asked_s", "least_s", "most_s"), [(30, 30, 33), (600, 60, 60)])
@@ -515,7 +606,7 @@ def test_an_outage_of_two_minutes_costs_next_to_nothing(failure: Outcome, seed: 
 
     well = within(run.delivered_s, 1.0, 2.0)
     assert within(run.went_s, 2.0, 6.0) <= 2 * SLOTS
-    assert within(run.went_s, 6.0, 122.0) <= 0.3 * 116
+    assert len(run.probed_s) <= EARLY_PROBES + PROBES_PER_S * 120
     assert within(run.delivered_s, 127.0, 128.0) >= 0.9 * well
     assert run.ended[Kind.DEAD] <= (50 if failure is NOT_FOUND else 0)
     assert run.ended[Kind.RETRY] <= (50 if failure is BROKEN else 0)

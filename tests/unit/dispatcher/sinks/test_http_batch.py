@@ -234,7 +234,7 @@ async def test_results_that_do_not_come_in_time_are_unknown():
     async with Server(react=hang_in_body).running() as server:
         [outcomes] = await deliver(server, deliveries(2), timeout_s=1.0)
     reason = "timed out in the middle of the answer"
-    assert outcomes == [Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)] * 2
+    assert outcomes == [Outcome(Kind.DEAD, reason, arrival=Arrival.UNKNOWN, is_silent=True)] * 2
 
 
 async def test_results_that_break_off_are_unknown_and_a_refusal_that_does_is_none():
