@@ -197,6 +197,7 @@ class Line:
             self.name,
             shared.rests,
         )
+        shared.tasks.add_listener(self.key_order)
         shared.outages[self.name] = self.outage
         self.poison_guard = (
             PoisonGuard(shared.backend.ledger, settings, self.outcomes, stats)

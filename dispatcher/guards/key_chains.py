@@ -1,17 +1,23 @@
 """Which pushes of ordered tasks may go: each only after the one before it of the same key.
 
-Pure: no clock and no I/O. Whoever holds it asks the registry its `questions`, and says what it
-heard and what this process finished itself.
+Pure: no clock and no I/O. Whoever holds it asks the registry about what is `fresh` and `away`, and
+says what it heard and what this process finished itself.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import islice, takewhile
+from typing import TypeVar
 
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held, Place
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
+
+_Key = TypeVar("_Key")
 
 
 class Parked:
@@ -57,13 +63,22 @@ class Verdict(Enum):
 
 
 class KeyChains:
-    """The parked pushes of a process, and those it let go whose outcome is not durable yet."""
+    """The parked pushes of a process, and those it let go whose outcome is not durable yet.
+
+    What has to be asked is kept as things happen, so that nothing looks through all that is parked:
+    `fresh` are those to ask about themselves, `away` the pushes elsewhere that some wait for.
+    """
 
     def __init__(self) -> None:
         self._parked: dict[Parked, None] = {}
         self._copies: dict[Place, list[Parked]] = {}
         self._followers: dict[Place, list[Parked]] = {}
         self._out: dict[Place, float] = {}
+        self._fresh: dict[Parked, None] = {}
+        self._away: dict[Place, None] = {}
+        self._by_lane: dict[OpenLane, dict[Parked, None]] = {}
+        self._by_task: dict[str, dict[Parked, None]] = {}
+        self._reached: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -73,36 +88,78 @@ class KeyChains:
         """Tell whether nothing waits, and nothing is awaited."""
         return not self._parked and not self._out
 
-    def parked(self) -> list[Parked]:
-        """List the parked pushes in the order in which they came."""
-        return list(self._parked)
+    @property
+    def fresh_count(self) -> int:
+        """Return how many the registry is to be asked about."""
+        return len(self._fresh)
+
+    @property
+    def away_count(self) -> int:
+        """Return how many pushes that are elsewhere are waited for."""
+        return len(self._away)
+
+    @property
+    def lanes(self) -> list[OpenLane]:
+        """List the lanes of which something is parked."""
+        return list(self._by_lane)
+
+    @property
+    def reached(self) -> Iterable[str]:
+        """Return the other sinks that tasks of what is parked have gone on to."""
+        return self._reached.keys()
+
+    def of_lane(self, lane: OpenLane) -> list[Parked]:
+        """List what is parked of a lane in the order in which it came."""
+        return list(self._by_lane.get(lane, ()))
+
+    def of_task(self, task_id: str) -> list[Parked]:
+        """List what is parked of a task in the order in which it came."""
+        return list(self._by_task.get(task_id, ()))
+
+    def has_task(self, task_id: str) -> bool:
+        return task_id in self._by_task
 
     def park(self, one: Parked) -> None:
-        self._parked[one] = None
+        self._parked[one] = self._fresh[one] = None
+        self._by_lane.setdefault(one.lane, {})[one] = None
+        self._by_task.setdefault(one.task.id, {})[one] = None
+        self._reached.update(one.task.reached)
         self._copies.setdefault(one.place, []).append(one)
-        self._followers.setdefault(one.after, []).append(one)
+        self._away.pop(one.place, None)
+        if one.push.after_seq:
+            self._followers.setdefault(one.after, []).append(one)
+            self._await(one.after)
 
     def remove(self, one: Parked) -> None:
         """Let a push wait no longer: it goes, is over, or is put elsewhere."""
         del self._parked[one]
-        _drop(self._copies, one.place, one)
-        _drop(self._followers, one.after, one)
+        self._fresh.pop(one, None)
+        _drop(self._by_lane, one.lane, one)
+        _drop(self._by_task, one.task.id, one)
+        self._leave(one.task.reached)
+        _drop_copy(self._copies, one.place, one)
+        self._await(one.place)
+        if one.push.after_seq:
+            _drop_copy(self._followers, one.after, one)
+            self._await(one.after)
 
-    def questions(self) -> list[Parked]:
-        """List those whose predecessor may be finished without this process having done it.
+    def fresh(self, most: int) -> list[Parked]:
+        """List some that the registry is to be asked about, the oldest first."""
+        return list(islice(self._fresh, most))
 
-        Not asked again are those that wait for a push which is here itself.
-        """
-        return [one for one in self._parked if not (one.is_asked and self._waits_here(one))]
-
-    def fresh(self) -> list[Parked]:
-        """List those that the registry was never asked about."""
-        return [one for one in self._parked if not one.is_asked]
+    def away(self, most: int) -> list[Place]:
+        """List some pushes that are waited for and not here: others each time, all in turn."""
+        places = list(islice(self._away, most))
+        for place in places:
+            del self._away[place]
+            self._away[place] = None
+        return places
 
     def answer(self, one: Parked, *, is_over: bool, is_next: bool, now_s: float) -> Verdict:
         """Take over what the registry said of the push itself and of its predecessor."""
         if one not in self._parked:  # it was put elsewhere while the registry was asked
             return Verdict.WAIT
+        self._fresh.pop(one, None)
         one.is_asked = True
         one.is_next = one.is_next or is_next
         if is_over or one.is_over:
@@ -115,34 +172,62 @@ class KeyChains:
         self._out.pop(place, None)
         for copy in self._copies.get(place, ()):
             copy.is_over = True
-        followers = list(self._followers.get(place, ()))
-        for one in followers:
-            one.is_next = True
-        return [one for one in followers if self._go(one, now_s) is Verdict.GO]
+            self._fresh[copy] = None
+        return self._free(list(self._followers.get(place, ())), place, now_s)
+
+    def overdue(self, place: Place, before_s: float, now_s: float) -> list[Parked]:
+        """Return those that wait for the push since before that time: they go without it."""
+        followers = self._followers.get(place, ())
+        late = list(takewhile(lambda one: one.since_s < before_s, followers))
+        return self._free(late, place, now_s) if late else []
 
     def let_back(self, place: Place) -> None:
         """Hear of a push that went, but is on a lane again and not finished."""
         self._out.pop(place, None)
+        for copy in self._copies.get(place, ()):
+            self._fresh[copy] = None
+        self._await(place)
 
     def forget(self, before_s: float) -> None:
         """Do not wait for ever for what went before that time and was never heard of again."""
-        for place, since_s in list(self._out.items()):
-            if since_s >= before_s:
-                break
-            del self._out[place]
+        for place in list(takewhile(lambda place: self._out[place] < before_s, self._out)):
+            self.let_back(place)
+
+    def _free(self, followers: Sequence[Parked], place: Place, now_s: float) -> list[Parked]:
+        for one in followers:
+            one.is_next = True
+        self._await(place)
+        return [one for one in followers if self._go(one, now_s) is Verdict.GO]
 
     def _go(self, one: Parked, now_s: float) -> Verdict:
         if not (one.is_asked and one.is_next) or one.place in self._out:
             return Verdict.WAIT
-        self.remove(one)
         self._out[one.place] = now_s
+        self.remove(one)
         return Verdict.GO
 
-    def _waits_here(self, one: Parked) -> bool:
-        return one.place in self._out or one.after in self._out or one.after in self._copies
+    def _await(self, place: Place) -> None:
+        """Have the registry asked about a push as long as some wait for it, and it is not here."""
+        is_here = place in self._out or place in self._copies
+        if not is_here and any(not one.is_next for one in self._followers.get(place, ())):
+            self._away[place] = None
+        else:
+            self._away.pop(place, None)
+
+    def _leave(self, reached: Iterable[str]) -> None:
+        for name in reached:
+            self._reached[name] -= 1
+            if not self._reached[name]:
+                del self._reached[name]
 
 
-def _drop(index: dict[Place, list[Parked]], place: Place, one: Parked) -> None:
+def _drop(index: dict[_Key, dict[Parked, None]], key: _Key, one: Parked) -> None:
+    del index[key][one]
+    if not index[key]:
+        del index[key]
+
+
+def _drop_copy(index: dict[Place, list[Parked]], place: Place, one: Parked) -> None:
     left = index[place]
     left.remove(one)
     if not left:

@@ -2,7 +2,9 @@
 
 A push is parked until the registry says that the one before it is finished, or this process has
 recorded that itself. What the registry calls finished is acked and never sent again, so that a
-redelivery after a kill does not come after its successors. Parked pushes are bounded a lane.
+redelivery after a kill does not come after its successors. Parked pushes are bounded a lane. The
+work of a step does not grow with how many are parked: asked about is what is new, and what they
+wait for, so much at a time.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.key_order")
 
-_ASK_AGAIN_S = 0.05
-_MOST_A_QUESTION = 2_000
+_LOOK_EVERY_S = 0.05
+_PAUSE_S = 0.01
+_MOST_A_STEP = 500
 _CLEARED_FOR_S = 60.0
 
 
@@ -67,7 +70,10 @@ class KeyOrder:
         self._rested_until_s = 0.0
         self._chains = KeyChains()
         self._due = asyncio.Event()
-        self._all_at_s = 0.0
+        self._changed: set[str] = set()
+        self._look_at_s = 0.0
+        self._more_at_s = 0.0
+        self._to_ask = 0
         self._stalls = StallDetector()
 
     @property
@@ -84,8 +90,19 @@ class KeyOrder:
             self._chains.let_back((task.id, push.seq))
         lane.park()
         self._chains.park(Parked(lane, taken, push, task, now_s))
+        if self._tasks.find(task.id) is not task:
+            self._changed.add(task.id)
         self._due.set()
         return False
+
+    def on_task(self, task: Task) -> None:
+        """Hear that a task is new or changed: what is parked of it goes back to its lane soon."""
+        self.on_unread(task.id)
+
+    def on_unread(self, task_id: str) -> None:
+        """Hear that only a newer version understands the task."""
+        if self._chains.has_task(task_id):
+            self._changed.add(task_id)
 
     def settled(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
         """Hear what became of pushes: an outcome is durable, or they are on a lane again."""
@@ -101,65 +118,89 @@ class KeyOrder:
         backoff = Backoff(log, "the registry")
         while True:
             await self._wait()
-            now_s = time.monotonic()
-            questions = self._questions(now_s)
             try:
-                await self._ask(questions)
+                await self._step(time.monotonic())
             except Unreachable as error:
                 await backoff.wait(error)
                 continue
             backoff.reset()
 
     async def _wait(self) -> None:
-        """Wait until something came, or it is time to ask again for what waits."""
+        """Wait until something came, or it is time to look or to ask again for what waits."""
         if not self._chains:
             await self._due.wait()
         elif not self._due.is_set():
-            wait_s = self._all_at_s - time.monotonic()
             try:
-                async with asyncio.timeout(max(0.0, wait_s)):
+                async with asyncio.timeout(self._pause_s(time.monotonic())):
                     await self._due.wait()
             except TimeoutError:
                 return
         self._due.clear()
 
-    def _questions(self, now_s: float) -> list[Parked]:
-        if now_s < self._all_at_s:
-            return self._chains.fresh()
-        self._all_at_s = now_s + _ASK_AGAIN_S
-        reached = {name for one in self._chains.parked() for name in one.task.reached}
-        if self._rests(self._sink) or any(map(self._rests, reached)):
+    def _pause_s(self, now_s: float) -> float:
+        if self._chains.fresh_count:
+            return 0.0
+        next_s = min(self._look_at_s, self._more_at_s) if self._to_ask else self._look_at_s
+        return max(0.0, next_s - now_s)
+
+    async def _step(self, now_s: float) -> None:
+        """Ask about what came, and in turn about what is waited for: so many at a time."""
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            self._look(now_s)
+            self._to_ask = self._to_ask or self._chains.away_count
+        fresh = self._chains.fresh(_MOST_A_STEP)
+        away: list[Place] = []
+        if now_s >= self._more_at_s:
+            self._more_at_s = now_s + _PAUSE_S
+            away = self._chains.away(min(self._to_ask, _MOST_A_STEP - len(fresh)))
+            self._to_ask = min(self._to_ask - len(away), self._chains.away_count)
+        await self._ask(fresh, away)
+
+    def _look(self, now_s: float) -> None:
+        if self._rests(self._sink) or any(map(self._rests, self._chains.reached)):
             self._rested_until_s = now_s
         else:
             self._chains.forget(now_s - self._flight_s)
         self._give_back_changed()
         self._make_room(now_s)
-        return self._chains.questions()
 
-    async def _ask(self, questions: Sequence[Parked]) -> None:
-        for start in range(0, len(questions), _MOST_A_QUESTION):
-            by_task: dict[str, list[Parked]] = defaultdict(list)
-            for one in questions[start : start + _MOST_A_QUESTION]:
-                by_task[one.task.id].append(one)
-            await asyncio.gather(*(self._ask_of(*pair) for pair in by_task.items()))
+    async def _ask(self, fresh: Sequence[Parked], away: Sequence[Place]) -> None:
+        by_task: dict[str, tuple[list[Parked], list[Place]]] = defaultdict(lambda: ([], []))
+        for one in fresh:
+            by_task[one.task.id][0].append(one)
+        for place in away:
+            by_task[place[0]][1].append(place)
+        await asyncio.gather(*(self._ask_of(task_id, *both) for task_id, both in by_task.items()))
 
-    async def _ask_of(self, task_id: str, some: list[Parked]) -> None:
-        """Ask whether each push is finished itself, and whether the one before it is."""
-        seqs = [seq for one in some for seq in (one.push.seq, one.push.after_seq or one.push.seq)]
-        answers = await self._registry.finished(task_id, seqs)
+    async def _ask_of(self, task_id: str, fresh: list[Parked], away: list[Place]) -> None:
+        """Ask whether new pushes, or those before them, are finished, and those elsewhere."""
+        seqs = [seq for one in fresh for seq in (one.push.seq, one.push.after_seq or one.push.seq)]
+        answers = await self._registry.finished(task_id, [*seqs, *(seq for _, seq in away)])
         now_s = time.monotonic()
         going: list[Parked] = []
-        for one, is_over, is_next in zip(some, answers[::2], answers[1::2], strict=True):
-            waits_since_s = max(one.since_s, self._rested_until_s)
-            is_late = now_s - waits_since_s > self._timeout_s
-            is_next = is_next or is_late
-            verdict = self._chains.answer(one, is_over=is_over, is_next=is_next, now_s=now_s)
-            if verdict is Verdict.GO:
-                self._stats.out_of_order += is_late
-                going.append(one)
-            elif verdict is Verdict.OVER:
-                going += self._end(one, now_s)
+        told = answers[: len(seqs)]
+        for one, is_over, is_next in zip(fresh, told[::2], told[1::2], strict=True):
+            going += self._answer(one, is_over, is_next, now_s)
+        for place, is_over in zip(away, answers[len(seqs) :], strict=True):
+            going += self._chains.finished(place, now_s) if is_over else self._late(place, now_s)
         self._let_go(going, now_s)
+
+    def _answer(self, one: Parked, is_over: bool, is_next: bool, now_s: float) -> list[Parked]:
+        """Return what may go now that the registry was asked about a push."""
+        verdict = self._chains.answer(one, is_over=is_over, is_next=is_next, now_s=now_s)
+        if verdict is Verdict.OVER:
+            return self._end(one, now_s)
+        return [one] if verdict is Verdict.GO else []
+
+    def _late(self, place: Place, now_s: float) -> list[Parked]:
+        """Return what has waited for too long for a push that is not finished."""
+        since_s = now_s - self._timeout_s
+        if self._rested_until_s >= since_s:
+            return []
+        late = self._chains.overdue(place, since_s, now_s)
+        self._stats.out_of_order += len(late)
+        return late
 
     def _end(self, one: Parked, now_s: float) -> list[Parked]:
         """Drop a push that is finished already, and return those that waited for it."""
@@ -181,30 +222,31 @@ class KeyOrder:
 
     def _give_back_changed(self) -> None:
         """Give back pushes of tasks that changed meanwhile: admission knows what to do."""
-        for one in self._chains.parked():
-            if self._is_changed(one.task):
-                self._chains.remove(one)
-                self._give_back(one)
+        changed, self._changed = self._changed, set()
+        for task_id in changed:
+            known = self._tasks.find(task_id)
+            self._return([one for one in self._chains.of_task(task_id) if one.task is not known])
 
-    def _is_changed(self, task: Task) -> bool:
-        """Tell whether the task has a newer value, or its lane is left to others."""
-        lane = task.lane_at(self._sink)
-        return self._tasks.find(task.id) is not task or self._ring.is_left(lane)
+    def _return(self, some: Iterable[Parked]) -> None:
+        for one in some:
+            self._chains.remove(one)
+            self._give_back(one)
 
     def _make_room(self, now_s: float) -> None:
-        """Put some of those that overfill a lane off to its later lane.
+        """Give back what is parked of lanes that are left to others; put off what overfills one.
 
         The lowest seqs stay, as they are the likeliest to be next.
         """
-        by_lane: dict[OpenLane, list[Parked]] = defaultdict(list)
-        for one in self._chains.parked():
-            by_lane[one.lane].append(one)
-        overfull = self._stalls.stuck(by_lane, now_s)
-        for lane in by_lane:
+        for lane in self._chains.lanes:
+            if self._ring.is_left(lane.name):
+                self._return(self._chains.of_lane(lane))
+        lanes = self._chains.lanes
+        overfull = self._stalls.stuck(lanes, now_s)
+        for lane in lanes:
             self._ring.resume(lane)
         for lane, delay_s in overfull.items():
-            by_lane[lane].sort(key=lambda one: one.push.seq)
-            for one in by_lane[lane][len(by_lane[lane]) // 4 :]:
+            some = sorted(self._chains.of_lane(lane), key=lambda one: one.push.seq)
+            for one in some[len(some) // 4 :]:
                 self._chains.remove(one)
                 lane.unpark()
                 self._settler.later(lane, one.taken, one.push, one.taken.body, delay_s)

@@ -22,10 +22,10 @@ def lane_of(task: Task) -> OpenLane:
     return OpenLane(task.lane, task.level)
 
 
-def parked(seq: int, after: int, lane: OpenLane | None = None) -> Parked:
+def parked(seq: int, after: int, lane: OpenLane | None = None, since_s: float = 0.0) -> Parked:
     push = Push(TASK.id, seq, "nobody", after_seq=after)
     held = message_of(TASK.lane, seq).take()
-    return Parked(lane or lane_of(TASK), held, push, TASK, 0.0)
+    return Parked(lane or lane_of(TASK), held, push, TASK, since_s)
 
 
 def test_the_first_of_a_key_goes_when_it_is_not_finished() -> None:
@@ -96,7 +96,55 @@ def test_the_registry_is_not_asked_again_for_what_waits_for_a_push_that_is_here(
     for one in (first, second):
         chains.answer(one, is_over=False, is_next=False, now_s=0)
 
-    assert chains.questions() == [first]
+    assert (chains.fresh(9), chains.away(9)) == ([], [("t", 2)])
+
+
+def test_it_is_asked_once_for_all_that_wait_for_the_same_push() -> None:
+    chains = KeyChains()
+    copies = [parked(3, 2) for _ in range(5)]
+    for one in copies:
+        chains.park(one)
+        chains.answer(one, is_over=False, is_next=False, now_s=0)
+    assert chains.away(9) == [("t", 2)]
+
+    assert chains.finished(("t", 2), 0) == copies[:1]
+    assert chains.away(9) == []
+
+
+def test_what_is_waited_for_is_asked_about_in_turn() -> None:
+    chains = KeyChains()
+    for seq in (11, 12, 13):
+        chains.park(parked(seq, seq - 10))
+
+    asked = [chains.away(2) for _ in range(3)]
+
+    assert [seq for places in asked for _, seq in places] == [1, 2, 3, 1, 2, 3]
+
+
+def test_what_waits_for_too_long_goes_without_the_one_before_it_and_nothing_else() -> None:
+    chains = KeyChains()
+    chains.park(old := parked(3, 1, since_s=10.0))
+    chains.park(parked(3, 1, since_s=20.0))
+    for one in list(chains.fresh(9)):
+        chains.answer(one, is_over=False, is_next=False, now_s=20)
+
+    assert chains.overdue(("t", 1), before_s=10.0, now_s=20) == []
+    assert chains.overdue(("t", 1), before_s=15.0, now_s=20) == [old]
+
+
+def test_nothing_is_left_of_what_waits_no_longer() -> None:
+    chains, lane = KeyChains(), lane_of(TASK)
+    some = [parked(1, 0, lane), parked(2, 1, lane), parked(5, 4, lane)]
+    for one in some:
+        chains.park(one)
+    assert (chains.lanes, chains.of_lane(lane), chains.of_task("t")) == ([lane], some, some)
+
+    for one in some:
+        chains.remove(one)
+
+    assert (chains.lanes, chains.of_lane(lane), chains.of_task("t")) == ([], [], [])
+    assert not chains.has_task("t")
+    assert (chains.fresh(9), chains.away(9), len(chains)) == ([], [], 0)
 
 
 def test_it_is_asked_again_when_that_push_went_back_to_a_lane() -> None:
@@ -105,11 +153,11 @@ def test_it_is_asked_again_when_that_push_went_back_to_a_lane() -> None:
     chains.park(second := parked(5, 3))
     chains.answer(second, is_over=False, is_next=False, now_s=0)
     chains.answer(first, is_over=False, is_next=False, now_s=0)
-    assert chains.questions() == []
+    assert (chains.fresh(9), chains.away(9)) == ([], [])
 
     chains.let_back(("t", 3))
 
-    assert chains.questions() == [second]
+    assert (chains.fresh(9), chains.away(9)) == ([], [("t", 3)])
 
 
 def test_a_push_that_is_never_heard_of_again_is_not_waited_for_for_ever() -> None:
@@ -121,6 +169,9 @@ def test_a_push_that_is_never_heard_of_again_is_not_waited_for_for_ever() -> Non
     chains.forget(before_s=11)
 
     assert chains.answer(copy, is_over=False, is_next=False, now_s=12) is Verdict.GO
+
+
+MANY = 1_000
 
 
 class World:
@@ -145,13 +196,23 @@ class World:
             self.crew[who].park(parked(seq, self.after[seq]))
 
     def ask(self, who: int) -> None:
-        for one in self.crew[who].questions():
+        chains = self.crew[who]
+        for one in chains.fresh(MANY):
             seq, after = one.push.seq, one.push.after_seq
-            verdict = self.crew[who].answer(
+            verdict = chains.answer(
                 one, is_over=seq in self.done, is_next=after in self.done, now_s=0
             )
             if verdict is Verdict.GO:
                 self.send(who, seq)
+            elif verdict is Verdict.OVER:
+                self.finish(who, seq)
+        for place in chains.away(MANY):
+            if place[1] in self.done:
+                self.finish(who, place[1])
+
+    def finish(self, who: int, seq: int) -> None:
+        for one in self.crew[who].finished(("t", seq), 0):
+            self.send(who, one.push.seq)
 
     def send(self, who: int, seq: int) -> None:
         self.sent.append(seq)
@@ -166,12 +227,11 @@ class World:
             self.crew[who].let_back(("t", seq))
             return
         self.done.add(seq)
-        for one in self.crew[who].finished(("t", seq), 0):
-            self.send(who, one.push.seq)
+        self.finish(who, seq)
 
     def kill(self, who: int) -> None:
         """All that it had comes again, in whatever order."""
-        self.lane += [one.push.seq for one in self.crew[who].parked()] + self.flying[who]
+        self.lane += [one.push.seq for one in self.crew[who].of_task("t")] + self.flying[who]
         self.crew[who], self.flying[who] = KeyChains(), []
 
     def drain(self) -> None:

@@ -1,0 +1,241 @@
+"""What the order of keys costs: it looks at, and asks about, what changed, not all that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pushlane.dispatcher.guards import key_order
+from pushlane.dispatcher.guards.key_chains import Parked
+from pushlane.dispatcher.guards.key_order import KeyOrder
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import Level, Task
+from tests.unit.dispatcher.support import message_of
+
+MANY = 10_000
+A_STEP = 500
+TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)
+PATIENCE_S, FLIGHT_S = 3_600.0, 60.0
+
+looked_at: list[Parked] = []
+
+
+class Watched(Parked):
+    """One that tells when something looks at it."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        looked_at.append(self)
+        return super().__getattribute__(name)
+
+
+class Registry:
+    """Counts the questions; knows what is finished."""
+
+    def __init__(self) -> None:
+        self.done: set[int] = set()
+        self.asked: list[int] = []
+        self.is_away = False
+
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
+        if self.is_away:
+            raise Unreachable("it is away")
+        self.asked += seqs
+        return [seq in self.done for seq in seqs]
+
+
+class Around:
+    """The other parts of a dispatcher, as far as the order of keys knows them."""
+
+    def __init__(self) -> None:
+        self.task = TASK
+        self.left: set[str] = set()
+        self.later_s: list[float] = []
+
+    def find(self, task_id: str) -> Task:
+        return self.task
+
+    def is_left(self, name: str) -> bool:
+        return name in self.left
+
+    def resume(self, lane: OpenLane) -> None:
+        pass
+
+    def later(self, lane: OpenLane, taken: Held, push: Push, body: bytes, delay_s: float) -> None:
+        self.later_s.append(delay_s)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(key_order, "time", clock)
+    monkeypatch.setattr(key_order, "Parked", Watched)
+    yield clock
+    looked_at.clear()
+
+
+class Desk:
+    """The order of keys with what is around it made up, a step at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.registry = Registry()
+        self.around = Around()
+        self.stats = Stats()
+        self.lane = OpenLane(TASK.lane, TASK.level)
+        around: Any = self.around
+        registry: Any = self.registry
+        self.order = KeyOrder(
+            registry, around, around, around, self.stats, PATIENCE_S, FLIGHT_S, "", lambda _: False
+        )
+
+    def take(self, seq: int, after: int) -> None:
+        push = Push(TASK.id, seq, "nobody", after_seq=after)
+        held = message_of(TASK.lane, seq).take()
+        self.order.may_go(self.lane, held, push, self.around.task)
+
+    @property
+    def went(self) -> list[int]:
+        return [taken.seq for taken in self.lane.returned or ()]
+
+    async def step(self, after_s: float = 0.05) -> int:
+        """Let a step pass; return how many parked pushes it looked at."""
+        self.clock.now_s += after_s
+        looked_at.clear()
+        self.registry.asked.clear()
+        await self.order._step(self.clock.now_s)
+        return len({id(one) for one in looked_at})
+
+    async def settle(self) -> None:
+        """Let the registry be asked about all that is new."""
+        for _ in range(MANY // A_STEP + 1):
+            await self.step(0.0)
+
+
+def chained(desk: Desk, keys: int) -> None:
+    """So many keys, each of a long chain whose first push is in another process."""
+    for seq in range(keys + 1, MANY + keys + 1):
+        desk.take(seq, seq - keys)
+
+
+async def test_many_that_wait_for_few_cost_a_question_for_each_of_these(clock: Clock) -> None:
+    desk = Desk(clock)
+    chained(desk, 10)
+    await desk.settle()
+
+    looked = await desk.step()
+
+    assert sorted(desk.registry.asked) == list(range(1, 11))
+    assert looked <= 10
+    assert desk.order.parked == MANY
+
+
+async def test_many_that_wait_for_as_many_are_asked_about_in_turn(clock: Clock) -> None:
+    desk = Desk(clock)
+    chained(desk, MANY)
+    await desk.settle()
+
+    asked: list[int] = []
+    while len(asked) < MANY:
+        assert await desk.step(0.01) <= A_STEP
+        assert len(desk.registry.asked) <= A_STEP
+        asked += desk.registry.asked
+
+    assert sorted(asked) == list(range(1, MANY + 1)), "each once before any again"
+
+
+async def test_a_burst_of_new_ones_is_asked_about_in_parts(clock: Clock) -> None:
+    desk = Desk(clock)
+    chained(desk, 10)
+
+    assert await desk.step() <= A_STEP
+    assert len(desk.registry.asked) <= 2 * A_STEP
+
+
+async def test_what_is_finished_elsewhere_frees_the_next_of_its_key_alone(clock: Clock) -> None:
+    desk = Desk(clock)
+    chained(desk, 10)
+    await desk.settle()
+    desk.registry.done = {4}
+
+    looked = await desk.step()
+
+    assert desk.went == [14]
+    assert looked <= 2 * 10
+
+
+async def test_a_push_that_waited_for_too_long_goes_and_is_counted(clock: Clock) -> None:
+    desk = Desk(clock)
+    chained(desk, 10)
+    await desk.settle()
+
+    await desk.step(PATIENCE_S + 1.0)
+
+    assert sorted(desk.went) == list(range(11, 21)), "the first of each key, and none behind it"
+    assert desk.stats.out_of_order == 10
+
+
+async def test_a_change_of_a_task_gives_back_what_waits_of_it(clock: Clock) -> None:
+    desk = Desk(clock)
+    for seq in range(11, 31):
+        desk.take(seq, seq - 10)
+    await desk.step()
+    desk.around.task = replace(TASK, quota=2)
+
+    desk.order.on_task(desk.around.task)
+    await desk.step()
+
+    assert sorted(desk.went) == list(range(11, 31))
+    assert (desk.order.parked, desk.lane.parked) == (0, 0)
+
+
+async def test_what_was_taken_of_a_task_before_it_changed_goes_back_too(clock: Clock) -> None:
+    desk = Desk(clock)
+    held = message_of(TASK.lane, 11).take()
+    desk.around.task = replace(TASK, quota=2)
+    desk.order.may_go(desk.lane, held, Push(TASK.id, 11, "nobody", after_seq=1), TASK)
+
+    await desk.step()
+
+    assert desk.went == [11]
+
+
+async def test_what_waits_of_a_lane_that_is_left_to_others_is_given_back(clock: Clock) -> None:
+    desk = Desk(clock)
+    desk.take(11, 1)
+    await desk.step()
+    desk.around.left = {TASK.lane}
+
+    await desk.step()
+
+    assert desk.went == [11]
+
+
+async def test_what_the_registry_could_not_be_asked_is_asked_later(clock: Clock) -> None:
+    desk = Desk(clock)
+    desk.take(11, 1)
+    desk.registry.is_away = True
+    with pytest.raises(Unreachable):
+        await desk.step()
+    desk.registry.is_away = False
+
+    await desk.step()
+
+    assert desk.registry.asked[:2] == [11, 1]
