@@ -15,6 +15,8 @@ import msgspec
 
 from pushlane.lanes.checks import Check, Fact, Finding, Remark, examined, fact_of, outside
 from pushlane.lanes.embedded.file_modes import StoreModes, modes_of, openings
+from pushlane.lanes.embedded.held import latest_ms
+from pushlane.lanes.embedded.presence import LIVE
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
 from pushlane.lanes.embedded.worker import FILE_NAME
@@ -100,8 +102,8 @@ def _integrity(connection: sqlite3.Connection) -> str:
 
 
 def _processes(connection: sqlite3.Connection) -> list[Process]:
-    live = "SELECT body FROM presence WHERE expires_at_ms > ?"
-    rows = connection.execute(live, (int(time.time() * 1000),)).fetchall()
+    now = int(time.time() * 1000)
+    rows = connection.execute(LIVE, (now, latest_ms(now))).fetchall()
     return decode_all(body for (body,) in rows)
 
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.held import is_held
 from pushlane.lanes.errors import Superseded
 from pushlane.lanes.ports import Fence, Grant
 from pushlane.lanes.task_transitions import now_ms
@@ -33,8 +34,8 @@ class EmbeddedLease:
 
     async def is_held(self, name: str) -> bool:
         def job(connection: sqlite3.Connection) -> bool:
-            held = "SELECT 1 FROM leases WHERE name = ? AND until_ms > ?"
-            return connection.execute(held, (name, self._clock_ms())).fetchone() is not None
+            row = connection.execute("SELECT until_ms FROM leases WHERE name = ?", (name,))
+            return any(is_held(until_ms, self._clock_ms()) for (until_ms,) in row)
 
         return await self._database.read(job)
 
@@ -67,10 +68,10 @@ def _acquire(
         "SELECT holder, until_ms, fence FROM leases WHERE name = ?", (name,)
     ).fetchone()
     held_by, until_ms, fence = row or ("", 0, 0)
-    is_held = until_ms > now
-    if is_held and held_by != holder:
+    is_taken = is_held(until_ms, now)
+    if is_taken and held_by != holder:
         return None
-    if not is_held:
+    if not is_taken:
         fence = max(now, fence + 1)
         connection.execute(_SWEEP, (now - _KEPT_MS,))
     connection.execute(

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Push
 from pushlane.lanes.task_transitions import now_ms
@@ -34,7 +35,8 @@ _CLAIM = f"""{_NEW} UPDATE SET
         ELSE 1
     END,
     owner = :owner, until_ms = :until_ms, forget_at_ms = :forget_at_ms
-WHERE forget_at_ms <= :now_ms OR owner = :owner OR (owner <> '' AND until_ms <= :now_ms)
+WHERE forget_at_ms <= :now_ms OR owner = :owner
+    OR (owner <> '' AND (until_ms <= :now_ms OR until_ms > :latest_ms))
 """
 
 # In this order: else all that the ledger knows of a task is compared with each push.
@@ -116,5 +118,6 @@ class EmbeddedLedger:
             "count": len(pushes),
             "now_ms": now,
             "until_ms": now + ttl_ms,
+            "latest_ms": latest_ms(now, ttl_ms),
             "forget_at_ms": now + ttl_ms + self._window_ms,
         }

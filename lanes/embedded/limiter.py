@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
 from pushlane.lanes.task_transitions import now_ms
 
@@ -34,7 +35,7 @@ UPDATE rates SET tokens = max(tokens, min(json_extract(value, '$[1]'), tokens +
 
 _PLACES = """
 SELECT json_group_array(json_array(subject, holder, held, wanted, since_ms)) FROM places
-WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms > ?
+WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms > ? AND until_ms <= ?
 """
 _SET_PLACES = """
 REPLACE INTO places (subject, holder, held, wanted, since_ms, until_ms)
@@ -43,7 +44,8 @@ SELECT json_extract(value, '$[0]'), :holder, json_extract(value, '$[1]'),
 FROM json_each(:rows)
 """
 _SWEEP_PLACES = """
-DELETE FROM places WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms <= ?
+DELETE FROM places WHERE subject IN (SELECT value FROM json_each(?))
+    AND NOT (until_ms > ? AND until_ms <= ?)
 """
 
 _TALLIES = """
@@ -71,6 +73,7 @@ _IN_FLIGHT = """
 SELECT json_group_object(subject, total) FROM (
     SELECT subject, sum(held) AS total FROM places
     WHERE subject IN (SELECT value FROM json_each(:subjects)) AND until_ms > :now_ms
+        AND until_ms <= :latest_ms
     GROUP BY subject
 )
 """
@@ -119,9 +122,10 @@ class EmbeddedLimiter:
         def job(connection: sqlite3.Connection) -> list[int]:
             now = self._clock_ms()
             subjects = json.dumps([ask.subject for ask in asks])
-            connection.execute(_SWEEP_PLACES, (subjects, now))
+            held = (subjects, now, latest_ms(now))
+            connection.execute(_SWEEP_PLACES, held)
             known: dict[str, dict[str, Holding]] = defaultdict(dict)
-            for subject, name, *rest in _one(connection, _PLACES, (subjects, now)):
+            for subject, name, *rest in _one(connection, _PLACES, held):
                 known[subject][name] = Holding(*rest)
             pairs = [_held(ask, known[ask.subject], holder, now) for ask in asks]
             rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
@@ -151,7 +155,9 @@ class EmbeddedLimiter:
         return await self._database.write(job)
 
     async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
-        values = {"subjects": json.dumps(subjects), "day": day, "now_ms": self._clock_ms()}
+        now = self._clock_ms()
+        times = {"now_ms": now, "latest_ms": latest_ms(now)}
+        values = {"subjects": json.dumps(subjects), "day": day, **times}
 
         def job(connection: sqlite3.Connection) -> list[Usage]:
             in_flight = _one(connection, _IN_FLIGHT, values)

@@ -9,8 +9,14 @@ import sqlite3
 from collections.abc import Callable
 
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.presence import Process, decode_all, encode
 from pushlane.lanes.task_transitions import now_ms
+
+LIVE = "SELECT body FROM presence WHERE expires_at_ms > ? AND expires_at_ms <= ?"
+"""What is read of the processes that live, by now and the latest end that one can have."""
+
+_FORGET = "DELETE FROM presence WHERE NOT (expires_at_ms > ? AND expires_at_ms <= ?)"
 
 
 class EmbeddedPresence:
@@ -25,7 +31,7 @@ class EmbeddedPresence:
         row = (process.id, now + max(1, round(ttl_s * 1000)), encode(process))
 
         def job(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM presence WHERE expires_at_ms <= ?", (now,))
+            connection.execute(_FORGET, (now, latest_ms(now)))
             connection.execute(
                 "REPLACE INTO presence (id, expires_at_ms, body) VALUES (?, ?, ?)", row
             )
@@ -33,9 +39,9 @@ class EmbeddedPresence:
         await self._database.write(job)
 
     async def list(self) -> list[Process]:
-        live = "SELECT body FROM presence WHERE expires_at_ms > ?"
+        now = self._clock_ms()
         rows = await self._database.read(
-            lambda connection: connection.execute(live, (self._clock_ms(),)).fetchall()
+            lambda connection: connection.execute(LIVE, (now, latest_ms(now))).fetchall()
         )
         return decode_all(body for (body,) in rows)
 

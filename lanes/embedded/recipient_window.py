@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
+from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import CapDay, Mark
 from pushlane.lanes.task_transitions import now_ms
@@ -39,7 +40,7 @@ ON CONFLICT (key) DO UPDATE SET
 _ENTER = """
 UPDATE marks SET holder = :owner || token, until_ms = :until_ms FROM json_each(:marks) AS given
 WHERE marks.key = json_extract(value, '$[0]') AND token = json_extract(value, '$[1]')
-    AND (holder IN ('', :owner || token) OR until_ms <= :now_ms)
+    AND (holder IN ('', :owner || token) OR until_ms <= :now_ms OR until_ms > :latest_ms)
 """
 
 _LEAVE = """
@@ -111,11 +112,12 @@ class EmbeddedRecipientWindows:
         return await self._database.write(job)
 
     def _values(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> dict[str, str | int]:
-        now = self._clock_ms()
+        now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
         return {
             "marks": json.dumps(marks),
             "owner": f"{owner} " if owner else "",
             "now_ms": now,
-            "until_ms": now + round(ttl_s * 1000),
-            "forget_at_ms": now + round(ttl_s * 1000) + self._window_ms,
+            "until_ms": now + ttl_ms,
+            "latest_ms": latest_ms(now, ttl_ms),
+            "forget_at_ms": now + ttl_ms + self._window_ms,
         }

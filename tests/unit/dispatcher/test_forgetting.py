@@ -147,7 +147,7 @@ async def test_a_retention_of_its_own_that_is_longer_is_kept_to(tmp_path: Path) 
 async def test_who_does_not_lead_forgets_nothing(tmp_path: Path) -> None:
     async with leading(tmp_path) as (backend, leader):
         task = await ended(backend)
-        await backend.lease.acquire("janitor", "another", 3600)
+        await backend.lease.acquire("janitor", "another", 600)
 
         await leader.step(8 * DAY_MS)
 
@@ -194,7 +194,7 @@ async def test_who_looks_through_the_dead_is_not_disturbed(tmp_path: Path) -> No
     async with leading(tmp_path) as (backend, leader):
         await backend.broker.open_lane(DEAD_LANE)
         await backend.broker.publish(DEAD_LANE, [dead("t", 1, 1)])
-        await backend.lease.acquire(DEAD_LEASE, "a command", 3600)
+        await backend.lease.acquire(DEAD_LEASE, "a command", 600)
 
         await leader.step()
         assert await backend.broker.backlog(DEAD_LANE) == 1
@@ -257,7 +257,7 @@ async def test_one_whose_submit_runs_again_is_not_counted_on(tmp_path: Path) -> 
     async with backend_in(tmp_path) as (backend, _):
         task, watching = await half_made(backend), Watching(backend)
         await watching.step(task, MINUTE_MS)
-        await backend.lease.acquire(submit_lease(task.id), "a submit", 3600)
+        await backend.lease.acquire(submit_lease(task.id), "a submit", 600)
 
         assert (await watching.step(task, DAY_MS)).stalled_at_ms == 0
         await backend.lease.release(submit_lease(task.id), "a submit")
