@@ -10,9 +10,10 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
-from pushlane.cli.health import HealthFlags
+from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
+from pushlane.cli.watchdog import ended_if_hung
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.errors import BadInput
@@ -198,7 +199,7 @@ def run(
         async with health.beating(), in_contact(contact, backend):
             return await serve(backend, root, guard, wait_s, _stop(contact), on_looks, note)
 
-    with metrics.serving() as health:
+    with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
         health.missing = contact.missing
         health.show(ALERT_METRICS, stats, settings)
         problems = on_backend(settings, work)

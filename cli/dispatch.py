@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -17,10 +20,11 @@ import uvloop
 
 from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
-from pushlane.cli.health import Health, HealthFlags, stuck_after_s
+from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with_stdin
+from pushlane.cli.watchdog import ended_if_hung
 from pushlane.cli.workers import WorkerPool
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
 from pushlane.dispatcher import Dispatcher
@@ -66,6 +70,18 @@ def dispatch(
     workers: Annotated[
         int, typer.Option(min=1, max=MOST_WORKERS, metavar="N", help="Processes.")
     ] = 1,
+    workers_together: Annotated[
+        bool,
+        typer.Option(
+            "--workers-together", help="End all when one ends, instead of starting it again."
+        ),
+    ] = False,
+    loop_patience: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S", help="End a process whose event loop hangs for so many seconds, or off."
+        ),
+    ] = None,
     drain: Annotated[
         bool,
         typer.Option(
@@ -78,6 +94,7 @@ def dispatch(
     ] = False,
     log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
     *,
     metrics: HealthFlags,
 ) -> None:
@@ -86,30 +103,56 @@ def dispatch(
     SIGTERM or Ctrl-C ends it gently: what is in flight is finished, nothing is sent twice. A
     second Ctrl-C leaves at once.
     """
-    chosen = flags.also(sink=sink, slots=slots, log_format=log_format)
+    chosen = flags.also(
+        sink=sink, slots=slots, log_format=log_format, loop_patience_s=loop_patience
+    )
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     names = _served(settings, serve, sink)
     if DEFAULT_SINK in names:
         _require_given(chosen)
-    patience_s = stuck_after_s(settings, names)
+    stuck_s = stuck_after_s(settings, names)
     if workers > 1:
-        pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)
-        raise typer.Exit(_run_workers(pool, metrics, patience_s))
-    with metrics.serving(patience_s) as health:
+        pool = WorkerPool(
+            workers, chosen.given, serve, drain, retry_timeouts, together=workers_together
+        )
+        raise typer.Exit(_run_workers(pool, metrics, stuck_s))
+    if workers_together:
+        raise BadInput("--workers-together is about several workers: give --workers N, too")
+    patience_s = loop_patience_s(settings, stuck_s)
+    with metrics.serving(stuck_s) as health, ended_if_hung(health, patience_s):
         sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
-        uvloop.run(_dispatch(settings, sinks, health, drain, with_parent))
+        parent = _Parent(with_parent, ready_fd)
+        uvloop.run(_dispatch(settings, sinks, health, drain, parent))
 
 
-def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> int:
+@dataclass(frozen=True)
+class _Parent:
+    """The process that started this one, if it did so as a worker.
+
+    Its end is that of stdin if it `holds_stdin`; on the pipe `told` it hears of our start.
+    """
+
+    holds_stdin: bool
+    told: int | None
+
+    def tell(self) -> None:
+        """Tell it that this process does its work; one that is gone is noticed by stdin's end."""
+        if self.told is not None:
+            with suppress(BrokenPipeError):
+                os.write(self.told, b"1")
+
+
+def _run_workers(pool: WorkerPool, metrics: HealthFlags, stuck_s: float) -> int:
     """Run the workers, whose health this process serves for all; return the exit code."""
     if metrics.metrics_port is None:
         return asyncio.run(pool.run())
     with socket_folder() as folder:
-        workers = WorkersHealth(folder, pool.count, patience_s)
+        workers = WorkersHealth(folder, pool.count, stuck_s)
         pool.sockets = folder
         pool.on_stop, pool.on_end = workers.contact.stopping, workers.ended
-        with metrics.serving(patience_s, workers) as health:
+        pool.on_restart = workers.restarts
+        with metrics.serving(stuck_s, workers) as health:
             workers.answer_for(health)
             return asyncio.run(_run_watched(pool, workers, health))
 
@@ -155,7 +198,7 @@ async def _dispatch(
     sinks: Mapping[str, Sink],
     health: Health,
     drain: bool,
-    with_parent: bool,
+    parent: _Parent,
 ) -> None:
     try:
         async with health.beating(), connect(settings) as backend:
@@ -164,8 +207,9 @@ async def _dispatch(
             health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)
-            if with_parent:
+            if parent.holds_stdin:
                 stop_with_stdin(stop)
+            dispatcher.contact.on_started = parent.tell
             gc.freeze()
             if any(_is_http(settings, name, sink) for name, sink in sinks.items()):
                 sys.setswitchinterval(_HTTP_SWITCH_S)

@@ -1,7 +1,7 @@
 """Reports errors to the person at the terminal: one line on stderr, and an exit code.
 
 1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C;
-4 is what `doctor` ends with when it has only warnings.
+4 is what `doctor` ends with when it has only warnings, and 5 a process whose event loop hung.
 Tracebacks are shown only with --debug, without the texts of errors that are not ours.
 """
 
@@ -17,6 +17,8 @@ import typer
 from pushlane.lanes.errors import BadInput, PushlaneError, UserError
 from pushlane.lanes.tracebacks import traceback_of
 
+USAGE = 2
+HUNG = 5
 INTERRUPTED = 130
 
 

@@ -6,6 +6,7 @@ Served with `--metrics-port`, from what the process knows: nobody who looks make
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +31,7 @@ SourceT = TypeVar("SourceT")
 STUCK_S = 30.0
 """An event loop that has not turned for longer does not come back by itself."""
 
+_HUNG_S = 60.0
 _BEAT_EVERY_S = 1.0
 _OVER_TIMEOUT_S = 10.0
 _LIVE, _READY, _METRICS = "/livez", "/readyz", "/metrics"
@@ -46,12 +48,24 @@ def stuck_after_s(settings: Settings, sinks: Sequence[str] = ()) -> float:
     return max(STUCK_S, longest_s + _OVER_TIMEOUT_S)
 
 
+def loop_patience_s(settings: Settings, stuck_after_s: float = STUCK_S) -> float | None:
+    """Return after how long without a turn of its loop a command ends itself, None for never.
+
+    Unless it is set, that is no sooner than `/livez` calls the loop stuck.
+    """
+    given = settings.loop_patience_s
+    if given is None:
+        return max(_HUNG_S, stuck_after_s)
+    return None if given == "off" else given
+
+
 class Health:
     """What a process says of itself. Read by the server's threads, written by the process.
 
     `missing` says what keeps it from its work, a line for each, and `stuck` what only a restart
     mends; `ask_others` may know paths that this process does not. `registry` holds the metrics of
-    the process, None when nobody can read them.
+    the process, None when nobody can read them. `last_beat_s` is when the loop last turned, None
+    while it does not run, and `loop_thread` the thread that it runs on.
     """
 
     def __init__(
@@ -66,7 +80,8 @@ class Health:
         self.ask_others: Callable[[str, Mapping[str, str]], HealthReply | None] = lambda *_: None
         self._stuck_after_s = stuck_after_s
         self._clock_s = clock_s
-        self._beat_s: float | None = None
+        self.last_beat_s: float | None = None
+        self.loop_thread: int | None = None
         self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
             _LIVE: lambda _: self._live(),
             _READY: lambda _: self._ready(),
@@ -98,12 +113,13 @@ class Health:
 
     async def beat(self) -> None:
         """Note every second that the event loop turns, until it is cancelled."""
+        self.loop_thread = threading.get_ident()
         try:
             while True:
-                self._beat_s = self._clock_s()
+                self.last_beat_s = self._clock_s()
                 await asyncio.sleep(_BEAT_EVERY_S)
         finally:
-            self._beat_s = None  # what comes after the loop is not judged
+            self.last_beat_s = None  # what comes after the loop is not judged
 
     def answer(self, path: str, query: Mapping[str, str]) -> HealthReply:
         """Return the reply to a request."""
@@ -123,7 +139,7 @@ class Health:
 
     def _standstill(self, longer_than_s: float) -> list[str]:
         """Say it if the loop has not turned for longer; before its first turn it is not judged."""
-        beat_s = self._beat_s
+        beat_s = self.last_beat_s
         still_s = 0.0 if beat_s is None else self._clock_s() - beat_s
         return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
 

@@ -17,9 +17,10 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group
-from pushlane.cli.health import HealthFlags
+from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
+from pushlane.cli.watchdog import ended_if_hung
 from pushlane.lanes.contact import RECEIPTS, Contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
@@ -66,7 +67,11 @@ def run(
         from pushlane.pipeline.receipts.job import RunOptions, run
         from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
     contact, stats = Contact(RECEIPTS), JobStats()
-    with metrics.serving() as health, stopped_by_signals(contact.stopping) as stop:
+    with (
+        metrics.serving() as health,
+        ended_if_hung(health, loop_patience_s(settings)),
+        stopped_by_signals(contact.stopping) as stop,
+    ):
         health.missing = contact.missing
         health.show(JOB_METRICS, stats, settings)
         options = RunOptions(

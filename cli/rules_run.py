@@ -13,7 +13,7 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
-from pushlane.cli.health import Health, HealthFlags
+from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
@@ -21,6 +21,7 @@ from pushlane.cli.render import print_json
 from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
+from pushlane.cli.watchdog import ended_if_hung
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.errors import BadInput
@@ -86,7 +87,7 @@ def serve(
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     expander = _expander(settings, spark, None)
-    with metrics.serving() as health:
+    with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
         asyncio.run(_serve(settings, expander, once, health))
 
 

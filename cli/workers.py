@@ -1,7 +1,8 @@
 """Several dispatching processes under one parent, which starts, watches and stops them.
 
-A worker that dies takes the others down, gently: whoever supervises the parent starts all anew.
-The parent itself never touches a lane, and restarts nothing.
+A worker that was killed, hung or died of a fault once it did its work is started again. One that
+ends in another way, or too often, takes the others down, gently: whoever supervises the parent
+starts all anew. The parent itself never touches a lane.
 """
 
 from __future__ import annotations
@@ -13,14 +14,41 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pushlane.cli.errors import INTERRUPTED
+from pushlane.cli.errors import HUNG, INTERRUPTED, USAGE
+from pushlane.cli.restarts import Restarts
 from pushlane.cli.signals import tell_left, tell_stopping
+from pushlane.lanes.errors import Unreachable
 
 log = logging.getLogger("pushlane.workers")
+
+_FINAL = (USAGE, Unreachable.exit_code)
+
+
+@dataclass(frozen=True)
+class _WorkerProcess:
+    """A process that was started, and the pipe on which it says once that it does its work."""
+
+    index: int
+    process: Process
+    told: int
+
+    def was_ready(self) -> bool:
+        """Return whether it ever did its work; to be asked once, after its end."""
+        try:
+            with suppress(BlockingIOError):  # a process that it started holds the other end
+                return bool(os.read(self.told, 1))
+            return False
+        finally:
+            os.close(self.told)
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
 
 
 @dataclass
@@ -28,8 +56,9 @@ class WorkerPool:
     """The number of workers, and what each is started with.
 
     `settings` are those given by flags; None for one that was not. Worker i serves its health on
-    the Unix socket i in the folder `sockets`, if there is one. `on_stop` is called at a stop, and
-    `on_end` with the number of each worker that has ended.
+    the Unix socket i in the folder `sockets`, if there is one. `together` ends all as soon as one
+    ends. `on_stop` is called at a stop, `on_end` with the number of each worker that has ended for
+    good, and `on_restart` with that of one that is started again, and how it ended.
     """
 
     count: int
@@ -37,13 +66,16 @@ class WorkerPool:
     serve: str | None
     drain: bool
     retry_timeouts: bool
+    together: bool = False
     sockets: Path | None = None
     on_stop: Callable[[], None] = field(default=lambda: None)
     on_end: Callable[[int], None] = field(default=lambda _: None)
+    on_restart: Callable[[int, str], None] = field(default=lambda *_: None)
 
-    def command(self, index: int) -> list[str]:
+    def command(self, index: int, told: int) -> list[str]:
         """Return a worker's command, without settings, which a command line shows to everybody."""
         command = [sys.executable, "-P", "-m", "pushlane", "dispatch", "--with-parent"]
+        command += ["--ready-fd", str(told)]
         if self.sockets is not None:
             command += ["--metrics-socket", str(self.sockets / str(index))]
         if self.serve:
@@ -61,8 +93,8 @@ class WorkerPool:
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def __post_init__(self) -> None:
-        self._workers: list[Process] = []
-        self._stopping = False
+        self._workers: dict[int, _WorkerProcess] = {}
+        self._stopped = asyncio.Event()
         self._interrupted = False
 
     async def run(self) -> int:
@@ -71,63 +103,133 @@ class WorkerPool:
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         for index in range(self.count):
-            if self._stopping:
+            if self._stopped.is_set():
                 break
-            self._workers.append(await self._start(index))
-        ends = [asyncio.create_task(self._watch(i)) for i in range(len(self._workers))]
-        codes = await asyncio.gather(*ends)
+            await self._start(index)
+        codes = await asyncio.gather(*map(self._keep, self._workers))
         return next((code for code in codes if code), 0)
 
-    async def _start(self, index: int) -> Process:
+    async def _start(self, index: int) -> None:
         """Start a worker in a session of its own, so that a Ctrl-C reaches only the parent."""
-        worker = await asyncio.create_subprocess_exec(
-            *self.command(index), env=self.environment(), stdin=PIPE, start_new_session=True
-        )
-        log.info("worker %d is pid %d", index, worker.pid, extra={"action": "worker_started"})
-        if self._stopping:
-            _send(worker, signal.SIGTERM)
-        return worker
+        if self.sockets is not None:
+            (self.sockets / str(index)).unlink(missing_ok=True)  # of one that was killed
+        told, tells = os.pipe()
+        os.set_blocking(told, False)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.command(index, tells),
+                env=self.environment(),
+                stdin=PIPE,
+                start_new_session=True,
+                pass_fds=[tells],
+            )
+        except OSError:
+            os.close(told)
+            raise
+        finally:
+            os.close(tells)
+        worker = self._workers[index] = _WorkerProcess(index, process, told)
+        log.info("worker %d is pid %d", index, process.pid, extra={"action": "worker_started"})
+        if self._stopped.is_set():
+            worker.send(signal.SIGTERM)
 
-    async def _watch(self, index: int) -> int:
-        """Wait for a worker's end; return its exit code, 0 when its end was due."""
-        worker = self._workers[index]
-        code = await worker.wait()
-        self.on_end(index)
-        if code == 0 and (self._stopping or self.drain):
-            return 0
-        if self._stopping and code == -signal.SIGTERM:  # told before it had begun
+    async def _keep(self, index: int) -> int:
+        """Start a worker again for as long as that helps; return its exit code, 0 if it was due."""
+        restarts = Restarts()
+        while True:
+            worker = self._workers[index]
+            code = await worker.process.wait()
+            wait_s, how = self._verdict(code, worker.was_ready(), restarts)
+            if wait_s is None:
+                self.on_end(index)
+                return self._ended(worker, code, how)
+            self._tell_restart(worker, code, wait_s)
+            if await self._stops_within(wait_s):
+                self.on_end(index)
+                return 0
+            try:
+                await self._start(index)
+            except OSError as error:  # no memory or no process is left
+                self.on_end(index)
+                return self._not_started(index, error)
+
+    def _verdict(self, code: int, was_ready: bool, restarts: Restarts) -> tuple[float | None, str]:
+        """Return how long to wait before a new start, None for no more, and why there is none."""
+        if self._is_due(code) or self._stopped.is_set() or self.together or code in _FINAL:
+            return None, ""
+        if not was_ready:
+            return None, " before it was ready"
+        wait_s = restarts.wait_s()
+        return wait_s, " for the fifth time within ten minutes" if wait_s is None else ""
+
+    def _is_due(self, code: int) -> bool:
+        if code == 0:
+            return self._stopped.is_set() or self.drain
+        return self._stopped.is_set() and code == -signal.SIGTERM  # told before it had begun
+
+    def _tell_restart(self, worker: _WorkerProcess, code: int, wait_s: float) -> None:
+        self.on_restart(worker.index, _ending(code))
+        log.warning(
+            "worker %d (pid %d) %s; it is started again in %.0f s",
+            *(worker.index, worker.process.pid, _ending(code), wait_s),
+            extra={"action": "worker_restarts"},
+        )
+
+    async def _stops_within(self, wait_s: float) -> bool:
+        """Wait for so long, or for a stop; return True if it has come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._stopped.wait()
+        return self._stopped.is_set()
+
+    def _ended(self, worker: _WorkerProcess, code: int, how: str) -> int:
+        """Stop all unless the end of this one was due; return the exit code of its end."""
+        if self._is_due(code):
             return 0
         if self._interrupted and code == -signal.SIGKILL:
             return INTERRUPTED
+        is_stopping = self._stopped.is_set()
         log.error(
-            "worker %d (pid %d) %s%s",
-            index,
-            worker.pid,
-            f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}",
-            "" if self._stopping else "; stopping the others",
-            extra={"action": "worker_left" if self._stopping else "worker_died"},
+            "worker %d (pid %d) %s%s%s",
+            *(worker.index, worker.process.pid, _ending(code), how),
+            "" if is_stopping else "; stopping the others",
+            extra={"action": "worker_left" if is_stopping else "worker_died"},
         )
         self._stop()
         return max(code, 1)
 
+    def _not_started(self, index: int, error: OSError) -> int:
+        """Stop all, as one of them cannot be started again; return the exit code of the whole."""
+        log.error(
+            "worker %d cannot be started again: %s; stopping the others",
+            *(index, error.strerror),
+            extra={"action": "worker_died"},
+        )
+        self._stop()
+        return 1
+
     def _stop(self) -> None:
-        if not self._stopping:
-            self._stopping = True
+        if not self._stopped.is_set():
+            self._stopped.set()
             self.on_stop()
-            for worker in self._workers:
-                _send(worker, signal.SIGTERM)
+            self._send_all(signal.SIGTERM)
 
     def _interrupt(self) -> None:
         if self._interrupted:
             tell_left()
-            for worker in self._workers:
-                _send(worker, signal.SIGKILL)
+            self._send_all(signal.SIGKILL)
         else:
             tell_stopping()
         self._interrupted = True
         self._stop()
 
+    def _send_all(self, number: signal.Signals) -> None:
+        for worker in self._workers.values():
+            worker.send(number)
 
-def _send(worker: Process, number: signal.Signals) -> None:
-    if worker.returncode is None:
-        worker.send_signal(number)
+
+def _ending(code: int) -> str:
+    """Say how a worker ended."""
+    if code == HUNG:
+        return f"hung (exit code {HUNG})"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
@@ -35,14 +35,29 @@ _MOST_AT_ONCE = 32
 _LONGEST_PATH = 100  # the system allows a little over this
 
 
-_make: MetricMaker[Mapping[str, bool]] = MetricMaker(Exporter.DISPATCHER)
+@dataclass(frozen=True)
+class WorkerFigures:
+    """By a worker's number: whether it has answered, and how often it was started again."""
 
-WORKER_METRICS: tuple[ReadMetric[Mapping[str, bool]], ...] = (
+    up: Mapping[str, bool]
+    restarts: Mapping[str, int]
+
+
+_make: MetricMaker[WorkerFigures] = MetricMaker(Exporter.DISPATCHER)
+
+WORKER_METRICS: tuple[ReadMetric[WorkerFigures], ...] = (
     _make.gauge(
         "worker_up",
         "0 or 1",
         "1 if a worker of `--workers` has answered its parent, which serves for all",
-        lambda up: up,
+        lambda figures: figures.up,
+        {"worker": ()},
+    ),
+    _make.counter(
+        "worker_restarts_total",
+        "starts",
+        "Times that a worker of `--workers` was started again: it was killed, hung, or died",
+        lambda figures: figures.restarts,
         {"worker": ()},
     ),
 )
@@ -67,7 +82,10 @@ def socket_folder() -> Iterator[Path]:
 
 @dataclass
 class _Worker:
-    """A worker as its parent knows it: when it last answered, and what it said."""
+    """A worker as its parent knows it: when it last answered, and what it said.
+
+    What is `missing` of one that is started again holds until it answers.
+    """
 
     index: int
     socket: Path
@@ -96,6 +114,7 @@ class WorkersHealth(Collector):
             _Worker(index, folder / str(index), self.contact[name])
             for index, name in enumerate(names)
         ]
+        self._restarts = {str(index): 0 for index in range(count)}
         self._stuck_after_s = stuck_after_s
         self._threads = ThreadPoolExecutor(min(2 * count, _MOST_AT_ONCE), "workers-health")
 
@@ -124,6 +143,21 @@ class WorkersHealth(Collector):
         self._workers = [worker for worker in self._workers if worker.index != index]
         self.contact.forget(f"worker {index}")
 
+    def restarts(self, index: int, how_it_ended: str) -> None:
+        """Note that a worker has ended like this, and is started again."""
+        self._restarts[str(index)] += 1
+        self._workers = [
+            replace(
+                worker,
+                answer=self.contact.renew(worker.name),
+                is_stuck="",
+                missing=(f"{how_it_ended} and is started again",),
+            )
+            if worker.index == index
+            else worker
+            for worker in self._workers
+        ]
+
     def missing(self) -> list[str]:
         """Return what keeps the workers from their work, each line with the worker's name."""
         said = [f"{worker.name}: {line}" for worker in self._workers for line in worker.missing]
@@ -145,7 +179,9 @@ class WorkersHealth(Collector):
             if reply is not None and up[number]:
                 families = text_string_to_metric_families(reply.body.decode())
                 found += of_worker(number, families)
-        return together([*MetricCollector(WORKER_METRICS, lambda: [(up, ())]).collect(), *found])
+        figures = WorkerFigures(up, self._restarts)
+        ours = MetricCollector(WORKER_METRICS, lambda: [(figures, ())])
+        return together([*ours.collect(), *found])
 
     def ask_any(self, path: str, query: Mapping[str, str]) -> HealthReply | None:
         """Return what some worker replies, one that answered lately if there is one."""
@@ -162,7 +198,8 @@ class WorkersHealth(Collector):
     def _look_at(self, worker: _Worker) -> None:
         live, ready = _ask(worker.socket, "/livez"), _ask(worker.socket, "/readyz")
         if live is None or ready is None:
-            worker.missing = ()  # what it said then is over; that it is silent is told
+            if worker.answer.has_answered:
+                worker.missing = ()  # what it said then is over; that it is silent is told
             return
         worker.answer.heard()
         worker.is_stuck = "" if live.status == 200 else live.body.decode().strip()

@@ -68,20 +68,24 @@ class LastAnswer:
 class Contact:
     """The contact of a process with the services that it needs, from its start to its stop.
 
-    `contact["broker"]` is when that one last answered.
+    `contact["broker"]` is when that one last answered. `on_started` is called once, at its start.
     """
 
     def __init__(self, *services: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._answers = {service: LastAnswer(service, clock_s) for service in services}
+        self._clock_s = clock_s
         self._is_started = False
         self._is_stopping = False
+        self.on_started: Callable[[], None] = lambda: None
 
     def __getitem__(self, service: str) -> LastAnswer:
         return self._answers[service]
 
     def started(self) -> None:
         """Note that the process has all that it begins with, and does its work from now on."""
-        self._is_started = True
+        if not self._is_started:
+            self._is_started = True
+            self.on_started()
 
     def stopping(self) -> None:
         """Note that the process takes no more work, and ends."""
@@ -95,6 +99,11 @@ class Contact:
     def forget(self, service: str) -> None:
         """Expect no answer of the service any more."""
         self._answers.pop(service, None)
+
+    def renew(self, service: str) -> LastAnswer:
+        """Forget what was heard of the service, which is another from now on."""
+        self._answers[service] = LastAnswer(service, self._clock_s)
+        return self._answers[service]
 
     def missing(self) -> list[str]:
         """Return what keeps the process from its work, a line for each; empty when nothing does."""

@@ -25,8 +25,13 @@ def expected(kind: Any) -> str:
     from msgspec import inspect  # loads much that only this needs
 
     found = inspect.type_info(kind)
-    if isinstance(found, inspect.UnionType):  # of a type and None
-        found = next(one for one in found.types if not isinstance(one, inspect.NoneType))
+    choices = found.types if isinstance(found, inspect.UnionType) else (found,)
+    return " or ".join(_one(one) for one in choices if not isinstance(one, inspect.NoneType))
+
+
+def _one(found: Any) -> str:
+    from msgspec import inspect
+
     match found:
         case inspect.IntType(ge=least, le=most):
             return f"a whole number {_range('from', least, most)}".rstrip()
@@ -34,6 +39,8 @@ def expected(kind: Any) -> str:
             return f"a number {_range('from', least, most)}".rstrip()
         case inspect.FloatType(gt=least, le=most):
             return f"a number {_range('over', least, most)}".rstrip()
+        case inspect.LiteralType(values=(word,)):
+            return f"`{word}`"
         case inspect.LiteralType(values=words):
             return f"one of {', '.join(map(str, words))}"
         case inspect.EnumType(cls=enum):

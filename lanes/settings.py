@@ -11,7 +11,8 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +39,7 @@ _MAY_BE_SECRET = ("pulsar_token", "redis_password", "receipts_key", "address_key
 
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
+SecondsOrOff = Annotated[float, Meta(ge=5, le=86_400)] | Literal["off"]
 
 
 def default_data_dir() -> Path:
@@ -153,6 +155,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest wait for deliveries at a stop."""
     start_patience_s: SecondsOrNone = 0.0
     """How long a command waits at its start for services that do not answer."""
+    loop_patience_s: SecondsOrOff | None = None
+    """After how long without a turn of its event loop a command ends itself, or `off`; 60 unless
+    given, and longer where a delivery may take longer.
+    """
     drain_target_s: Seconds = 300.0
     """Time within which a backlog should be gone: the target of an autoscaler."""
     reports_dir: Path | None = None
@@ -351,9 +357,16 @@ def _converted(name: str, given: _Given) -> Any:
 
 
 def _parsed(value: Any, kind: Any) -> Any:
-    """Parse a number that is given as a text, as Python writes them; return all else as it is."""
-    number = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return number(value) if isinstance(value, str) and number in (int, float) else value
+    """Parse a number that is given as a text, as Python writes them; return all else as it is.
+
+    That is also a word which may stand in place of the number.
+    """
+    choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = {word for one in choices if get_origin(one) is Literal for word in get_args(one)}
+    bare = {get_args(one)[0] if get_origin(one) is Annotated else one for one in choices}
+    number = next((one for one in (int, float) if one in bare), None)
+    is_number = isinstance(value, str) and value not in words
+    return number(value) if number is not None and is_number else value
 
 
 def made(kind: type, value: Any) -> Any:

@@ -196,6 +196,7 @@ def _settings() -> Schema:
     found = made["$defs"][Settings.__name__]["properties"]
     settings = {name: _without_null(one) for name, one in found.items()}
     settings["receipts"]["enum"] += [False, True]  # what YAML makes of off and on without quotes
+    settings["loop_patience_s"]["anyOf"].append({"enum": [False]})
     settings["sinks"] = {
         "type": "object",
         "additionalProperties": False,
@@ -232,7 +233,8 @@ def _of_kind(kind: str) -> Schema:
 
 def _without_null(setting: Schema) -> Schema:
     """What fits a setting that is given: a default may be nothing, and stands elsewhere."""
-    [kind] = [one for one in setting.get("anyOf", [setting]) if one != {"type": "null"}]
+    kinds = [one for one in setting.get("anyOf", [setting]) if one != {"type": "null"}]
+    kind = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return {name: value for name, value in kind.items() if name != "default"}
 
 

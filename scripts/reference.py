@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import NODEFAULT
-from msgspec.inspect import DictType, FloatType, IntType, LiteralType, UnionType, type_info
+from msgspec.inspect import (
+    DictType,
+    FloatType,
+    IntType,
+    LiteralType,
+    NoneType,
+    UnionType,
+    type_info,
+)
 from msgspec.structs import FieldInfo, fields
 
 from pushlane.lanes import settings
@@ -136,8 +144,11 @@ def _default(field: FieldInfo) -> str:
 def _values(kind: Any) -> str:
     """The values that fit, in words."""
     info = type_info(kind)
-    if isinstance(info, UnionType):
-        info = next(one for one in info.types if not one.__class__.__name__.startswith("None"))
+    choices = info.types if isinstance(info, UnionType) else (info,)
+    return " or ".join(_one(one) for one in choices if not isinstance(one, NoneType))
+
+
+def _one(info: Any) -> str:
     match info:
         case LiteralType(values=words):
             return ", ".join(f"`{word}`" for word in words)

@@ -31,6 +31,7 @@ _MANY_DEAD = 20
 _RECEIPTS_LATE_S = 900
 _DISK_FREE = 0.1
 _IDLE_S = 900
+_MANY_RESTARTS = 2
 
 
 def alerts() -> tuple[Alert, ...]:
@@ -40,6 +41,7 @@ def alerts() -> tuple[Alert, ...]:
 
 def _of_processes() -> tuple[Alert, ...]:
     leaders = known("pushlane_leader")
+    restarts = known("pushlane_worker_restarts_total")
     return (
         Alert(
             "PushlaneNoDispatcher",
@@ -77,6 +79,17 @@ def _of_processes() -> tuple[Alert, ...]:
             "These dispatchers go on with what they have at hand and then wait; they hear of no "
             "change of tasks, quotas and limits. Nothing is lost; they go on by themselves.",
             "redis-lost",
+        ),
+        Alert(
+            "PushlaneWorkersRestart",
+            binary(EVERYWHERE.increase(restarts, over="30m"), ">", _MANY_RESTARTS),
+            "1m",
+            Severity.WARNING,
+            "workers were started again {{ $value | humanize }} times in 30 minutes",
+            "They are killed, hang or die of a fault, and each time what they had in flight is "
+            "sent again or buried. One that did so once is well again; the log has the reason of "
+            "each (worker_restarts). The fifth end of a worker within ten minutes ends all.",
+            "workers-restart",
         ),
     )
 

@@ -160,6 +160,7 @@ def processes() -> tuple[Panel, ...]:
         CHOSEN.lowest(known("pushlane_disk_size_bytes"), "instance", "dir"),
     )
     up, workers = known("up"), known("pushlane_worker_up")
+    restarts = CHOSEN.increase(known("pushlane_worker_restarts_total"), *each, over=OVER)
     return (
         Panel(
             "Processes that answer",
@@ -180,7 +181,8 @@ def processes() -> tuple[Panel, ...]:
             width=8,
         ),
         line("Disk left", PART, free, "{{instance}} {{dir}}", width=8),
-        line("Memory", BYTES, memory, legend, width=8),
-        line("CPU", NUMBER, cpu, legend, width=8),
-        line("Open files, of those it may have", PART, files, legend, width=8),
+        line("Memory", BYTES, memory, legend, width=6),
+        line("CPU", NUMBER, cpu, legend, width=6),
+        line("Open files, of those it may have", PART, files, legend, width=6),
+        line("Workers started again", NUMBER, restarts, legend, width=6),
     )

@@ -245,6 +245,14 @@ def test_receipts_need_no_quotes(given: str, setting: str) -> None:
     assert f'receipts = "{setting}"' in settings
 
 
+@pytest.mark.parametrize(("given", "setting"), [("false", '"off"'), ("off", '"off"'), ("90", "90")])
+def test_a_patience_that_is_switched_off_needs_no_quotes(given: str, setting: str) -> None:
+    rendered = render(CHART / "ci/smallest.yaml", sets=[f"settings.loop_patience_s={given}"])
+
+    settings = rendered.one("ConfigMap", "push-pushlane")["data"]["pushlane.toml"]
+    assert f"loop_patience_s = {setting}" in settings
+
+
 @pytest.mark.parametrize("name", ["on", "null", "e1"])
 def test_a_group_may_have_any_name(name: str) -> None:
     for _, pod in render(CHART / "ci/smallest.yaml", sets=[f"dispatchers.{name}.slots=3"]).pods():

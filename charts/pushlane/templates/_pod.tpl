@@ -110,7 +110,7 @@ emptyDir: {}
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 {{- end -}}
 
-{{/* /livez asks neither broker nor store, so an outage restarts nothing. */}}
+{{/* /livez asks neither broker nor store, so an outage restarts nothing. A process whose loop hangs ends itself before the fourth failure. */}}
 {{- define "pushlane.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: metrics}
@@ -121,7 +121,7 @@ livenessProbe:
   httpGet: {path: /livez, port: metrics}
   periodSeconds: 10
   timeoutSeconds: 5
-  failureThreshold: 3
+  failureThreshold: 4
 readinessProbe:
   httpGet: {path: /readyz, port: metrics}
   periodSeconds: 5

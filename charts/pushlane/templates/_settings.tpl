@@ -45,6 +45,7 @@ fanout_dir: {{ $folder }}/fanout
 {{- define "pushlane.settingsFile" -}}
 {{- $own := include "pushlane.ownSettings" . | fromYaml -}}
 {{- with include "pushlane.receipts" . }}{{ $_ := set $own "receipts" . }}{{ end -}}
+{{- if kindIs "bool" .Values.settings.loop_patience_s }}{{ $_ := set $own "loop_patience_s" "off" }}{{ end -}}
 {{- include "pushlane.toml" (dict "table" (merge $own .Values.settings) "path" list) -}}
 {{- end -}}
 

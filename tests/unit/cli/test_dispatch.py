@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
-from asyncio.subprocess import Process
 from collections import Counter
 from pathlib import Path
 
@@ -106,8 +104,8 @@ def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() 
     crew = WorkerPool(2, settings, None, drain=True, retry_timeouts=False, sockets=sockets)
 
     assert crew.environment()["PUSHLANE_REDIS_URL"] == url
-    assert "secret" not in " ".join(crew.command(1))
-    assert crew.command(1)[-3:] == ["--metrics-socket", "/run/sockets/1", "--drain"]
+    assert "secret" not in " ".join(crew.command(1, 7))
+    assert crew.command(1, 7)[-3:] == ["--metrics-socket", "/run/sockets/1", "--drain"]
 
 
 def test_workers_import_from_the_folder_that_holds_the_package() -> None:
@@ -118,20 +116,19 @@ def test_workers_import_from_the_folder_that_holds_the_package() -> None:
     assert Path(first) / "pushlane" / "__init__.py" == Path(pushlane.__file__)
 
 
-async def test_a_stop_while_workers_are_started_starts_no_more(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("given", ["0", "4", "OFF", "-1"])
+def test_a_patience_that_is_too_short_is_refused_and_told_how_to_switch_it_off(
+    command: Command, given: str
 ) -> None:
-    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    monkeypatch.setattr(WorkerPool, "command", lambda *_: waits)
-    start, started = WorkerPool._start, list[int]()
+    ran = command("dispatch", "--sink", "null", "--loop-patience", given)
 
-    async def told_to_stop(pool: WorkerPool, index: int) -> Process:
-        pool._stop()
-        started.append(index)
-        return await start(pool, index)
+    assert ran.exit_code == 1
+    assert f"loop_patience_s='{given}' (from flag)" in ran.stderr
+    assert "give a number from 5 to 86,400 or `off`" in ran.stderr
 
-    monkeypatch.setattr(WorkerPool, "_start", told_to_stop)
 
-    code = await WorkerPool(3, {}, None, drain=False, retry_timeouts=False).run()
+def test_one_worker_cannot_end_together_with_others(command: Command) -> None:
+    ran = command("dispatch", "--sink", "null", "--workers-together")
 
-    assert (code, started) == (0, [0])
+    assert ran.exit_code == 1
+    assert "give --workers N, too" in ran.stderr

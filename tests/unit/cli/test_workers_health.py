@@ -114,6 +114,60 @@ def test_a_worker_that_has_ended_is_not_missed(crew: Crew) -> None:
     assert 'pushlane_worker_up{worker="1"}' not in plain(crew.workers).decode()
 
 
+def test_while_fewer_than_all_run_it_is_not_ready_and_says_why(folder: Path) -> None:
+    with ExitStack() as stack:
+        crew = Crew(folder, 2, stack)
+        crew.start(0)
+        with ExitStack() as first_life:
+            serve(first_life, folder / "1")
+            assert crew.said("/readyz") == (200, "ready\n")
+        (folder / "1").unlink()
+
+        crew.workers.restarts(1, "was killed by signal 9")
+
+        told = (503, "worker 1: was killed by signal 9 and is started again\n")
+        assert crew.said("/readyz") == told
+        assert crew.said("/livez") == (200, "ok\n")
+        crew.start(1)
+        assert crew.said("/readyz") == (200, "ready\n")
+
+
+def serve(stack: ExitStack, socket: Path) -> None:
+    health = Health(STUCK_S, None)
+    health.missing = list
+    stack.enter_context(served(health.answer, CollectorRegistry(), socket))
+
+
+def test_a_worker_that_waits_for_its_next_start_is_not_taken_for_stuck(
+    folder: Path, clock: Clock
+) -> None:
+    parent, workers = Health(STUCK_S, None), WorkersHealth(folder, 1, STUCK_S, clock)
+    workers.answer_for(parent)
+    with ExitStack() as first_life:
+        serve(first_life, folder / "0")
+        workers.look()
+
+    workers.restarts(0, "hung (exit code 5)")
+    clock.now_s += 3_600  # a wait of an hour would not make it stuck
+    workers.look()
+
+    assert parent.answer("/livez", {}).status == 200
+    assert (
+        parent.answer("/readyz", {}).body == b"worker 0: hung (exit code 5) and is started again\n"
+    )
+    workers.close()
+
+
+def test_how_often_a_worker_was_started_again_is_counted_from_nought(crew: Crew) -> None:
+    crew.workers.restarts(1, "was killed by signal 9")
+    crew.workers.restarts(1, "hung (exit code 5)")
+
+    text = plain(crew.workers).decode()
+
+    assert 'pushlane_worker_restarts_total{worker="0"} 0.0' in text
+    assert 'pushlane_worker_restarts_total{worker="1"} 2.0' in text
+
+
 def test_a_worker_that_is_silent_for_too_long_counts_as_stuck_but_not_at_a_stop(
     folder: Path, clock: Clock
 ) -> None:

@@ -79,6 +79,28 @@ def test_a_service_is_not_up_before_its_first_answer(contact: Contact) -> None:
     assert not contact[BROKER].is_up
 
 
+def test_its_start_is_told_once(contact: Contact) -> None:
+    told: list[str] = []
+    contact.on_started = lambda: told.append("started")
+
+    contact.started()
+    contact.started()
+
+    assert told == ["started"]
+
+
+def test_of_a_service_that_is_another_now_nothing_is_known(contact: Contact, clock: Clock) -> None:
+    contact.started()
+    contact[BROKER].heard()
+    clock.now_s += 60
+
+    renewed = contact.renew(BROKER)
+
+    assert renewed is contact[BROKER]
+    assert not renewed.has_answered
+    assert contact.missing() == []
+
+
 async def test_an_answer_is_noted(contact: Contact) -> None:
     answered = asyncio.Event()
 

@@ -118,6 +118,19 @@ def test_a_number_may_be_written_as_files_of_variables_have_it(monkeypatch, text
     assert (load().slots, load().retention_s) == (50, 50.0)
 
 
+@pytest.mark.parametrize(
+    ("given", "value"), [("off", "off"), ("60", 60.0), (" 70\n", 70.0), (5, 5.0)]
+)
+def test_a_word_may_stand_in_place_of_a_number(given, value):
+    assert load({"loop_patience_s": given}).loop_patience_s == value
+
+
+@pytest.mark.parametrize("given", ["0", "of", False, "90000", "nan"])
+def test_neither_the_word_nor_such_a_number_is_refused(given):
+    with pytest.raises(BadInput, match="loop_patience_s="):
+        load({"loop_patience_s": given})
+
+
 def test_another_process_gets_the_same_settings(place, monkeypatch):
     settings = load({"slots": 7, "pulsar_token": "hush", "data_dir": "x", "receipts": "off"})
     for name, value in settings.as_environment().items():

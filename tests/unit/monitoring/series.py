@@ -28,6 +28,15 @@ def refused(values: str, more: str = "") -> dict[str, str]:
     return two("pushlane_sink_refuses_us", values, more, 'sink="app"')
 
 
+def restarts(first: str, second: str) -> dict[str, str]:
+    """Those of two workers of a pod."""
+    labels = 'pod="a", job="pushlane"'
+    return {
+        f'pushlane_worker_restarts_total{{worker="0", {labels}}}': first,
+        f'pushlane_worker_restarts_total{{worker="1", {labels}}}': second,
+    }
+
+
 def outcomes(delivered: int, dead: int) -> dict[str, str]:
     """Pushes a minute of two pods."""
     labels = 'level="high", sink="app", outcome="{}"'

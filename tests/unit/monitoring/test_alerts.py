@@ -23,6 +23,7 @@ from tests.unit.monitoring.series import (
     looked,
     outcomes,
     refused,
+    restarts,
     shares,
     states,
     two,
@@ -85,6 +86,15 @@ CASES = (
         "PushlaneRedisLost",
         two("pushlane_registry_up", "1x20 0x40"),
         says="dispatchers that do not reach the registry: 2",
+        of={"job": "pushlane"},
+    ),
+    # One by mistake; a parent that was started anew; one that dies again and again.
+    Case("PushlaneWorkersRestart", restarts("0x20 1x40", "0x60")),
+    Case("PushlaneWorkersRestart", restarts("7x20 0x40", "0x60")),
+    Case(
+        "PushlaneWorkersRestart",
+        restarts("0+1x60", "0x60"),
+        says="workers were started again 30 times in 30 minutes",
         of={"job": "pushlane"},
     ),
     Case("PushlaneSinkRefuses", refused("0x60")),
