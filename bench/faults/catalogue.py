@@ -26,6 +26,11 @@ MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
 ONE = Load()
 TWO = Load(processes=2)
 EIGHT = Load(processes=8)
+HANG_PATIENCE_S = 5.0
+TWO_WORKERS = Load(
+    sink="bench.faults.hanging:send",
+    flags=("--workers", "2", "--loop-patience", f"{HANG_PATIENCE_S:g}"),
+)
 TWO_FOR_LONG = Load(processes=2, backlog=6_000, recovery_deadline_s=120.0)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 DOWN = Load(backlog=20_000, attempts=5)
@@ -46,6 +51,7 @@ BOTH = EMBEDDED + PULSAR
 KEEP_ALIVE_S = 60.0  # a broker notices within two of its intervals of 30 s that a client is silent
 AGAIN_S = 10.0
 PROBED_S = 1.5  # a second until the next probe, and its way
+APART_S = 20.0  # what has a strike goes two at a time, in steps of a second
 
 
 def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -138,6 +144,15 @@ FAULTS = (
         of_one_process,
         TWO_FOR_LONG,
         within_s=KEEP_ALIVE_S + AGAIN_S,
+    ),
+    Fault(
+        "worker-hung",
+        kills.hang_worker,
+        10,
+        of_one_process,
+        TWO_WORKERS,
+        EMBEDDED,
+        within_s=HANG_PATIENCE_S + AGAIN_S + APART_S,
     ),
     Fault("freeze-12s", kills.freeze_12_s, 2, of_one_process, TWO, EMBEDDED, _CERTAIN),
     Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, BOTH, _CERTAIN),

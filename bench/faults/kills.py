@@ -11,6 +11,7 @@ import random
 import signal
 import time
 
+from bench.faults import hanging
 from bench.faults.held import arrive, held
 from bench.faults.stream import Stream
 
@@ -104,6 +105,23 @@ async def freeze_pod(stream: Stream) -> float:
     await stream.kill(fork)
     stream.start_dispatcher()
     return frozen_s
+
+
+async def hang_worker(stream: Stream) -> float:
+    """One of two workers blocks its loop; on again when all that it held has arrived.
+
+    Their parent is a new one each time: it gives up a worker that hangs five times.
+    """
+    nursery, before = stream.nursery, stream.nursery.times("started")
+    await stream.stop(stream.forks[0])
+    stream.start_dispatcher()
+    await stream.until(lambda: nursery.times("started") >= before + 2, "two workers did not start")
+    order = hanging.order(nursery.folder)
+    await stream.until(lambda: not order.exists(), "no worker took the order to hang")
+    hung_s = time.time()
+    await arrive(stream, await held(stream))
+    await stream.until(lambda: nursery.times("started") >= before + 3, "it was not started again")
+    return hung_s
 
 
 async def halve(stream: Stream) -> float:

@@ -24,6 +24,7 @@ _WARM = [
     "pushlane.lanes.redis",
 ]
 _KILL_PATIENCE_S = 10.0
+_BEGUN = ("started", "worker_started")
 
 
 class Fork:
@@ -70,11 +71,12 @@ class Fork:
 
 
 class Nursery:
-    """Starts dispatchers with an environment; all write to one log."""
+    """Starts dispatchers with an environment; all write to one log, and run in its folder."""
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
         self._environment = dict(environment)
         self._log = log
+        self.folder = log.parent
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_WARM)
 
@@ -89,9 +91,14 @@ class Nursery:
         return Fork(process, ours)
 
     def has_begun(self, fork: Fork) -> bool:
-        """Whether it has said that it dispatches; before that, a signal just ends it."""
-        said = f'"pid": {fork.pid}, "action": "started"'
-        return said.encode() in self._log.read_bytes()
+        """Whether it, or a worker of it, dispatches; before that, a signal just ends it."""
+        said = (f'"pid": {fork.pid}, "action": "{action}"' for action in _BEGUN)
+        log = self._log.read_bytes()
+        return any(one.encode() in log for one in said)
+
+    def times(self, action: str) -> int:
+        """How often they have logged the action, workers included."""
+        return self._log.read_bytes().count(f'"action": "{action}"'.encode())
 
 
 def _dispatch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.backends import environment
 from bench.cluster import PulsarCluster
 from bench.faults.feed import Feeder, Mode
+from bench.faults.hanging import URL
 from bench.faults.nursery import Fork, Nursery
 from bench.faults.oracle import Oracle, receiving
 from bench.faults.services import Services
@@ -39,7 +40,8 @@ class Load:
 
     Each push is tried `attempts` times. The backlog is there within `written_deadline_s`; after a
     fault the stream goes on within `recovery_deadline_s`, or is taken for stuck; in the end no task
-    ends for `finish_deadline_s` only if none will. A sink that is down is so for `outage_s`.
+    ends for `finish_deadline_s` only if none will. A sink that is down is so for `outage_s`. `sink`
+    is what posts to the receiving end, a webhook unless given.
     """
 
     slots: int = 20
@@ -49,6 +51,7 @@ class Load:
     processes: int = 1
     attempts: int = 100
     outage_s: float = 120.0
+    sink: str = ""
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     written_deadline_s: float = 120.0
@@ -73,7 +76,7 @@ class Stream:
         world: World,
     ) -> None:
         self._backend = backend
-        self._nursery = nursery
+        self.nursery = nursery
         self.feeder = feeder
         self.oracle = oracle
         self.load = load
@@ -104,9 +107,9 @@ class Stream:
 
     def start_dispatcher(self) -> None:
         load = self.load
-        sink = f"webhook:{self.oracle.url}"
+        sink = load.sink or f"webhook:{self.oracle.url}"
         self.forks.append(
-            self._nursery.start("--sink", sink, "--slots", str(load.slots), *load.flags)
+            self.nursery.start("--sink", sink, "--slots", str(load.slots), *load.flags)
         )
 
     async def kill(self, fork: Fork) -> None:
@@ -129,7 +132,16 @@ class Stream:
     async def _begun(self, fork: Fork) -> None:
         deadline = time.monotonic() + _STOP_DEADLINE_S
         while time.monotonic() < deadline:
-            if self._nursery.has_begun(fork) or fork.has_ended:
+            if self.nursery.has_begun(fork) or fork.has_ended:
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def until(self, holds: Callable[[], bool], broken: str) -> None:
+        """Return when it holds; note what is broken if it does not while pushes could go on."""
+        deadline = time.monotonic() + self.load.recovery_deadline_s
+        while not holds():
+            if time.monotonic() > deadline:
+                self.broken.append(broken)
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -230,7 +242,7 @@ async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> Async
         connect(world.own) as backend,
     ):
         named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
-        nursery = Nursery(named, said)
+        nursery = Nursery({**named, URL: oracle.url}, said)
         feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes, load.attempts)
         stream = Stream(backend, feeder, oracle, nursery, load, world)
         try:

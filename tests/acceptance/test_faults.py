@@ -21,6 +21,7 @@ ON_EMBEDDED = (
     "kill-before-ack",
     "kill-after-republish",
     "rolling-restart",
+    "worker-hung",
     "sink-500",
     "sink-cut",
 )
