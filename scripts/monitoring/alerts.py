@@ -42,6 +42,7 @@ def alerts() -> tuple[Alert, ...]:
 def _of_processes() -> tuple[Alert, ...]:
     leaders = known("pushlane_leader")
     restarts = known("pushlane_worker_restarts_total")
+    waiting = known("pushlane_housekeeping_waits")
     return (
         Alert(
             "PushlaneNoDispatcher",
@@ -90,6 +91,17 @@ def _of_processes() -> tuple[Alert, ...]:
             "sent again or buried. One that did so once is well again; the log has the reason of "
             "each (worker_restarts). The fifth end of a worker within ten minutes ends all.",
             "workers-restart",
+        ),
+        Alert(
+            "PushlaneClocksApart",
+            binary(EVERYWHERE.total(waiting), ">", 0),
+            "15m",
+            Severity.WARNING,
+            "clocks differ, so nothing expires, is dropped or forgotten",
+            "The clock of the dispatcher that leads and that of Redis differ by over a minute, and "
+            "nobody can tell which is right. Deliveries go on. After a step of a clock that agrees "
+            "again this lasts ten minutes, so fifteen are no single step.",
+            "clocks-apart",
         ),
     )
 

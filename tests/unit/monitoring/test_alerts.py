@@ -97,6 +97,14 @@ CASES = (
         says="workers were started again 30 times in 30 minutes",
         of={"job": "pushlane"},
     ),
+    # A single step; clocks that go on to differ.
+    Case("PushlaneClocksApart", two("pushlane_housekeeping_waits", "0x20 1x10 0x30", "0x60")),
+    Case(
+        "PushlaneClocksApart",
+        two("pushlane_housekeeping_waits", "0x10 1x50", "0x60"),
+        says="clocks differ, so nothing expires, is dropped or forgotten",
+        of={"job": "pushlane"},
+    ),
     Case("PushlaneSinkRefuses", refused("0x60")),
     Case(
         "PushlaneSinkRefuses",
