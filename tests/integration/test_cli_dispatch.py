@@ -179,8 +179,8 @@ def test_sigterm_to_the_parent_stops_all_workers(dispatch) -> None:
     assert running.text.count('"action": "stopped"') == 2
 
 
-def test_a_worker_that_dies_takes_the_others_down(dispatch) -> None:
-    running = dispatch("--workers", "2")
+def test_of_workers_together_one_that_dies_takes_the_others_down(dispatch) -> None:
+    running = dispatch("--workers", "2", "--workers-together")
     victim, _ = running.until("started", times=2)
     os.kill(victim["pid"], signal.SIGKILL)
 

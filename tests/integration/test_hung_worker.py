@@ -92,16 +92,6 @@ def test_a_worker_that_is_killed_is_started_again_and_the_other_goes_on(
     assert parent.process.stop() == 0
 
 
-def test_together_the_end_of_one_ends_all(embedded: Pushlane) -> None:
-    crew = dispatch(embedded, "null", "--workers-together")
-    crew.until("started", 2)
-
-    os.kill(workers(crew)[1], signal.SIGKILL)
-
-    assert crew.wait() == 1
-    assert crew.times("worker_restarts") == 0
-
-
 def test_a_worker_that_was_stopped_for_longer_than_the_patience_is_not_ended(
     embedded: Pushlane,
 ) -> None:
