@@ -250,6 +250,16 @@ _ADDED_TABLES = frozenset(
 )
 
 
+def use_log(connection: sqlite3.Connection) -> None:
+    """Have changes written to a log, so that nobody who reads waits for who writes.
+
+    Raises:
+        sqlite3.OperationalError: another process does the same to a new store at this moment, for
+            which SQLite does not wait, whatever its time-out.
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     """Set the connection up, and make the tables if they are not there.
 
@@ -261,7 +271,6 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
             f"this Python has SQLite {sqlite3.sqlite_version}, the store in {folder} needs "
             f"{'.'.join(map(str, OLDEST_SQLITE))}; use a newer Python build, or --broker pulsar://"
         )
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute("PRAGMA temp_store = MEMORY")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.lanes.embedded.schema import prepare
+from pushlane.lanes.embedded.schema import prepare, use_log
 from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
 from pushlane.lanes.errors import Unreachable
 
@@ -104,6 +104,7 @@ class Session:
                 folder / FILE_NAME, timeout=busy_timeout_s, isolation_level=None
             )
             try:
+                self._patiently(use_log, self._connection)
                 prepare(self._connection, folder)
                 self._connection.execute("PRAGMA busy_timeout = 0")
             except (sqlite3.Error, Unreachable):

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import threading
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,8 @@ from pushlane.lanes.backend import connect
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.presence import EmbeddedPresence
-from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.embedded.schema import use_log
+from pushlane.lanes.embedded.worker import FILE_NAME, Session
 from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
 from pushlane.lanes.presence import Process
 from pushlane.lanes.settings import Settings
@@ -214,3 +216,24 @@ async def test_a_job_of_the_store_itself_goes_on_while_the_event_loop_is_busy(fo
     assert all(runs)
     assert told == list(range(1, len(runs) + 1))
     await database.close()
+
+
+def test_a_new_store_is_opened_while_another_process_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    tries = 0
+
+    def use_log_while_it_is_made(connection: sqlite3.Connection) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 3:
+            other.execute("COMMIT")
+        use_log(connection)
+
+    monkeypatch.setattr("pushlane.lanes.embedded.worker.use_log", use_log_while_it_is_made)
+    Session(tmp_path, 60.0).close()
+
+    assert tries == 3
+    other.close()
