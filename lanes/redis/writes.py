@@ -141,18 +141,18 @@ class Writes(LockedWrites):
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
         keys.append(self._keys.filled)
         args: list[str | bytes | int] = [task.id, task.key, encode(task)]
-        what, refused = f"task {task.key or task.id!r}", ""
+        what, refused = f"task {task.key or task.id!r}", set[str]()
         async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
             if how == b"kept":
-                kept = decode(f"of key {task.key!r}", body)
-                if refused not in ("", kept.id):
-                    await self._append(refused, b"")
-                return kept
+                for task_id in refused:
+                    await self._journal_kept(task_id)
+                return decode(f"of key {task.key!r}", body)
             async with self._unlocked_on_error(lock, token):
-                begun = await self._carried_on(decode(f"of key {task.key!r}", body), task)
-                if await self._write(lock, token, begun):
-                    return begun
-            refused = begun.id
+                begun = decode(f"of key {task.key!r}", body)
+                added = await self._carried_on(begun, task)
+                if await self._write(lock, token, added):
+                    return added
+            refused |= {begun.id, added.id}
         raise unended()
 
     async def _carried_on(self, begun: Task, task: Task) -> Task:
@@ -193,7 +193,7 @@ class Writes(LockedWrites):
                 return None
             if how == b"fenced":
                 if refused:
-                    await self._change(task_id, lambda task: task, None, refused)
+                    await self._journal_kept(task_id)
                 assert fence is not None
                 raise Superseded(
                     f"the lease {fence.lease} is another process's now: nothing was changed"
@@ -206,6 +206,10 @@ class Writes(LockedWrites):
                 return changed
             refused = True
         raise unended()
+
+    async def _journal_kept(self, task_id: str) -> None:
+        """Journal the kept task again, or that there is none, after a value that was not kept."""
+        await self._change(task_id, lambda task: task, None, refused=True)
 
     async def set_weights(self, weights: Weights) -> None:
         lock, body = self._keys.lock("weights"), str(weights)

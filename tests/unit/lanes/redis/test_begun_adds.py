@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.redis.begun_adds import KEPT_MS
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import State, Task
 from tests.unit.lanes.redis.world import World, new_task, world_on
 
 
@@ -84,6 +85,32 @@ async def test_of_two_adds_of_other_rows_the_one_that_lost_its_lock_leaves_nothi
 
         await world.lose_data()
         assert await listed(slow) == [winner]
+
+
+@pytest.mark.parametrize("rows", ["rows", "mended rows"])
+async def test_an_add_that_lost_its_lock_leaves_the_kept_task_in_the_journal(
+    redis_url: str, rows: str
+) -> None:
+    """What it appends arrives last: the task as it began, or its removal for mended rows."""
+    async with world_on(redis_url) as world, world.registry() as slow, world.registry() as quick:
+        first = task_of("rows")
+        await fail_to_add(world, first, is_journalled=True)
+
+        async def overtake() -> None:
+            world.journal.on_append = None
+            late = world.journal.records[first.id]
+            await world.lose_locks()
+            await quick.add(task_of("rows"))
+            await quick.change(first.id, task_transitions.cancel)
+            world.journal.records[first.id] = late
+
+        world.journal.on_append = overtake
+
+        kept = await slow.add(task_of(rows))
+
+        assert (kept.id, kept.state) == (first.id, State.CANCELLED)
+        await world.lose_data()
+        assert await listed(slow) == [kept]
 
 
 async def test_what_nobody_repeats_is_dropped_in_the_end(redis_url: str) -> None:
