@@ -147,7 +147,7 @@ class DeadRetry:
         """Retry those of a task that can be read; the others stay where they are."""
         try:
             old = await self._known(task_id)
-        except UserError as error:
+        except (UserError, UnknownFormat) as error:
             return [Retried(task_id, len(letters), problem=str(error))]
         readable, problems = _readable(letters)
         left_out = [Retried(task_id, count, problem=why) for why, count in problems.items()]

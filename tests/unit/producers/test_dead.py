@@ -16,7 +16,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
 from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.errors import TaskConflict, UnknownFormat
 from pushlane.lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
 from pushlane.lanes.ports import Delivery, Source, Taken
 from pushlane.lanes.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
@@ -268,6 +268,30 @@ async def test_one_that_cannot_be_read_keeps_no_other_from_its_retry(
         assert "secret" not in left.problem
         assert await find(backend) == [3]
         assert await delivered(backend, settings) == {"to-1": 1, "to-4": 1}
+
+
+async def test_a_task_of_a_newer_version_keeps_no_other_from_its_retry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        newer, known = await ended(backend), await ended(backend)
+        await bury(backend, newer, 1, 2)
+        await bury(backend, known, 3)
+        get = backend.registry.get
+
+        async def get_known(task: str) -> Task:
+            if task == newer.id:
+                raise UnknownFormat(9, f"task {task}")
+            return await get(task)
+
+        monkeypatch.setattr(backend.registry, "get", get_known)
+
+        retried = {one.task_id: one for one in await retry(backend)}
+
+        assert (retried[newer.id].count, retried[newer.id].retried_as) == (2, "")
+        assert "upgrade this process" in retried[newer.id].problem
+        assert retried[known.id].retried_as
+        assert await find(backend) == [1, 2]
 
 
 async def test_those_that_cannot_be_read_are_in_the_way_of_no_later_ones(tmp_path: Path) -> None:
