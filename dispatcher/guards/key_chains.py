@@ -7,7 +7,7 @@ says what it heard and what this process finished itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice, takewhile
 from typing import TypeVar
@@ -25,13 +25,14 @@ class Parked:
 
     `is_asked`: the registry has said that the push itself is not finished. `is_next`: its
     predecessor is, or it has none: one that does not come before it in the task counts as none, so
-    that pushes never wait for each other. `is_over`: another copy was finished here, whatever the
-    registry said before.
+    that pushes never wait for each other. `is_late`: it waited for it for too long. `is_over`:
+    another copy was finished here, whatever the registry said before.
     """
 
     __slots__ = (
         "after",
         "is_asked",
+        "is_late",
         "is_next",
         "is_over",
         "lane",
@@ -51,6 +52,7 @@ class Parked:
         self.after = (push.task_id, push.after_seq)
         self.since_s = since_s
         self.is_asked = False
+        self.is_late = False
         self.is_next = not 0 < push.after_seq < push.seq
         self.is_over = False
 
@@ -169,17 +171,29 @@ class KeyChains:
 
     def finished(self, place: Place, now_s: float) -> list[Parked]:
         """Hear that an outcome of the push is recorded, and return those that may go now."""
-        self._out.pop(place, None)
-        for copy in self._copies.get(place, ()):
-            copy.is_over = True
-            self._fresh[copy] = None
-        return self._free(list(self._followers.get(place, ())), place, now_s)
+        self._end(place)
+        followers = list(self._followers.get(place, ()))
+        for one in followers:
+            one.is_next = True
+        self._await(place)
+        return [one for one in followers if self._go(one, now_s) is Verdict.GO]
 
-    def overdue(self, place: Place, before_s: float, now_s: float) -> list[Parked]:
-        """Return those that wait for the push since before that time: they go without it."""
+    def ended_elsewhere(self, place: Place) -> None:
+        """Hear from the registry that the push is finished: those that wait for it are next."""
+        self._end(place)
+        self._ask_again(self._followers.get(place, ()), place)
+
+    def overdue(self, place: Place, before_s: float) -> None:
+        """Have those that wait for the push since before that time go without it."""
         followers = self._followers.get(place, ())
-        late = list(takewhile(lambda one: one.since_s < before_s, followers))
-        return self._free(late, place, now_s) if late else []
+        late = [
+            one
+            for one in takewhile(lambda one: one.since_s < before_s, followers)
+            if not one.is_next
+        ]
+        for one in late:
+            one.is_late = True
+        self._ask_again(late, place)
 
     def let_back(self, place: Place) -> None:
         """Hear of a push that went, but is on a lane again and not finished."""
@@ -193,11 +207,19 @@ class KeyChains:
         for place in list(takewhile(lambda place: self._out[place] < before_s, self._out)):
             self.let_back(place)
 
-    def _free(self, followers: Sequence[Parked], place: Place, now_s: float) -> list[Parked]:
+    def _end(self, place: Place) -> None:
+        self._out.pop(place, None)
+        for copy in self._copies.get(place, ()):
+            copy.is_over = True
+            self._fresh[copy] = None
+
+    def _ask_again(self, followers: Iterable[Parked], place: Place) -> None:
+        """Let them go once the registry was asked again: others may have sent them since."""
         for one in followers:
-            one.is_next = True
+            if not one.is_next:
+                one.is_next, one.is_asked = True, False
+                self._fresh[one] = None
         self._await(place)
-        return [one for one in followers if self._go(one, now_s) is Verdict.GO]
 
     def _go(self, one: Parked, now_s: float) -> Verdict:
         if not (one.is_asked and one.is_next) or one.place in self._out:

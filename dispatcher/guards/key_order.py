@@ -181,33 +181,25 @@ class KeyOrder:
         going: list[Parked] = []
         told = answers[: len(seqs)]
         for one, is_over, is_next in zip(fresh, told[::2], told[1::2], strict=True):
-            going += self._answer(one, is_over, is_next, now_s)
+            verdict = self._chains.answer(one, is_over=is_over, is_next=is_next, now_s=now_s)
+            if verdict is Verdict.OVER:
+                self._end(one)
+            elif verdict is Verdict.GO:
+                self._stats.out_of_order += one.is_late and not is_next
+                going.append(one)
         for place, is_over in zip(away, answers[len(seqs) :], strict=True):
-            going += self._chains.finished(place, now_s) if is_over else self._late(place, now_s)
+            if is_over:
+                self._chains.ended_elsewhere(place)
+            elif self._rested_until_s < now_s - self._timeout_s:
+                self._chains.overdue(place, now_s - self._timeout_s)
         self._let_go(going, now_s)
 
-    def _answer(self, one: Parked, is_over: bool, is_next: bool, now_s: float) -> list[Parked]:
-        """Return what may go now that the registry was asked about a push."""
-        verdict = self._chains.answer(one, is_over=is_over, is_next=is_next, now_s=now_s)
-        if verdict is Verdict.OVER:
-            return self._end(one, now_s)
-        return [one] if verdict is Verdict.GO else []
-
-    def _late(self, place: Place, now_s: float) -> list[Parked]:
-        """Return what has waited for too long for a push that is not finished."""
-        since_s = now_s - self._timeout_s
-        if self._rested_until_s >= since_s:
-            return []
-        late = self._chains.overdue(place, since_s, now_s)
-        self._stats.out_of_order += len(late)
-        return late
-
-    def _end(self, one: Parked, now_s: float) -> list[Parked]:
-        """Drop a push that is finished already, and return those that waited for it."""
+    def _end(self, one: Parked) -> None:
+        """Drop a push that is finished already."""
         one.lane.unpark()
         self._stalls.went(one.lane)
         self._settler.forget(one.lane, one.taken, one.push)
-        return self._chains.finished(one.place, now_s)
+        self._chains.ended_elsewhere(one.place)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
         for one in some:

@@ -128,8 +128,12 @@ def test_what_waits_for_too_long_goes_without_the_one_before_it_and_nothing_else
     for one in list(chains.fresh(9)):
         chains.answer(one, is_over=False, is_next=False, now_s=20)
 
-    assert chains.overdue(("t", 1), before_s=10.0, now_s=20) == []
-    assert chains.overdue(("t", 1), before_s=15.0, now_s=20) == [old]
+    chains.overdue(("t", 1), before_s=10.0)
+    assert chains.fresh(9) == []
+    chains.overdue(("t", 1), before_s=15.0)
+    assert chains.fresh(9) == [old]
+    assert chains.answer(old, is_over=False, is_next=False, now_s=20) is Verdict.GO
+    assert old.is_late
 
 
 def test_nothing_is_left_of_what_waits_no_longer() -> None:
@@ -205,10 +209,10 @@ class World:
             if verdict is Verdict.GO:
                 self.send(who, seq)
             elif verdict is Verdict.OVER:
-                self.finish(who, seq)
+                chains.ended_elsewhere(("t", seq))
         for place in chains.away(MANY):
             if place[1] in self.done:
-                self.finish(who, place[1])
+                chains.ended_elsewhere(place)
 
     def finish(self, who: int, seq: int) -> None:
         for one in self.crew[who].finished(("t", seq), 0):

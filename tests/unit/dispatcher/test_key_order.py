@@ -60,6 +60,7 @@ class Around:
         self.task = TASK
         self.left: set[str] = set()
         self.later_s: list[float] = []
+        self.over: list[int] = []
 
     def find(self, task_id: str) -> Task:
         return self.task
@@ -69,6 +70,9 @@ class Around:
 
     def resume(self, lane: OpenLane) -> None:
         pass
+
+    def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
+        self.over.append(push.seq)
 
     def later(self, lane: OpenLane, taken: Held, push: Push, body: bytes, delay_s: float) -> None:
         self.later_s.append(delay_s)
@@ -176,9 +180,37 @@ async def test_what_is_finished_elsewhere_frees_the_next_of_its_key_alone(clock:
     desk.registry.done = {4}
 
     looked = await desk.step()
+    looked += await desk.step(0.0)
 
     assert desk.went == [14]
     assert looked <= 2 * 10
+
+
+async def test_what_another_process_has_sent_meanwhile_is_over(clock: Clock) -> None:
+    """As when this process was stopped, and all that it held went to others."""
+    desk = Desk(clock)
+    desk.take(2, 1)
+    desk.take(3, 2)
+    desk.take(4, 3)
+    await desk.step()
+
+    desk.registry.done = {1, 2, 3}
+    for _ in range(4):
+        await desk.step(0.0 if desk.around.over else 0.05)
+
+    assert (desk.around.over, desk.went) == ([2, 3], [4])
+
+
+async def test_what_another_process_has_sent_is_over_however_long_it_waited(clock: Clock) -> None:
+    desk = Desk(clock)
+    desk.take(2, 1)
+    await desk.step()
+
+    desk.registry.done = {2}
+    await desk.step(PATIENCE_S + 1.0)
+    await desk.step(0.0)
+
+    assert (desk.around.over, desk.went, desk.stats.out_of_order) == ([2], [], 0)
 
 
 async def test_a_push_that_waited_for_too_long_goes_and_is_counted(clock: Clock) -> None:
@@ -187,6 +219,7 @@ async def test_a_push_that_waited_for_too_long_goes_and_is_counted(clock: Clock)
     await desk.settle()
 
     await desk.step(PATIENCE_S + 1.0)
+    await desk.step(0.0)
 
     assert sorted(desk.went) == list(range(11, 21)), "the first of each key, and none behind it"
     assert desk.stats.out_of_order == 10
