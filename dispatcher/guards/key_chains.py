@@ -73,8 +73,8 @@ class KeyChains:
 
     def __init__(self) -> None:
         self._parked: dict[Parked, None] = {}
-        self._copies: dict[Place, list[Parked]] = {}
-        self._followers: dict[Place, list[Parked]] = {}
+        self._copies: dict[Place, dict[Parked, None]] = {}
+        self._followers: dict[Place, dict[Parked, None]] = {}
         self._out: dict[Place, float] = {}
         self._fresh: dict[Parked, None] = {}
         self._away: dict[Place, None] = {}
@@ -126,10 +126,10 @@ class KeyChains:
         self._by_lane.setdefault(one.lane, {})[one] = None
         self._by_task.setdefault(one.task.id, {})[one] = None
         self._reached.update(one.task.reached)
-        self._copies.setdefault(one.place, []).append(one)
+        self._copies.setdefault(one.place, {})[one] = None
         self._away.pop(one.place, None)
-        if one.push.after_seq:
-            self._followers.setdefault(one.after, []).append(one)
+        if not one.is_next:
+            self._followers.setdefault(one.after, {})[one] = None
             self._await(one.after)
 
     def remove(self, one: Parked) -> None:
@@ -139,11 +139,10 @@ class KeyChains:
         _drop(self._by_lane, one.lane, one)
         _drop(self._by_task, one.task.id, one)
         self._leave(one.task.reached)
-        _drop_copy(self._copies, one.place, one)
+        _drop(self._copies, one.place, one)
         self._await(one.place)
-        if one.push.after_seq:
-            _drop_copy(self._followers, one.after, one)
-            self._await(one.after)
+        if not one.is_next:
+            self._follow_no_more(one)
 
     def fresh(self, most: int) -> list[Parked]:
         """List some that the registry is to be asked about, the oldest first."""
@@ -163,7 +162,8 @@ class KeyChains:
             return Verdict.WAIT
         self._fresh.pop(one, None)
         one.is_asked = True
-        one.is_next = one.is_next or is_next
+        if is_next:
+            self._set_next(one)
         if is_over or one.is_over:
             self.remove(one)
             return Verdict.OVER
@@ -174,26 +174,21 @@ class KeyChains:
         self._end(place)
         followers = list(self._followers.get(place, ()))
         for one in followers:
-            one.is_next = True
-        self._await(place)
+            self._set_next(one)
         return [one for one in followers if self._go(one, now_s) is Verdict.GO]
 
     def ended_elsewhere(self, place: Place) -> None:
         """Hear from the registry that the push is finished: those that wait for it are next."""
         self._end(place)
-        self._ask_again(self._followers.get(place, ()), place)
+        self._ask_again(list(self._followers.get(place, ())))
 
     def overdue(self, place: Place, before_s: float) -> None:
         """Have those that wait for the push since before that time go without it."""
         followers = self._followers.get(place, ())
-        late = [
-            one
-            for one in takewhile(lambda one: one.since_s < before_s, followers)
-            if not one.is_next
-        ]
+        late = list(takewhile(lambda one: one.since_s < before_s, followers))
         for one in late:
             one.is_late = True
-        self._ask_again(late, place)
+        self._ask_again(late)
 
     def let_back(self, place: Place) -> None:
         """Hear of a push that went, but is on a lane again and not finished."""
@@ -213,13 +208,22 @@ class KeyChains:
             copy.is_over = True
             self._fresh[copy] = None
 
-    def _ask_again(self, followers: Iterable[Parked], place: Place) -> None:
+    def _ask_again(self, followers: Iterable[Parked]) -> None:
         """Let them go once the registry was asked again: others may have sent them since."""
         for one in followers:
-            if not one.is_next:
-                one.is_next, one.is_asked = True, False
-                self._fresh[one] = None
-        self._await(place)
+            self._set_next(one)
+            one.is_asked = False
+            self._fresh[one] = None
+
+    def _set_next(self, one: Parked) -> None:
+        """Let it wait for no other push any more."""
+        if not one.is_next:
+            one.is_next = True
+            self._follow_no_more(one)
+
+    def _follow_no_more(self, one: Parked) -> None:
+        _drop(self._followers, one.after, one)
+        self._await(one.after)
 
     def _go(self, one: Parked, now_s: float) -> Verdict:
         if not (one.is_asked and one.is_next) or one.place in self._out:
@@ -231,7 +235,7 @@ class KeyChains:
     def _await(self, place: Place) -> None:
         """Have the registry asked about a push as long as some wait for it, and it is not here."""
         is_here = place in self._out or place in self._copies
-        if not is_here and any(not one.is_next for one in self._followers.get(place, ())):
+        if place in self._followers and not is_here:
             self._away[place] = None
         else:
             self._away.pop(place, None)
@@ -247,10 +251,3 @@ def _drop(index: dict[_Key, dict[Parked, None]], key: _Key, one: Parked) -> None
     del index[key][one]
     if not index[key]:
         del index[key]
-
-
-def _drop_copy(index: dict[Place, list[Parked]], place: Place, one: Parked) -> None:
-    left = index[place]
-    left.remove(one)
-    if not left:
-        del index[place]

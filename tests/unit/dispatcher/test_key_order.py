@@ -186,6 +186,22 @@ async def test_what_is_finished_elsewhere_frees_the_next_of_its_key_alone(clock:
     assert looked <= 2 * 10
 
 
+async def test_many_that_wait_for_the_same_push_are_each_looked_at_a_few_times(
+    clock: Clock,
+) -> None:
+    """As a writer of its own may number them."""
+    desk = Desk(clock)
+    for seq in range(2, A_STEP + 2):
+        desk.take(seq, 1)
+    await desk.settle()
+    looked_at.clear()
+
+    desk.order.settled([(TASK.id, 1)], [])
+
+    assert len(desk.went) == A_STEP
+    assert len(looked_at) <= 50 * A_STEP
+
+
 async def test_what_another_process_has_sent_meanwhile_is_over(clock: Clock) -> None:
     """As when this process was stopped, and all that it held went to others."""
     desk = Desk(clock)
