@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from pushlane.lanes.ports import Grant
-from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.client import NOW, RedisClient
 from pushlane.lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
 # everything, or was set back to an older state; so the last one need not be kept for ever.
-_ACQUIRE = """
+_ACQUIRE = (
+    NOW
+    + """
 local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
 if held[1] and held[1] ~= ARGV[1] then return false end
 local fence = held[2]
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if not fence then
   fence = math.max(now_ms, tonumber(redis.call('GET', KEYS[2]) or 0) + 1)
   fence = string.format('%.0f', fence)
@@ -29,6 +29,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[3])
 return {tonumber(fence), now_ms}
 """
+)
 
 _RELEASE = """
 if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then redis.call('DEL', KEYS[1]) end

@@ -137,7 +137,7 @@ class RedisRegistry(TaskProgress):
         return version or 0
 
     async def _until_ready(self) -> None:
-        """Wait until the registry is filled. One who asks in vain for a while does not end that."""
+        """Wait until the registry is filled. A caller that gives up does not end the filling."""
         if self._filling is None or self._filling.done():
             self._filling = asyncio.create_task(self._rebuild.until_ready(), name="fill registry")
         await asyncio.shield(self._filling)
