@@ -207,7 +207,9 @@ class Janitor:
     async def _drop_ended(self, task: Task) -> None:
         if self._tasks.get(task.id) is not task:  # another has dropped it meanwhile
             return
-        ended_ms = min(self._heard_ms[task.id], task.finished_at_ms + CLOCKS_APART_MS)
+        ahead_ms = self._steady_ms() - self._now_ms()  # of a clock that was wrong at our start
+        latest_ms = task.finished_at_ms + CLOCKS_APART_MS + ahead_ms
+        ended_ms = min(self._heard_ms[task.id], latest_ms)
         if self._passed.holds_up(task, ended_ms):
             self._drops.discard(task.id)
         else:

@@ -211,7 +211,9 @@ async def test_on_a_pools_main_lane_what_moved_is_dropped_before_its_task_is_kno
 
 
 @pytest.mark.parametrize(("takes_s", "may_go"), [(0.5 * STALE_S, True), (60.0, False)])
-async def test_an_answer_is_as_old_as_its_question(*, takes_s: float, may_go: bool) -> None:
+async def test_an_answer_is_as_old_as_its_question(
+    caplog: pytest.LogCaptureFixture, *, takes_s: float, may_go: bool
+) -> None:
     """A process may be stopped between the two, while others get what it has at hand."""
     clock = Clock()
     scene = Scene(SlowRegistry(clock, takes_s), Reader("task-t", [1]), clock_s=clock)
@@ -219,6 +221,7 @@ async def test_an_answer_is_as_old_as_its_question(*, takes_s: float, may_go: bo
     await scene.filled()
 
     assert (scene.lane.take(clock() - STALE_S) is not None) is may_go
+    assert ("took 60.0 s to say which pushes are over" in caplog.text) is not may_go
 
 
 async def test_what_was_forwarded_to_a_lane_of_the_tasks_own_stays_at_hand_there() -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.ports import Grant
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import State, Task
+from pushlane.lanes.task import Level, State, Task
 from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import DEADLINE_S, Wrapped, add_task, backend_in, until_task
 
@@ -160,3 +161,34 @@ async def test_while_clocks_differ_what_is_counted_is_still_called_done(tmp_path
         times.store_ahead_s = HOUR_S
         async with leading(backend, times, task):
             await until_task(backend, task, lambda one: one.state is State.DONE)
+
+
+async def ended(backend: Backend, task: Task, times: Times) -> Task:
+    """The task, ended by a process whose clock is right."""
+
+    def finish(task: Task) -> Task:
+        return replace(task_transitions.finish(State.DONE)(task), finished_at_ms=times.wall_ms())
+
+    return await backend.registry.change(task.id, finish)
+
+
+async def test_a_clock_that_was_wrong_at_the_start_makes_no_shared_lane_passed(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        first, times = await add_task(backend, Level.LOW, pushes=0), Times()
+        times.store_ahead_s = times.wall_ahead_s = HOUR_S
+        async with leading(backend, times) as one:
+            times.store_ahead_s = times.wall_ahead_s = 0.0
+            await one.goes_on()
+            await one.goes_on(every_s=300.0)
+            one.janitor.on_task(await ended(backend, first, times))
+            await until_task(backend, first, lambda task: task.lane_dropped)
+
+            while (left := await add_task(backend, Level.LOW, pushes=1)).lane != first.lane:
+                pass
+            times.passed_s += 1.0
+            one.janitor.on_task(await ended(backend, left, times))
+            await one.goes_on(rounds=4)
+
+            assert not (await backend.registry.get(left.id)).lane_dropped
