@@ -90,11 +90,16 @@ def _table(name: str, runs: dict[str, Any]) -> str:
             _heading(arguments): module.figures(result) for arguments, result in runs.items()
         }
         tables = [markdown(columns)]
-    last = list(runs.values())[-1]
-    commands = ", ".join(
-        f"`python -m bench {' '.join([name, arguments]).strip()}`" for arguments in runs
-    )
-    return "\n\n".join([*tables, f"{commands}; {last['on']}, {last['machine']}."])
+    return "\n\n".join([*tables, _sources(name, runs)])
+
+
+def _sources(name: str, runs: dict[str, Any]) -> str:
+    """Say which commands the figures are of, and of each when and on what machine."""
+    commands: dict[str, list[str]] = {}
+    for arguments, result in runs.items():
+        command = f"`python -m bench {' '.join([name, arguments]).strip()}`"
+        commands.setdefault(f"{result['on']}, {result['machine']}", []).append(command)
+    return " ".join(f"{', '.join(some)}; {where}." for where, some in commands.items())
 
 
 def _heading(arguments: str) -> str:
