@@ -211,16 +211,26 @@ def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
 
 
 def _readable(letters: Sequence[DeadLetter]) -> tuple[_Readable, Counter[str]]:
-    """Return the letters whose pushes can be read, and why how many others cannot be."""
+    """Return the letters whose pushes can be read, and why how many others cannot be.
+
+    Of a malformed push of a bundle a letter holds what follows its seq, with attempt 0: that may
+    look like a message of a later format, or like the push of another.
+    """
     readable: _Readable = []
     problems: Counter[str] = Counter()
     for letter in letters:
+        dead = letter.dead
         try:
-            readable.append((letter, decode(letter.dead.body)))
+            push = decode(dead.body)
         except MalformedPush:
             problems[_MALFORMED] += 1
         except UnknownFormat as error:
-            problems[str(error)] += 1
+            problems[str(error) if dead.attempt else _MALFORMED] += 1
+        else:
+            if (push.task_id, push.seq) == (dead.task_id, dead.seq):
+                readable.append((letter, push))
+            else:
+                problems[_MALFORMED] += 1
     return readable, problems
 
 

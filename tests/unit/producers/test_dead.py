@@ -310,6 +310,27 @@ async def test_those_that_cannot_be_read_are_in_the_way_of_no_later_ones(tmp_pat
         assert await find(backend) == [1, 2]
 
 
+@pytest.mark.parametrize("fields", [[5], ["t", 7, "somebody else"]], ids=["a number", "a push"])
+async def test_what_is_left_of_a_bundle_is_not_read_as_a_push(
+    tmp_path: Path, fields: list[Any]
+) -> None:
+    """The dead letter of a bundle's malformed push holds no task and no seq, only what follows."""
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await ended(backend)
+        await bury(backend, task, 1)
+        fragment = msgspec.msgpack.encode(fields)
+        letter = DeadPush(task.id, 2, 0, "malformed: 9 bytes", 1, fragment)
+        await backend.broker.publish(dead_lane(task.id), [encode_dead(letter)])
+
+        retried, left = await retry(backend)
+
+        assert (retried.count, retried.problem) == (1, "")
+        assert (left.count, left.retried_as) == (1, "")
+        assert "damaged" in left.problem
+        assert await find(backend) == [2]
+        assert await delivered(backend, settings) == {"to-1": 1}
+
+
 async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend, expires_at_ms=task_transitions.now_ms() - 1)
