@@ -23,7 +23,10 @@ FINISHED = 0
 DISPLAYED = 1
 CLICKED = 2
 RETRIED = 3
-"""The kind of a retry is this plus its attempt, so that each attempt counts once."""
+"""The kind of a retry is this plus its attempt, so that each attempt counts once.
+
+Those over `_MOST_ATTEMPTS` count once together: there is no room for more kinds.
+"""
 QUARANTINED = -1
 MARK = -2
 
@@ -67,7 +70,8 @@ def rows_of(
 
 def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield the deduplication keys of rows of `detail` or `events`, as `find_new` takes them."""
-    attempts = rows["attempt"] if "attempt" in rows.column_names else 0
+    attempts = rows["attempt"] if "attempt" in rows.column_names else pa.scalar(0, pa.int32())
+    attempts = pc.min_element_wise(attempts, pa.scalar(_MOST_ATTEMPTS, pa.int32()))
     kinds = pa.scalar(FINISHED, pa.int32())
     for outcome, kind in _KINDS.items():
         of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
@@ -119,7 +123,7 @@ def _checked(body: bytes) -> ReceiptBatch:
         raise MalformedReceipts("receipts with an outcome that there is not")
     if batch.seq and not 0 < min(batch.seq) <= max(batch.seq) < 2**32:
         raise MalformedReceipts("receipts with a seq that there is not")
-    if batch.attempt and not 0 <= min(batch.attempt) <= max(batch.attempt) <= _MOST_ATTEMPTS:
+    if batch.attempt and min(batch.attempt) < 0:
         raise MalformedReceipts("receipts with an attempt that there is not")
     return batch
 
@@ -149,7 +153,7 @@ def _kinds(batch: ReceiptBatch) -> pa.Array:
     if not any(outcome in _KINDS for outcome in set(batch.outcome)):
         return pa.array(np.zeros(len(batch), "int32"))
     kinds = np.fromiter((_KINDS.get(each, FINISHED) for each in batch.outcome), "int32")
-    attempts = np.array(batch.attempt, "int32")
+    attempts = np.minimum(np.array(batch.attempt, "int32"), _MOST_ATTEMPTS)
     return pa.array(np.where(kinds == RETRIED, RETRIED + attempts, kinds))
 
 

@@ -15,6 +15,7 @@ from pushlane.pipeline.receipts.columns import (
     QUARANTINED,
     RETRIED,
     ROWS,
+    dedup_keys_of,
     rows_of,
 )
 from tests.receipt_bodies import NOON_MS, body
@@ -47,6 +48,15 @@ def test_kinds_that_count_for_themselves_are_told_apart():
     assert kinds == [FINISHED, RETRIED + 1, RETRIED + 2, CLICKED]
 
 
+def test_an_attempt_that_a_foreign_writer_made_large_spoils_no_body():
+    found = rows([body("a", [seq], "retry", attempt=n) for seq, n in ((1, 5_000), (2, 2**31 - 1))])
+    assert [row["attempt"] for row in found[:-1]] == [5_000, 2**31 - 1]
+
+    read = [row["kind"] for row in found[:-1]]
+    kept = next(dedup_keys_of(pa.Table.from_pylist(found[:-1], schema=ROWS)))["kind"].to_pylist()
+    assert read == kept == [RETRIED + 4_000, RETRIED + 4_000]
+
+
 def test_rows_are_numbered_through_all_pages():
     found = rows([body("a", [1, 2])], [body("a", [3])])
     ids = [row["row_id"] for row in found[:-1]]
@@ -61,6 +71,7 @@ def test_rows_are_numbered_through_all_pages():
         ({"seq": [0]}, "receipts with a seq that there is not"),
         ({"seq": [2**32]}, "receipts with a seq that there is not"),
         ({"attempt": [-1]}, "receipts with an attempt that there is not"),
+        ({"attempt": [2**31]}, "a value out of range"),
         ({"quota": [2**40]}, "a value out of range"),
     ],
 )
