@@ -1,4 +1,4 @@
-"""How long a lease, a claim, a turn, a place or a process's word can last at most.
+"""Bounds the time for which a lease, a claim, a turn, a place or a process's word can last.
 
 All of them end at a time of the wall clock. When that is set back while their holder is dead, the
 end is further away than they can last: then they are over. A step that is smaller keeps them for as

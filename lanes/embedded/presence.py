@@ -14,7 +14,7 @@ from pushlane.lanes.presence import Process, decode_all, encode
 from pushlane.lanes.task_transitions import now_ms
 
 LIVE = "SELECT body FROM presence WHERE expires_at_ms > ? AND expires_at_ms <= ?"
-"""What is read of the processes that live, by now and the latest end that one can have."""
+"""Reads the processes that live; takes the time of now and the latest end that one can have."""
 
 _FORGET = "DELETE FROM presence WHERE NOT (expires_at_ms > ? AND expires_at_ms <= ?)"
 

@@ -36,13 +36,18 @@ _MANY_RESTARTS = 2
 
 def alerts() -> tuple[Alert, ...]:
     """Return all alerts, the worst first."""
-    return (*_of_processes(), *_of_sinks(), *_of_backlog(), *_of_the_rest(), *_of_the_pipeline())
+    return (
+        *_of_processes(),
+        *_of_restarts_and_clocks(),
+        *_of_sinks(),
+        *_of_backlog(),
+        *_of_the_rest(),
+        *_of_the_pipeline(),
+    )
 
 
 def _of_processes() -> tuple[Alert, ...]:
     leaders = known("pushlane_leader")
-    restarts = known("pushlane_worker_restarts_total")
-    waiting = known("pushlane_housekeeping_waits")
     return (
         Alert(
             "PushlaneNoDispatcher",
@@ -81,6 +86,13 @@ def _of_processes() -> tuple[Alert, ...]:
             "change of tasks, quotas and limits. Nothing is lost; they go on by themselves.",
             "redis-lost",
         ),
+    )
+
+
+def _of_restarts_and_clocks() -> tuple[Alert, ...]:
+    restarts = known("pushlane_worker_restarts_total")
+    waiting = known("pushlane_housekeeping_waits")
+    return (
         Alert(
             "PushlaneWorkersRestart",
             binary(EVERYWHERE.increase(restarts, over="30m"), ">", _MANY_RESTARTS),

@@ -59,7 +59,7 @@ FIELDS = {
     "addresses": labels,
     "payloads": maps,
 }
-"""How each field of docs/wire.md behind task id and seq is drawn, in its order."""
+"""Draws for each field of docs/wire.md behind task id and seq, in its order."""
 
 waits = st.sampled_from([None, 0.0, -1.0, -math.inf, math.inf, math.nan, 1e300, -1e300, 10**400])
 gone_since = numbers | st.just(10**30)
@@ -73,7 +73,7 @@ answers = st.one_of(
 
 
 class Way(NamedTuple):
-    """How the task is sent."""
+    """The settings that a task is sent with."""
 
     receipts: str = "on"
     quiet: str = ""

@@ -1,4 +1,4 @@
-"""What the leader destroys while clocks step, or differ: nothing, until they can be believed."""
+"""While clocks step, or differ, the leader destroys nothing until they can be believed."""
 
 from __future__ import annotations
 
