@@ -58,6 +58,12 @@ def stand(named: Pushlane, sink: str) -> dict[str, Any]:
     return next(one for one in served if one["name"] == sink)
 
 
+def rests(named: Pushlane, sink: str) -> bool:
+    """Tell whether the sink is found down: before that a few pushes a second still go."""
+    resting = stand(named, sink)["resting"]
+    return resting is not None and "(throttled)" not in resting["what"]
+
+
 def causes(named: Pushlane, task: str) -> dict[str, str]:
     return {one["cause"]: one["detail"] for one in named.json("why", task)["causes"]}
 
@@ -75,7 +81,7 @@ def test_a_sink_that_nobody_serves(named: Pushlane) -> None:
 def test_a_sink_that_rests(named: Pushlane) -> None:
     serve(named, "down")
     task = named.submit("high", 10, "--sink", "down")
-    until(lambda: stand(named, "down")["resting"] is not None)
+    until(lambda: rests(named, "down"))
 
     found = causes(named, task)
 
