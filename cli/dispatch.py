@@ -55,7 +55,7 @@ def dispatch(
         str | None,
         typer.Option(
             metavar="SINK",
-            help="webhook:URL, package.module:callable, on:package.module, print, log:PATH or null.",
+            help="webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
         ),
     ] = None,
     serve: Annotated[

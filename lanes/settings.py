@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
     """Deliveries in flight, per process."""
     sink: str = "null"
-    """`webhook:URL`, `package.module:callable`, `on:package.module`, `print`, `log:PATH` or `null`."""
+    """`webhook:URL`, `package.module:name`, `on:package.module`, `print`, `log:PATH` or `null`."""
     sink_timeout_s: Seconds = 30.0
     """Longest wait for one delivery."""
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 5
