@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.lanes.conversion import one_of
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Level, State, Task
 
 SCHEDULED = "scheduled"
@@ -50,9 +50,4 @@ def rows_text(number: int, what: str = "row") -> str:
 
 def parse_word(word: str, what: str, known: Sequence[str]) -> str:
     """Return the known word that this one is. Raises BadInput for a word that is none."""
-    words = list(map(str, known))
-    if word.lower() not in words:
-        raise BadInput(
-            f"unknown {what} {word!r}; use {', '.join(words)}{did_you_mean(word, words)}"
-        )
-    return word.lower()
+    return one_of(what, word, list(map(str, known)))

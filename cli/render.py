@@ -19,7 +19,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from pushlane.diagnosis.cause import clock
-from pushlane.producers.times import UNIT_S
+from pushlane.lanes.conversion import UNIT_S
 
 _PIPED_WIDTH = 240
 _WIDE = 100

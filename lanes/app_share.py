@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from pushlane.lanes.conversion import number, text, whole
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit, read_limits
+from pushlane.lanes.limits import EVERY_APP, LEAST_PART, Limit, Subject, change_limit, read_limits
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.task import MAX_QUOTA
 
-LEAST_PART = 0.001
-
 
 async def set_app_share(
-    documents: DocumentStore, app: str, *, quota: int | None = None, high_part: float | None = None
+    documents: DocumentStore,
+    app: str,
+    *,
+    quota: int | str | None = None,
+    high_part: float | str | None = None,
 ) -> Limit:
     """Set the quota of an app, its part of the high level, or both; `*` is every app without one.
 
@@ -24,15 +27,12 @@ async def set_app_share(
         TaskConflict: it is being changed elsewhere again and again.
     """
     _require_name(app)
-    if quota is not None and not 1 <= quota <= MAX_QUOTA:
-        raise BadInput(
-            f"quota {quota} of app {app!r} is not from 1 to {MAX_QUOTA}; to stop a task, pause it"
-        )
-    if high_part is not None and not LEAST_PART <= high_part <= 1:
-        raise BadInput(
-            f"high part {high_part:g} of app {app!r} is not from {LEAST_PART:g} to 1; give 0.5 for "
-            "half of what the high level has"
-        )
+    of = f" of app {app!r}"
+    if quota is not None:
+        quota = whole("quota", quota, 1, MAX_QUOTA, of=of, hint="; to stop a task, pause it")
+    if high_part is not None:
+        hint = "; give 0.5 for half of what the high level has"
+        high_part = number("high part", high_part, LEAST_PART, 1, of=of, hint=hint)
     given = {"quota": quota, "high_part": high_part}
     changes = {name: value for name, value in given.items() if value is not None}
 
@@ -68,5 +68,5 @@ async def app_share(documents: DocumentStore, app: str) -> Limit:
 
 
 def _require_name(app: str) -> None:
-    if not app:
+    if not text("app", app):
         raise BadInput(f"app is empty; name who sends, or {EVERY_APP!r} for every app")

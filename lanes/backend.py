@@ -116,7 +116,7 @@ class Backend:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
         return await self._move(task_id, task_transitions.pause(reason))
 
-    async def promote(self, task_id: str, level: Level) -> Task:
+    async def promote(self, task_id: str, level: Level | str) -> Task:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, task_transitions.promote(level))
 

@@ -4,13 +4,15 @@
     ├── UserError              exit 1: something in the request; the message says what to change
     │   ├── UnknownTask        no such task (names the nearest)
     │   ├── TaskConflict       the same key with other content, or a submit already under way
-    │   ├── InvalidChange      the task cannot make this change now (finished, pooled, quota < 1)
+    │   ├── InvalidChange      the task cannot make this change now (finished, or it shares a lane)
     │   ├── BadInput           a file, row, column, template or option that cannot be used
     │   ├── OversizedPush      a push over the size limit
     │   └── RefusedUrl         a URL that leads, or may lead, to where it must not
     ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
     ├── UnknownFormat          something stored in a newer format (left to who can read it)
+    │   └── DamagedRecord      a record of a format we know that cannot be read (names the way out)
+    ├── Unstorable             a record that could not be read back (refused before it is written)
     ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
     ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
     ├── Superseded             a leader's change that came after another had taken over
@@ -80,15 +82,40 @@ class MalformedPush(PushlaneError):
 class UnknownFormat(PushlaneError):
     """Something is stored in a format that this version of pushlane does not read.
 
-    `version` is its number; 0 where the format is known, but a value in it is not.
+    `version` is its number; 0 where the format has none, and a value in it is not known.
     """
 
-    def __init__(self, version: int, what: str = "a message on a lane") -> None:
+    def __init__(self, version: int, what: str = "a message on a lane", message: str = "") -> None:
         self.version = version
-        holds = f"is of format {version}" if version else "holds something"
+        cause = (
+            f"is of format {version}, which a newer version of pushlane has written"
+            if version
+            else "holds something that this version of pushlane does not read"
+        )
+        super().__init__(message or f"{what} {cause}: it is left as it is; upgrade this process")
+
+
+class DamagedRecord(UnknownFormat):
+    """A record cannot be read, though its format is one that this version reads.
+
+    No version of pushlane would read it. `place` is the field that is wrong, `way_out` what to do.
+    """
+
+    def __init__(self, what: str, place: str, way_out: str) -> None:
+        at = f" at {place}" if place else ""
         super().__init__(
-            f"{what} {holds} that this version of pushlane does not read: it is left as it is; "
-            "upgrade this process"
+            0, message=f"{what} is damaged{at}, and no version of pushlane reads it: {way_out}"
+        )
+
+
+class Unstorable(PushlaneError):
+    """A record that no process could read back is refused before it is written."""
+
+    def __init__(self, what: str, place: str = "") -> None:
+        at = f" at {place}" if place else ""
+        super().__init__(
+            f"{what} is not written, as it could not be read back{at}: this is a fault of this "
+            "process, not of what is stored, which is as it was; please report it"
         )
 
 

@@ -16,6 +16,7 @@ from pushlane.lanes.ports import Document, DocumentStore, Presence, TaskStore
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
+from pushlane.lanes.stored import as_json
 
 _KIND = "format"
 _NAME = "min"
@@ -82,7 +83,7 @@ async def set_min_format(
 
 
 async def _put(documents: DocumentStore, number: int, expected: int | None) -> int:
-    version = await documents.put(_KIND, _NAME, msgspec.json.encode(number), expected)
+    version = await documents.put(_KIND, _NAME, as_json("min_format", number, int), expected)
     if version is None:
         raise TaskConflict("min_format is being changed elsewhere; look at it, then try again")
     return version

@@ -6,16 +6,18 @@ that is not set is none. A cost is what the sink's settings say that one push co
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from pushlane.lanes.conversion import number, one_of, shown, whole
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.stored import as_json
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task import Level
+from pushlane.lanes.task import MAX_QUOTA, Level
 
 KINDS = ("task", "app", "sink", "host")
 EVERY_APP = "*"
@@ -23,6 +25,9 @@ EVERY_APP = "*"
 
 ALL_LEVELS = "all"
 """In `recipient_a_day`: all levels together."""
+
+LEAST_PART = 0.001
+"""The least part of the high level that an app may be left with."""
 
 _AMOUNTS = ("rate_per_s", "total_cost", "cost_a_day")
 _COUNTS = ("in_flight", "total", "a_day")
@@ -40,16 +45,16 @@ class Subject(NamedTuple):
         return f"{self.kind}/{self.name}"
 
     @staticmethod
-    def parse(text: str) -> Subject:
+    def parse(given: str) -> Subject:
         """Return the subject in a text like `app/shop`.
 
         Raises:
             BadInput: it is not of that form.
         """
-        kind, _, name = text.partition("/")
+        kind, _, name = given.partition("/")
         if kind not in KINDS or not name:
             raise BadInput(
-                f"{text[:60]!r} is no subject of a limit; use task/ID, app/NAME, sink/NAME or "
+                f"{given[:60]!r} is no subject of a limit; use task/ID, app/NAME, sink/NAME or "
                 f"host/NAME:PORT{did_you_mean(kind, KINDS)}"
             )
         return Subject(kind, name)
@@ -130,7 +135,10 @@ async def change_limit(
             await documents.remove(_KIND, name)
             return after
         version = found.version if found else None
-        if await documents.put(_KIND, name, msgspec.json.encode(after), version) is not None:
+        if (
+            await documents.put(_KIND, name, as_json(f"the limit of {name}", after, Limit), version)
+            is not None
+        ):
             return after
     raise TaskConflict(
         f"the limit of {name} is being changed elsewhere; look at it, then try again"
@@ -143,34 +151,46 @@ async def remove_limit(documents: DocumentStore, subject: Subject) -> None:
 
 
 def _checked(subject: Subject, limit: Limit) -> Limit:
-    for name in (*_AMOUNTS, *_COUNTS):
-        value = getattr(limit, name)
-        if value is not None:
-            _check(subject, name, value, must_be_whole=name in _COUNTS)
-    if limit.recipient_a_day and subject.kind != "app":
+    """Return the limit with each value converted to what is kept. Raises BadInput if one cannot."""
+    given = {name: getattr(limit, name) for name in (*_AMOUNTS, *_COUNTS)}
+    kept: dict[str, Any] = {
+        name: _converted(subject, name, value, must_be_whole=name in _COUNTS)
+        for name, value in given.items()
+        if value is not None
+    }
+    if limit.quota is not None:
+        kept["quota"] = whole("quota", limit.quota, 1, MAX_QUOTA)
+    if limit.high_part is not None:
+        kept["high_part"] = number("high_part", limit.high_part, LEAST_PART, 1)
+    kept["recipient_a_day"] = _caps(subject, limit.recipient_a_day)
+    return replace(limit, **kept)
+
+
+def _caps(subject: Subject, by_level: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(by_level, Mapping):
+        raise BadInput(
+            f"recipient_a_day {shown(by_level)} is no mapping; give numbers by level, like "
+            "{'low': 2, 'all': 5}"
+        )
+    if by_level and subject.kind != "app":
         raise BadInput(f"recipient_a_day is a limit of an app, and {subject} is none; use app/NAME")
     levels = (*(level.value for level in Level), ALL_LEVELS)
-    for level, count in limit.recipient_a_day.items():
-        if level not in levels:
-            known = ", ".join(levels)
-            raise BadInput(f"{level!r} is no level; use {known}{did_you_mean(level, levels)}")
-        if count != 0 or isinstance(count, bool | float):  # 0 of a level leaves it unsent
-            _check(subject, f"recipient_a_day {level}", count, must_be_whole=True)
-    return limit
+    caps: dict[str, int] = {}
+    for given, count in by_level.items():
+        level = one_of("level", given, levels)
+        caps[level] = whole(f"recipient_a_day {level}", count, 0)  # 0 of a level leaves it unsent
+    return caps
 
 
-def _check(subject: Subject, name: str, value: object, *, must_be_whole: bool) -> None:
-    kinds = (int,) if must_be_whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
-        raise BadInput(f"{name} {value!r} is no {'whole ' if must_be_whole else ''}number")
-    if value == 0:
+def _converted(subject: Subject, name: str, value: Any, *, must_be_whole: bool) -> float:
+    converted = whole(name, value, 0) if must_be_whole else number(name, value, 0)
+    if converted == 0:
         what = subject.name if subject.kind == "task" else "TASK"
         raise BadInput(
             f"{name} 0 would let nothing of {subject} go; to stop a task: pushlane pause {what}; "
             "to take a limit away give none"
         )
-    if value < 0:
-        raise BadInput(f"{name} {value:g} is below 0; use a number above it")
+    return converted
 
 
 def _decoded(body: bytes) -> Limit:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.conversion import whole
+from pushlane.lanes.errors import TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.stored import as_json
 
 MOST = 1024
 _KIND = "pool"
@@ -33,9 +35,8 @@ async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
         BadInput: it cannot be so many.
         TaskConflict: it is being changed elsewhere.
     """
-    if not 1 <= lanes <= MOST:
-        raise BadInput(f"a pool of {lanes} lanes cannot be; use 1 to {MOST:,}")
+    body = as_json("the size of the pool", whole("the number of lanes", lanes, 1, MOST), int)
     before = await documents.get(_KIND, _NAME)
     version = before.version if before else None
-    if await documents.put(_KIND, _NAME, msgspec.json.encode(lanes), version) is None:
+    if await documents.put(_KIND, _NAME, body, version) is None:
         raise TaskConflict("the pool is being changed elsewhere; look at it, then try again")

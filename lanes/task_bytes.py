@@ -1,22 +1,26 @@
 """The stored form of a task: a msgpack map, with all that newer versions have added to it.
 
 A field that is not known here is kept, and written back with a change. A task that cannot be
-understood, since its format is higher or one of its values is new, is never changed or guessed at:
-it is skipped, logged once, and left to processes of a newer version.
+read is never changed or guessed at: it is skipped, logged once, and left to processes of a newer
+version if its format is higher. Otherwise it is damaged, and can only be removed. What could not be
+read back is not encoded.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.once import Once
-from pushlane.lanes.task import TERMINAL_STATES, Task
+from pushlane.lanes.errors import DamagedRecord, UnknownFormat
+from pushlane.lanes.stored import checked, place_of
+from pushlane.lanes.task import TERMINAL_STATES, Task, Weights
 
 log = logging.getLogger("pushlane.tasks")
 
@@ -50,7 +54,23 @@ _WHOLE = _encoder.encode(dict.fromkeys(_FIELDS, 0))[:3]  # how a map of just the
 
 
 def encode(task: Task) -> bytes:
-    """Return the bytes to store, with the fields that were not known when the task was read."""
+    """Return the bytes to store, with the fields that were not known when the task was read.
+
+    Raises:
+        Unstorable: the task could not be read back.
+    """
+    return checked(f"task {task.id}", lambda: _encoded(task), partial(decode, task.id))
+
+
+def encode_weights(weights: Weights) -> str:
+    """Return the weights as they are stored. Raises Unstorable if they could not be read back."""
+    body = checked(
+        "the level weights", str(weights).encode, lambda body: Weights.parse(body.decode())
+    )
+    return body.decode()
+
+
+def _encoded(task: Task) -> bytes:
     if task.unknown is UNSET:
         return _encoder.encode(task)
     known = _map_decoder.decode(_encoder.encode(replace(task, unknown=UNSET)))
@@ -62,12 +82,16 @@ def decode(task_id: str, body: bytes) -> Task:
 
     Raises:
         UnknownFormat: only a newer version understands it; names the task.
+        DamagedRecord: no version understands it.
     """
     try:
         task = _decoder.decode(body)
     except _UNREADABLE as error:
         number = glimpse(body).format
-        raise UnknownFormat(number if number > FORMAT else 0, f"task {task_id}") from error
+        if number > FORMAT:
+            raise UnknownFormat(number, f"task {task_id}") from error
+        remove = f"remove it with: pushlane forget {task_id} --force"
+        raise DamagedRecord(f"task {task_id}", place_of(error), remove) from error
     if task.format > FORMAT:
         raise UnknownFormat(task.format, f"task {task_id}")
     return task if body.startswith(_WHOLE) else _with_unknown(task, body)
@@ -78,7 +102,18 @@ def glimpse(body: bytes) -> Glimpse:
     try:
         return _glimpse_decoder.decode(body)
     except _UNREADABLE:
-        return Glimpse()
+        return _glimpse_of_damaged(body)
+
+
+def _glimpse_of_damaged(body: bytes) -> Glimpse:
+    """Return those of the fields that can be read, each by itself."""
+    found: dict[str, Any] = {}
+    with suppress(*_UNREADABLE):
+        fields = _map_decoder.decode(body)
+        for field in msgspec.structs.fields(Glimpse):
+            with suppress(KeyError, *_UNREADABLE):
+                found[field.name] = msgspec.msgpack.decode(fields[field.name], type=field.type)
+    return Glimpse(**found)
 
 
 def _with_unknown(task: Task, body: bytes) -> Task:
@@ -88,19 +123,38 @@ def _with_unknown(task: Task, body: bytes) -> Task:
 
 
 class Understood:
-    """Reads many tasks, and logs once of each that it cannot read it."""
+    """Reads many tasks. Of those that it cannot read it logs the new ones in one line a look."""
 
     def __init__(self) -> None:
-        self._once = Once(log)
+        self._told: set[str] = set()
 
     def read(self, bodies: Iterable[tuple[str, bytes]]) -> tuple[list[Task], list[str]]:
         """Return the tasks among these ids and bodies, and the ids of those that cannot be read."""
         tasks: list[Task] = []
-        unread: list[str] = []
+        unread: dict[str, UnknownFormat] = {}
         for task_id, body in bodies:
             try:
                 tasks.append(decode(task_id, body))
             except UnknownFormat as error:
-                unread.append(task_id)
-                self._once.tell(task_id, error)
-        return tasks, unread
+                unread[task_id] = error
+        if not self._told.issuperset(unread):
+            self._tell(unread)
+        return tasks, list(unread)
+
+    def _tell(self, unread: Mapping[str, UnknownFormat]) -> None:
+        new = [error for task_id, error in unread.items() if task_id not in self._told]
+        self._told.update(unread)
+        log.warning("%s", _summary(new), extra={"action": "format_unknown"})
+
+
+def _summary(errors: Sequence[UnknownFormat]) -> str:
+    """Say in one line what cannot be read; of one alone all that is known."""
+    if len(errors) == 1:
+        return str(errors[0])
+    damaged = sum(isinstance(error, DamagedRecord) for error in errors)
+    counts = {"damaged": damaged, "of a newer version of pushlane": len(errors) - damaged}
+    parts = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return (
+        f"{len(errors):,} tasks cannot be read and are left as they are, {parts}; which, and what "
+        "to do: pushlane doctor"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
@@ -43,11 +44,14 @@ def seal(total: int) -> Edit:
 
 
 def pause(reason: str = "") -> Edit:
+    """Hold a task back. Raises BadInput for a reason that is no text."""
+    why = text("reason", reason)
+
     def edit(task: Task) -> Task:
         if task.state is State.PAUSED:
             return task
         _live(task, "paused")
-        return replace(_on_own_lane(task), state=State.PAUSED, reason=reason)
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=why)
 
     return edit
 
@@ -72,34 +76,37 @@ def cancel(task: Task) -> Task:
     return _end(task, State.CANCELLED)
 
 
-def set_quota(quota: int) -> Edit:
+def set_quota(quota: int | str) -> Edit:
+    """Let a task send so many pushes in its turn. Raises BadInput for what is no quota."""
+    pushes = whole("quota", quota, 1, MAX_QUOTA, hint="; to stop a task, pause it")
+
     def edit(task: Task) -> Task:
-        if not 1 <= quota <= MAX_QUOTA:
-            raise InvalidChange(
-                f"quota {quota} is not from 1 to {MAX_QUOTA}; to stop a task, pause it"
-            )
         _live(task, "given a quota")
         if task.pooled:
             raise InvalidChange(
                 f"task {task.id} is {task.level} and shares a pool lane, which has no quota of its "
                 f"own; promote it first: pushlane promote {task.id}"
             )
-        return replace(task, quota=quota)
+        return replace(task, quota=pushes)
 
     return edit
 
 
-def promote(level: Level) -> Edit:
-    """Move a task to another level, on a lane of its own; its backlog follows."""
+def promote(level: Level | str) -> Edit:
+    """Move a task to another level, on a lane of its own; its backlog follows.
+
+    Raises BadInput for what is no level.
+    """
+    to = word("level", level, Level)
 
     def edit(task: Task) -> Task:
         _live(task, "promoted")
-        if _RANK[level] > _RANK[task.level]:
+        if _RANK[to] > _RANK[task.level]:
             raise InvalidChange(
-                f"task {task.id} is {task.level}: {level} is below it; to move it down: "
-                f"pushlane demote {task.id} --to {level}"
+                f"task {task.id} is {task.level}: {to} is below it; to move it down: "
+                f"pushlane demote {task.id} --to {to}"
             )
-        return replace(_on_own_lane(task), level=level)
+        return replace(_on_own_lane(task), level=to)
 
     return edit
 
@@ -109,17 +116,21 @@ def isolate(task: Task) -> Task:
     return _on_own_lane(_live(task, "moved"))
 
 
-def demote(level: Level) -> Edit:
-    """Move a task down. It keeps its lane, which is served as the new level's from now on."""
+def demote(level: Level | str) -> Edit:
+    """Move a task down. It keeps its lane, which is served as the new level's from now on.
+
+    Raises BadInput for what is no level.
+    """
+    to = word("level", level, Level)
 
     def edit(task: Task) -> Task:
         _live(task, "demoted")
-        if _RANK[level] < _RANK[task.level]:
+        if _RANK[to] < _RANK[task.level]:
             raise InvalidChange(
-                f"task {task.id} is {task.level}: {level} is above it; to move it up: "
-                f"pushlane promote {task.id} --to {level}"
+                f"task {task.id} is {task.level}: {to} is above it; to move it up: "
+                f"pushlane promote {task.id} --to {to}"
             )
-        return task if level is task.level else replace(task, level=level)
+        return task if to is task.level else replace(task, level=to)
 
     return edit
 

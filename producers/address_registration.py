@@ -11,6 +11,7 @@ from itertools import islice
 from operator import itemgetter
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.conversion import text
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.suppression import scope_of
@@ -84,6 +85,6 @@ async def register_address(backend: Backend, sink: str, address: str) -> bool:
 
 
 def _require_name(sink: str) -> None:
-    if not sink:
+    if not text("sink", sink):
         raise BadInput("say at which sink the addresses are registered, by its name")
     scope_of(sink=sink)

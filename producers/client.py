@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import Any
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.conversion import instance, text, texts, word
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.address_registration import register_address
 from pushlane.producers.events.event import PushEvent
 from pushlane.producers.events.record import record_events
@@ -26,17 +29,20 @@ from pushlane.producers.limit_changes import set_limit
 from pushlane.producers.replay import ReplayedTask, clone, replay
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
+from pushlane.producers.times import given_since_ms
 
 
 class Client:
     """A connection to a backend, open while it is entered: `async with Client() as client: ...`.
 
     Settings are those of `PUSHLANE_*` and `pushlane.toml` unless given. Every method raises
-    `Unreachable` when a service does not answer, and `UnknownTask` for an id that is no task's.
+    `Unreachable` when a service does not answer, `UnknownTask` for an id that is no task's, and
+    `BadInput` for a value that cannot be. What has just one meaning is taken: `"3"` for a quota of
+    3, `HIGH` for a level, a datetime or a text like `2h` for a time.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or load()
+        self._settings = load() if settings is None else instance("settings", settings, Settings)
         self._exits = AsyncExitStack()
         self._backend: Backend | None = None
 
@@ -57,31 +63,35 @@ class Client:
             BadInput: the request or a row cannot be used; nothing was published.
             TaskConflict: the key belongs to other content, or is being submitted now.
         """
-        return await submit(self._open, self._settings, request, on_progress)
+        asked = instance("request", request, SubmitRequest)
+        return await submit(self._open, self._settings, asked, on_progress)
 
-    async def tasks(self, states: Sequence[State] = ()) -> list[Task]:
+    async def tasks(self, states: Sequence[State | str] | str = ()) -> list[Task]:
         """Return the tasks in these states (all when none is named), oldest first."""
-        return await listed(self._open.registry, states)
+        words = texts("states", states)
+        return await listed(self._open.registry, [word("state", one, State) for one in words])
 
     async def task(self, task_id: str) -> Task:
-        return await self._open.registry.get(task_id)
+        """Return the task of this id, key or name."""
+        return await self._open.registry.get(_id(task_id))
 
     async def progress(self, task_id: str) -> Progress:
         """Return how many of the task's pushes have ended, and in which way."""
-        task = await self._open.registry.get(task_id)
+        task = await self.task(task_id)
         [progress] = await self._open.registry.progress([task.id])
         return settled(task, progress)
 
-    async def set_quota(self, task_id: str, quota: int) -> Task:
+    async def set_quota(self, task_id: str, quota: int | str) -> Task:
         """Set how many pushes the task sends in its turn, from now on.
 
         Raises:
-            InvalidChange: the quota is out of range, or the task is finished or shares a lane.
+            BadInput: the quota is no whole number, or out of range; it is never rounded.
+            InvalidChange: the task is finished or shares a lane.
         """
-        return await self._open.registry.change(task_id, task_transitions.set_quota(quota))
+        return await self._open.registry.change(_id(task_id), task_transitions.set_quota(quota))
 
     async def set_app_quota(
-        self, app: str, quota: int | None = None, *, high_part: float | None = None
+        self, app: str, quota: int | str | None = None, *, high_part: float | str | None = None
     ) -> Limit:
         """Set how many pushes an app sends in its turn within a level, from now on.
 
@@ -101,8 +111,8 @@ class Client:
 
     async def set_levels(self, weights: Weights | str) -> None:
         """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""
-        parsed = Weights.parse(weights) if isinstance(weights, str) else weights
-        await self._open.registry.set_weights(parsed)
+        given = str(weights) if isinstance(weights, Weights) else text("levels", weights)
+        await self._open.registry.set_weights(Weights.parse(given))
 
     async def limits(self) -> Limits:
         """Return all limits that are set, by their subject."""
@@ -121,23 +131,23 @@ class Client:
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold the task back; its pushes wait. Raises InvalidChange when it is finished."""
-        return await self._open.pause(task_id, reason)
+        return await self._open.pause(_id(task_id), reason)
 
     async def resume(self, task_id: str) -> Task:
         """Let a paused task go on. Raises InvalidChange when it is not paused."""
-        return await self._open.registry.change(task_id, task_transitions.resume)
+        return await self._open.registry.change(_id(task_id), task_transitions.resume)
 
     async def cancel(self, task_id: str) -> Task:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""
-        return await self._open.registry.change(task_id, task_transitions.cancel)
+        return await self._open.registry.change(_id(task_id), task_transitions.cancel)
 
-    async def promote(self, task_id: str, level: Level) -> Task:
+    async def promote(self, task_id: str, level: Level | str) -> Task:
         """Move the task and its backlog to another level. Raises InvalidChange when finished."""
-        return await self._open.promote(task_id, level)
+        return await self._open.promote(_id(task_id), level)
 
-    async def demote(self, task_id: str, level: Level) -> Task:
+    async def demote(self, task_id: str, level: Level | str) -> Task:
         """Move the task and its backlog to a lower level. Raises InvalidChange when finished."""
-        return await self._open.registry.change(task_id, task_transitions.demote(level))
+        return await self._open.registry.change(_id(task_id), task_transitions.demote(level))
 
     async def processes(self) -> list[Process]:
         """Return what is known of the live dispatchers, in the order of their starts."""
@@ -145,15 +155,18 @@ class Client:
 
     async def clone(self, task_id: str) -> ReplayedTask:
         """Send all its pushes in a new task. Raises InvalidChange when not all are retained."""
-        return await clone(self._open, self._settings, task_id)
+        return await clone(self._open, self._settings, _id(task_id))
 
-    async def replay(self, task_id: str, since_ms: int) -> ReplayedTask:
+    async def replay(self, task_id: str, since_ms: int | datetime | str) -> ReplayedTask:
         """Send again, in a new task, the pushes that it has published since then (Unix ms).
+
+        Since when may be a datetime, too, or a text: a duration ago like `2h`, or an ISO time.
 
         Raises:
             InvalidChange: not all of that is retained, or there is none.
         """
-        return await replay(self._open, self._settings, task_id, since_ms)
+        since = given_since_ms("since_ms", since_ms, now_ms())
+        return await replay(self._open, self._settings, _id(task_id), since)
 
     async def record_events(self, events: Iterable[PushEvent]) -> int:
         """Add what devices report to receipts; return how many events. Each counts once.
@@ -182,3 +195,7 @@ class Client:
                 "the client is not open; use it inside `async with Client() as ...`"
             )
         return self._backend
+
+
+def _id(task: str) -> str:
+    return text("task_id", task)

@@ -6,8 +6,10 @@ What a dispatcher could not read is refused here, before it takes a seq.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from pushlane.lanes.conversion import moment_ms, shown
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
 from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
@@ -21,13 +23,13 @@ from pushlane.producers.times import FIRST_MS, LAST_MS
 
 
 class Content(NamedTuple):
-    """The fields of a push as an application gives them; an expiry of 0 ms means never."""
+    """The fields of a push as an application gives them; an expiry of 0 means never."""
 
     recipient: str
     title: str
     body: str
     data: Mapping[str, Any] | None
-    expires_at_ms: int
+    expires_at_ms: int | datetime | timedelta | str
     attributes: Mapping[str, str] | None = None
     trace_id: str = ""
     address: str | Mapping[str, Any] | None = None
@@ -50,7 +52,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     if not isinstance(content.data, Mapping | None):
         raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
     recipient, submitted_at_ms = content.recipient.strip(), now_ms()
-    _check_expiry(content.expires_at_ms)
+    expires_at_ms = _expiry_ms(content.expires_at_ms, submitted_at_ms)
     data = dict(content.data) if content.data is not None else None
     attributes = checked(content.attributes, content.trace_id)
     addresses = given_addresses(content.address, task.chain)
@@ -66,7 +68,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
                 content.title,
                 content.body,
                 data,
-                content.expires_at_ms,
+                expires_at_ms,
                 submitted_at_ms,
                 attributes=attributes,
                 trace_id=content.trace_id,
@@ -78,17 +80,14 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     return encode_push
 
 
-def _check_expiry(expires_at_ms: Any) -> None:
-    if isinstance(expires_at_ms, bool) or not isinstance(expires_at_ms, int):
-        raise BadInput(
-            f"the expiry of a push is a {type(expires_at_ms).__name__}; give expires_at_ms as a "
-            "whole number of Unix milliseconds"
-        )
+def _expiry_ms(given: Any, now_ms: int) -> int:
+    expires_at_ms = moment_ms("expires_at_ms", given, now_ms)
     if expires_at_ms and not FIRST_MS <= expires_at_ms <= LAST_MS:
         raise BadInput(
-            f"expires_at_ms is {expires_at_ms}, which is not from the years 2001 to 3000; give "
-            "Unix milliseconds, or 0 for never"
+            f"expires_at_ms is {shown(expires_at_ms)}, which is not from the years 2001 to 3000; "
+            "give Unix milliseconds, or 0 for never"
         )
+    return expires_at_ms
 
 
 def _encoded(limits: PayloadLimits, push: Push) -> bytes:

@@ -109,7 +109,10 @@ def _read(stream: BinaryIO) -> bytes:
     """Read what is there, if the stream can say so, since a full block could be long in coming."""
     if isinstance(stream, io.BufferedReader):
         return stream.read1(_BLOCK_BYTES)
-    return stream.read(_BLOCK_BYTES)
+    block = stream.read(_BLOCK_BYTES)
+    if not isinstance(block, bytes):
+        raise BadInput(f"a stream gave a {type(block).__name__}, not bytes; open it as binary")
+    return block
 
 
 def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
@@ -125,7 +128,7 @@ def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[
             raise BadInput(f"row {number} is a {type(row).__name__}, not a mapping")
         try:
             lines.append(encode(dict(row)) + b"\n")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"row {number} holds a value that JSON cannot") from error
         if number % _ROWS == 0:
             _write(file, b"".join(lines))

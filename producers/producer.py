@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
-from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.lanes.conversion import instance, number, path
+from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.producers.content import Content, encoder
 from pushlane.producers.outbox.background import OutboxThread
@@ -29,7 +30,7 @@ from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
 from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
-from pushlane.producers.task_options import TaskOptions, sink_names
+from pushlane.producers.task_options import TaskOptions
 
 
 class Producer:
@@ -52,27 +53,22 @@ class Producer:
         *,
         level: Level | str = Level.MEDIUM,
         app: str = "default",
-        quota: int = 1,
-        delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
-        on_unknown: OnUnknown | None = None,
+        quota: int | str = 1,
+        delivery: DeliveryMode | str = DeliveryMode.AT_LEAST_ONCE,
+        on_unknown: OnUnknown | str | None = None,
         sink: str | tuple[str, ...] = (),
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self._settings = settings or load()
-        self._options = options or ProducerOptions()
-        self._spool = Path(spool) if spool is not None else None
-        self._name = name
-        self._task_options = TaskOptions(
-            level=_level(level),
-            name=name,
-            app=app,
-            quota=quota,
-            delivery=delivery,
-            on_unknown=on_unknown,
-            sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
-        )
+        self._settings = load() if settings is None else instance("settings", settings, Settings)
+        bounds = ProducerOptions() if options is None else options
+        self._options = instance("options", bounds, ProducerOptions)
+        self._spool = None if spool is None else path("spool", spool)
+        given: dict[str, Any] = {"level": level, "quota": quota, "sink": sink}
+        given |= {"delivery": delivery, "on_unknown": on_unknown}
+        self._task_options = TaskOptions(name=name, app=app, **given)
+        self._name = self._task_options.name
         self._new_task()  # refuses a bad option at once
         self._limits = payload_limits(self._settings, self._task_options.chain)
         self._folder: SpoolFolder | None = None
@@ -104,7 +100,7 @@ class Producer:
         title: str = "",
         body: str = "",
         data: Mapping[str, Any] | None = None,
-        expires_at_ms: int = 0,
+        expires_at_ms: int | datetime | timedelta | str = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
@@ -113,7 +109,8 @@ class Producer:
         """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
         most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, 0 for never.
+        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a
+        datetime, a timedelta from now on or a text like `2h`; 0 is never.
         Attributes (at most 16, of 256 characters) and trace id are not for the recipient, but for
         reports.
         `address` is where it goes if that is not its recipient: a text, or one by sink.
@@ -137,7 +134,7 @@ class Producer:
         title: str = "",
         body: str = "",
         data: Mapping[str, Any] | None = None,
-        expires_at_ms: int = 0,
+        expires_at_ms: int | datetime | timedelta | str = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
@@ -158,7 +155,7 @@ class Producer:
         Raises:
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        return self._running.flush(timeout_s)
+        return self._running.flush(number("timeout_s", timeout_s, 0))
 
     async def aflush(self, timeout_s: float = 30.0) -> bool:
         """Flush as `flush` does, for an event loop, which goes on meanwhile."""
@@ -174,6 +171,7 @@ class Producer:
         Raises:
             Unreachable: pushes were left that no spool holds: they are lost. Says how many.
         """
+        within_s = number("timeout_s", timeout_s, 0)
         background, store = self._background, self._store
         if background is None or store is None:
             return
@@ -181,7 +179,7 @@ class Producer:
         background.buffer.refuse(PushlaneError("the producer is closed"))
         if seal or (seal is None and not self._folder):
             store.seal()
-        background.close(timeout_s)
+        background.close(within_s)
         self._refuse_lost(background)
 
     def stats(self) -> ProducerStats:
@@ -276,15 +274,6 @@ class Producer:
 
 
 _NOT_OPEN = "the producer is not open; use it inside `with Producer(...) as producer:`"
-
-
-def _level(word: Level | str) -> Level:
-    try:
-        return Level(word)
-    except ValueError as error:
-        raise BadInput(
-            f"unknown level {word!r}; use {', '.join(Level)}{did_you_mean(word, Level)}"
-        ) from error
 
 
 def _options_of(header: Header) -> tuple[object, ...]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+from pushlane.lanes.conversion import path, text
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task import Task
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
@@ -26,16 +29,24 @@ RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 class SubmitRequest(TaskOptions):
     """One task to be made of a file's rows: the task's options, and where the rows come from.
 
-    `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory; all
-    but a file are copied to a temporary file first, since every row is checked before the first is
-    published. The task of a file has its name unless it is given one: `sale` for `sale.parquet`.
-    `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
+    `source` is the path of a file, `-` or an open binary stream (which need a `format`), or rows in
+    memory; all but a file are copied to a temporary file first, since every row is checked before
+    the first is published. The task of a file has its name unless it is given one: `sale` for
+    `sale.parquet`. `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
     given.
     """
 
     source: RowsInput
     format: str | None = None
     rejects: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "source", _source(self.source))
+        if self.format is not None:
+            object.__setattr__(self, "format", text("format", self.format))
+        if self.rejects is not None:
+            object.__setattr__(self, "rejects", path("rejects", self.rejects))
 
     def complete(self) -> SubmitRequest:
         """Return the request with its payload read, and with its file's name unless it has one.
@@ -49,6 +60,20 @@ class SubmitRequest(TaskOptions):
         if isinstance(self.payload, Path):
             return replace(self, name=name, payload=read_payload_file(self.payload))
         return replace(self, name=name)
+
+
+def _source(given: Any) -> RowsInput:
+    """Raises BadInput for what is no file, no stream and no rows."""
+    if isinstance(given, str | PathLike):
+        return path("source", given)
+    if isinstance(given, Mapping | bytes) or not (
+        isinstance(given, Iterable) or hasattr(given, "read")
+    ):
+        raise BadInput(
+            f"source is a {type(given).__name__}; give a path, an open binary stream, or rows: an "
+            "iterable of mappings"
+        )
+    return cast(RowsInput, given)
 
 
 def _name_of(source: RowsInput) -> str:

@@ -156,7 +156,7 @@ def usable_value(value: str) -> str:
     Raises:
         BadInput: no push can have such a value.
     """
-    if not (usable := usable_text(value)):
+    if not (usable := usable_text(value) if isinstance(value, str) else ""):
         raise BadInput("this is no value that a push can have; give a text that is not empty")
     return usable
 

@@ -8,7 +8,7 @@ from pushlane.lanes.naming import own_lane, pool_lane
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.quiet import parse_quiet
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
+from pushlane.lanes.task import Level, OnUnknown, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
@@ -20,11 +20,11 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
     """Return a task as the options ask for it; nothing of it is stored yet.
 
     Raises:
-        BadInput: a name, key, app, quota, time or number of attempts that cannot be.
+        BadInput: a name, key, app, quota or time that cannot be.
     """
     now = now_ms()
     attempts = options.max_attempts if options.max_attempts is not None else settings.max_attempts
-    validate(options, settings, attempts, now)
+    validate(options, settings, now)
     task_id = new_task_id()
     lane = _first_lane(options, task_id, settings)
     return Task(
@@ -38,8 +38,8 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         quota=options.quota,
         max_attempts=attempts,
         retention_s=settings.retention_s if options.retention_s is None else options.retention_s,
-        delivery=DeliveryMode(options.delivery),
-        on_unknown=OnUnknown(options.on_unknown or OnUnknown.RESEND),
+        delivery=options.delivery,
+        on_unknown=options.on_unknown or OnUnknown.RESEND,
         not_before_ms=options.not_before_ms,
         ordered=bool(options.ordered_by),
         dedupe=bool(options.dedupe),

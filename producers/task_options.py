@@ -6,15 +6,21 @@ have it by themselves. `producers.validate` refuses values that cannot be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+from pushlane.lanes.conversion import moment_ms, one_of, seconds, text, texts, whole, word
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
+from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.payload_file import read_payload_file
-from pushlane.producers.times import parse_expiry, parse_retention, parse_start
+from pushlane.producers.times import given_start_ms, parse_expiry, parse_retention, parse_start
+
+LONGEST_RETENTION_S = 366 * 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,13 @@ class TaskOptions:
     `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
     `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
     the file that a submit is given is read first.
+
+    Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
+    list for a tuple, `fcm,sms` for sinks; for a time a datetime, a timedelta from now on, or a text
+    as on the command line; for a duration a timedelta, or a text like `2h`.
+
+    Raises:
+        BadInput: a value that cannot be; names its field and what is allowed.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -75,6 +88,10 @@ class TaskOptions:
     address: tuple[str, ...] = ()
     payload: Mapping[str, Any] | Path | None = None
 
+    def __post_init__(self) -> None:
+        for name, converted in _CONVERSIONS.items():
+            object.__setattr__(self, name, converted(name, getattr(self, name)))
+
     @property
     def sinks(self) -> tuple[str, ...]:
         """The sinks as its task keeps them: none when it goes to the sink `default` alone."""
@@ -84,6 +101,45 @@ class TaskOptions:
     def chain(self) -> tuple[str, ...]:
         """The sinks in the order in which its pushes try them."""
         return self.sinks or (DEFAULT_SINK,)
+
+
+def sink_names(text: str) -> tuple[str, ...]:
+    """Return the sinks in a text like `fcm,sms`."""
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+
+def _sinks(what: str, value: Any) -> tuple[str, ...]:
+    return sink_names(text(what, value)) if isinstance(value, str) else texts(what, value)
+
+
+def _payload(what: str, value: Any) -> Mapping[str, Any] | Path | None:
+    if value is None or isinstance(value, Mapping | Path):
+        return value
+    raise BadInput(f"{what} is a {type(value).__name__}; give a mapping by sink, or a Path of JSON")
+
+
+def _unless_none(convert: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda what, value: None if value is None else convert(what, value)
+
+
+_TEXTS = "recipient title body ordered_by collapse trace_id name key app"
+_TIME_TEXTS = "not_before_column expires_column quiet zone zone_column"
+_CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys((*_TEXTS.split(), *_TIME_TEXTS.split()), text),
+    **dict.fromkeys(("data", "attributes", "address"), texts),
+    "level": partial(word, kind=Level),
+    "dedupe": partial(one_of, known=("", "recipient")),
+    "quota": partial(whole, low=1, high=MAX_QUOTA),
+    "not_before_ms": lambda what, value: given_start_ms(what, value, now_ms()),
+    "expires_at_ms": lambda what, value: moment_ms(what, value, now_ms()),
+    "retention_s": _unless_none(partial(seconds, low=0, high=LONGEST_RETENTION_S)),
+    "max_attempts": _unless_none(partial(whole, low=1, high=MAX_ATTEMPTS)),
+    "delivery": partial(word, kind=DeliveryMode),
+    "on_unknown": _unless_none(partial(word, kind=OnUnknown)),
+    "bad_rows": partial(one_of, known=("stop", "skip")),
+    "sink": _sinks,
+    "payload": _payload,
+}
 
 
 LATER = ("sink", "address", "payload")
@@ -110,11 +166,6 @@ def written_options() -> dict[str, tuple[Any, Any]]:
         default = ... if field.default is MISSING else field.default
         written |= _WRITTEN_AS.get(field.name, {field.name: (kinds[field.name], default)})
     return written
-
-
-def sink_names(text: str) -> tuple[str, ...]:
-    """Return the sinks in a text like `fcm,sms`."""
-    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
 def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
+from pushlane.lanes.conversion import duration_ms, iso_ms, moment_ms, shown
 from pushlane.lanes.errors import BadInput
 
-UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
-_DURATION = re.compile(r"(\d{1,9}[dhms])+")
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 
 
@@ -22,8 +22,8 @@ def parse_expiry(text: str, now_ms: int) -> int:
     Raises:
         BadInput: neither of them, or a time that has passed.
     """
-    length_ms = _duration_ms(text)
-    expires_at_ms = _iso_ms(text) if length_ms is None else now_ms + length_ms
+    length_ms = duration_ms(text)
+    expires_at_ms = iso_ms(text) if length_ms is None else now_ms + length_ms
     if expires_at_ms is None:
         raise BadInput(
             f"expiry {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
@@ -65,8 +65,8 @@ def parse_since(text: str, now_ms: int) -> int:
     Raises:
         BadInput: neither of them, or a time to come.
     """
-    length_ms = _duration_ms(text)
-    since_ms = _iso_ms(text) if length_ms is None else max(0, now_ms - length_ms)
+    length_ms = duration_ms(text)
+    since_ms = iso_ms(text) if length_ms is None else max(0, now_ms - length_ms)
     if since_ms is None:
         raise BadInput(
             f"since {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
@@ -83,7 +83,7 @@ def parse_retention(text: str) -> float:
 
 
 def _start_ms(text: str, now_ms: int) -> int:
-    start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else _iso_ms(text)
+    start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else iso_ms(text)
     if start_ms is None:
         raise BadInput(
             f"start {text!r} is neither a time of day like 09:00 nor an ISO time like "
@@ -105,22 +105,36 @@ def _next_ms(time_of_day: str, now_ms: int) -> int:
     return int(at.timestamp() * 1000)
 
 
+def given_start_ms(what: str, value: Any, now_ms: int) -> int:
+    """Return a start that a program gives, 0 for now: as any time, or as a time of day.
+
+    Raises:
+        BadInput: it is no time.
+    """
+
+    def read(text: str) -> int | None:
+        return _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else None
+
+    return moment_ms(what, value, now_ms, read)
+
+
+def given_since_ms(what: str, value: Any, now_ms: int) -> int:
+    """Return a time in the past that a program gives; a text is as in `parse_since`.
+
+    Raises:
+        BadInput: it is no time, or one to come.
+    """
+    numeral = value.strip().isdecimal() if isinstance(value, str) else False
+    if isinstance(value, str) and not numeral:
+        return parse_since(value, now_ms)
+    since_ms = moment_ms(what, -value if isinstance(value, timedelta) else value, now_ms)
+    if not 0 <= since_ms <= now_ms:
+        raise BadInput(f"{what} {shown(value)} is no time that has passed; give an earlier one")
+    return since_ms
+
+
 def _length_ms(what: str, text: str, otherwise: str = "") -> int:
-    length_ms = _duration_ms(text)
+    length_ms = duration_ms(text)
     if length_ms is None:
         raise BadInput(f"{what} {text!r} is not a duration like 90s, 2h or 1d12h{otherwise}")
     return length_ms
-
-
-def _duration_ms(text: str) -> int | None:
-    if not _DURATION.fullmatch(text):
-        return None
-    parts = re.findall(r"(\d+)([dhms])", text)
-    return 1000 * sum(int(number) * UNIT_S[unit] for number, unit in parts)
-
-
-def _iso_ms(text: str) -> int | None:
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None

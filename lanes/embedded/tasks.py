@@ -18,7 +18,7 @@ from pushlane.lanes.ports import Changes, FoundTasks
 from pushlane.lanes.search import TaskPage, TaskQuery
 from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
-from pushlane.lanes.task_bytes import Understood, decode, encode
+from pushlane.lanes.task_bytes import Understood, decode, encode, encode_weights
 from pushlane.lanes.task_transitions import Edit, check_forgettable
 
 _NEAREST_OF = 2000
@@ -217,6 +217,7 @@ def weights(connection: sqlite3.Connection) -> Weights:
 
 
 def set_weights(connection: sqlite3.Connection, weights: Weights) -> None:
+    encode_weights(weights)  # refuses what could not be read back
     bump(connection, "version")
     connection.execute(
         "REPLACE INTO weights VALUES (1, ?, ?, ?)", (weights.high, weights.medium, weights.low)

@@ -28,7 +28,7 @@ from pushlane.lanes.redis.codec import (
 from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
 from pushlane.lanes.redis.rebuild import WEIGHTS_KEY
 from pushlane.lanes.task import Task, Weights
-from pushlane.lanes.task_bytes import decode, encode
+from pushlane.lanes.task_bytes import decode, encode, encode_weights
 from pushlane.lanes.task_transitions import check_forgettable
 
 # An add that died after it began is carried on with the task it began with: its id may already be
@@ -212,7 +212,7 @@ class Writes(LockedWrites):
         await self._change(task_id, lambda task: task, None, refused=True)
 
     async def set_weights(self, weights: Weights) -> None:
-        lock, body = self._keys.lock("weights"), str(weights)
+        lock, body = self._keys.lock("weights"), encode_weights(weights)
         begin = [self._keys.version, lock, self._keys.filled]
         commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
         what = "the level weights"

@@ -13,10 +13,13 @@ from typing import Any
 
 import msgspec
 
+from pushlane.lanes.conversion import moment_ms as given_ms
+from pushlane.lanes.conversion import text
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.receipt import Event
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.zones import UTC
 from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms
@@ -41,6 +44,9 @@ class PushEvent:
     trace_id: str = ""
 
     def __post_init__(self) -> None:
+        text("push_id", self.push_id)
+        at_ms = given_ms("at_ms", self.at_ms, now_ms())
+        object.__setattr__(self, "at_ms", at_ms)
         task_id, _, seq = self.push_id.rpartition("-")
         is_number = seq.isascii() and seq.isdigit() and len(seq) <= len(str(MAX_SEQ))
         if not (task_id and is_number and 1 <= int(seq) <= MAX_SEQ):
@@ -52,7 +58,7 @@ class PushEvent:
             raise BadInput(
                 f"unknown event{shown}; use {', '.join(known)}{did_you_mean(word[:40], known)}"
             )
-        if not FIRST_MS <= self.at_ms <= LAST_MS:
+        if not FIRST_MS <= at_ms <= LAST_MS:
             raise BadInput("an event's time is not from 2001 to 3000; give Unix milliseconds")
         checked(self.attributes, self.trace_id)
 

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.conversion import instance
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
@@ -113,7 +114,9 @@ async def record_events(backend: Backend, settings: Settings, events: Iterable[P
         BadInput: an event's task has no such push, or receipts are off.
     """
     recorder = Recorder(backend, settings)
+    if not isinstance(events, Iterable):
+        raise BadInput(f"events is a {type(events).__name__}; give an iterable of PushEvent")
     for event in events:
-        await recorder.add(event)
+        await recorder.add(instance("one of events", event, PushEvent))
     await recorder.flush()
     return recorder.recorded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.conversion import number, whole
 from pushlane.lanes.push import MAX_PUSH_BYTES
 
 _MIB = 1024 * 1024
@@ -34,16 +34,12 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         most = {"max_batch": 10_000, "max_batch_bytes": 4 * _MIB, "linger_s": 60}
-        least = {
-            "max_batch": 1,
-            "max_batch_bytes": 1,
-            "max_buffer_bytes": MAX_PUSH_BYTES,
-            "max_spool_bytes": 4 * (self.max_batch_bytes + MAX_PUSH_BYTES),
-        }
-        for name, value in vars(self).items():
-            if value is None:
+        least = {"max_batch": 1, "max_batch_bytes": 1, "max_buffer_bytes": MAX_PUSH_BYTES}
+        for name, value in list(vars(self).items()):
+            if value is None and name == "max_batch":
                 continue
-            low, high = least.get(name, 0), most.get(name)
-            if value < low or (high is not None and value > high):
-                allowed = f"at least {low}" if high is None else f"from {low} to {high}"
-                raise BadInput(f"{name} {value:g} of a producer cannot be; use {allowed}")
+            if name == "max_spool_bytes":
+                least[name] = 4 * (self.max_batch_bytes + MAX_PUSH_BYTES)
+            convert = number if name.endswith("_s") else whole
+            kept = convert(name, value, least.get(name, 0), most.get(name), of=" of a producer")
+            object.__setattr__(self, name, kept)
