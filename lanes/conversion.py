@@ -47,8 +47,8 @@ def whole(
         raise BadInput(
             f"{what} {shown(value)}{of} is no whole number; use one {_span(low, high)}{hint}"
         )
-    if number < low or (high is not None and number > high):
-        raise BadInput(f"{what} {shown(number)}{of} is not {_span(low, high)}{hint}")
+    if problem := _outside(number, low, high):
+        raise BadInput(f"{what} {shown(number)}{of} {problem}{hint}")
     return number
 
 
@@ -69,8 +69,8 @@ def number(
     found = _number(value)
     if found is None:
         raise BadInput(f"{what} {shown(value)}{of} is no number; use one {_span(low, high)}{hint}")
-    if found < low or (high is not None and found > high):
-        raise BadInput(f"{what} {shown(found)}{of} is not {_span(low, high)}{hint}")
+    if problem := _outside(found, low, high):
+        raise BadInput(f"{what} {shown(found)}{of} {problem}{hint}")
     return found
 
 
@@ -87,7 +87,7 @@ def one_of(what: str, value: Any, known: Sequence[str]) -> str:
     """Return the known word that a text is, in any case. Raises BadInput when it is none."""
     found = str.__str__(value).lower() if isinstance(value, str) else None
     if found is None or found not in known:
-        words = ", ".join(one or "''" for one in known)
+        words = ", ".join(filter(None, known)) + ", or leave it out" * ("" in known)
         hint = did_you_mean(found, known) if found else ""
         raise BadInput(f"unknown {what} {shown(value)}; use {words}{hint}")
     return found
@@ -148,8 +148,8 @@ def seconds(what: str, value: Any, low: float, high: float | None = None) -> flo
             f"{what} {shown(value)} is no duration; give seconds, a timedelta, or a text like '2h' "
             "or '1d12h'"
         )
-    if found < low or (high is not None and found > high):
-        raise BadInput(f"{what} {shown(found)} is not {_span(low, high)} s")
+    if problem := _outside(found, low, high):
+        raise BadInput(f"{what} {shown(found)} {problem} s")
     return found
 
 
@@ -259,8 +259,15 @@ def _datetime_ms(at: datetime) -> int | None:
         return None
 
 
+def _outside(number: float, low: float, high: float | None) -> str:
+    """Say how a number is out of its bounds; empty when it is not."""
+    if low <= number and (high is None or number <= high):
+        return ""
+    return f"is below {_plain(low)}" if high is None else f"is not {_span(low, high)}"
+
+
 def _span(low: float, high: float | None) -> str:
-    return f"at least {low:g}" if high is None else f"from {_plain(low)} to {_plain(high)}"
+    return f"from {_plain(low)} on" if high is None else f"from {_plain(low)} to {_plain(high)}"
 
 
 def _plain(bound: float) -> str:

@@ -35,7 +35,7 @@ async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
         BadInput: it cannot be so many.
         TaskConflict: it is being changed elsewhere.
     """
-    body = as_json("the size of the pool", whole("the number of lanes", lanes, 1, MOST), int)
+    body = as_json("the size of the pool", whole("pool size", lanes, 1, MOST), int)
     before = await documents.get(_KIND, _NAME)
     version = before.version if before else None
     if await documents.put(_KIND, _NAME, body, version) is None:

@@ -121,8 +121,8 @@ def read_sinks(value: Any, origin: str) -> dict[str, SinkSettings]:
         BadInput: a name, a kind or a number that cannot be; says which.
     """
     try:
-        tables = msgspec.json.decode(value) if isinstance(value, str) else value
-    except msgspec.DecodeError as error:
+        tables = msgspec.json.decode(str(value)) if isinstance(value, str) else value
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise BadInput(f"setting sinks (from {origin}): give a JSON object") from error
     if not isinstance(tables, Mapping):
         raise BadInput(f"setting sinks (from {origin}): give tables [sinks.NAME]")

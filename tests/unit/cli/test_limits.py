@@ -94,7 +94,7 @@ def test_a_cap_by_recipient_of_0_lets_nothing_of_its_level_go(command: Command) 
         (["app/shop"], "give a limit, like --rate 100/s"),
         (["app/shop", "--none", "--total", "5"], "or --none alone"),
         (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
-        (["app/shop", "--recipient-a-day", "hgh=3"], "'hgh' is no level; use high, medium, low"),
+        (["app/shop", "--recipient-a-day", "hgh=3"], "unknown level 'hgh'; use high, medium, low"),
         (["app/shop", "--recipient-a-day", "low=-1"], "--recipient-a-day low -1 is below 0"),
         (["app/shop", "--recipient-a-day", "low=2,low=3"], "it has a level twice"),
         (["app/shop", "--recipient-a-day", "3"], "is not of the form NAME=VALUE"),

@@ -37,4 +37,4 @@ def test_a_pool_that_cannot_be_is_refused_with_what_can(command: Command, lanes:
     ran = command("pool", lanes)
 
     assert ran.exit_code == 1
-    assert f"a pool of {lanes} lanes cannot be; use 1 to 1,024" in ran.stderr
+    assert f"pool size {lanes} is not from 1 to 1024" in ran.stderr

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import InvalidChange
+from pushlane.lanes.errors import BadInput, InvalidChange
 from pushlane.lanes.naming import own_lane, pool_lane
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
@@ -75,7 +75,7 @@ def test_a_task_that_has_not_ended_is_cancelled_with_the_time(task):
 
 @pytest.mark.parametrize("quota", [0, -1, MAX_QUOTA + 1])
 def test_a_quota_out_of_range_is_refused(quota):
-    with pytest.raises(InvalidChange, match=f"quota {quota} is not from 1 to {MAX_QUOTA}"):
+    with pytest.raises(BadInput, match=f"quota {quota} is not from 1 to {MAX_QUOTA}"):
         task_transitions.set_quota(quota)(RUNNING)
 
 

@@ -6,7 +6,6 @@ import asyncio
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import (
@@ -27,6 +26,7 @@ from pushlane.lanes.redis.progress import SEQS_A_CALL
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Finished, State, Task, Weights
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
+from tests.unreadable import store_unreadable
 
 DEADLINE_S = 60.0
 
@@ -140,7 +140,7 @@ async def test_a_refused_edit_lets_the_next_one_in_at_once(
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
         with pytest.raises(InvalidChange):
-            await registry.change(task.id, task_transitions.set_quota(0))
+            await registry.change(task.id, task_transitions.resume)
         assert (await registry.change(task.id, task_transitions.set_quota(2))).quota == 2
 
 
@@ -286,7 +286,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
 async def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
-        await registry.change(task.id, lambda known: replace(known, format=3))
+        await store_unreadable(registry, task.id, format=3)
         for _ in range(2):
             with pytest.raises(UnknownFormat):
                 await registry.change(task.id, task_transitions.start)

@@ -356,7 +356,7 @@ def cancel(settings: Settings, task_id: str) -> None:
         ({"recipient": "user", "expires_at_ms": 1_700_000_000_000_000}, BadInput),
         ({"recipient": "user", "expires_at_ms": -1}, BadInput),
         ({"recipient": "user", "expires_at_ms": True}, BadInput),
-        ({"recipient": "user", "expires_at_ms": 1.7e12}, BadInput),
+        ({"recipient": "user", "expires_at_ms": 1.7e12 + 0.5}, BadInput),
         ({"recipient": "user", "body": "x" * 65_536}, OversizedPush),
     ],
 )
