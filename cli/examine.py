@@ -9,7 +9,7 @@ from pushlane.diagnosis import host, setup
 from pushlane.diagnosis.host import Host
 from pushlane.diagnosis.setup import Setup
 from pushlane.dispatcher.sinks.named import open_sinks
-from pushlane.lanes.checks import Check, Examination, Fact, combined, examined
+from pushlane.lanes.checks import Check, Examination, combined, examined
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.lanes.inspection import Bounds, Inspection, Live, examiner_of, examiners
 from pushlane.lanes.settings import Settings
@@ -47,8 +47,7 @@ def refused(error: BadInput) -> Examination:
 
 
 def _nothing(problem: str) -> Inspection:
-    processes: Fact[Any] = Fact(why_not=problem)
-    return Inspection(Examination([], [], {}), Live(processes, processes, processes))
+    return Inspection(Examination([], [], {}), Live.unseen(problem))
 
 
 async def _opening_problem(settings: Settings, name: str) -> str:

@@ -11,9 +11,10 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
+from pushlane.cli.unreadable import remove_unreadable
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UserError
+from pushlane.lanes.errors import UnknownFormat, UserError
 from pushlane.lanes.task import Task
 from pushlane.producers.dead import DeadLetters, Selection
 
@@ -33,21 +34,40 @@ def forget(
             metavar="TASK...", help="Id, key or name of each.", autocompletion=complete_task
         ),
     ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove those that cannot be read, too.")
+    ] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Remove tasks that have ended, with their counts, keys, lanes and dead pushes."""
+    """Remove tasks that have ended, with their counts, keys, lanes and dead pushes.
+
+    One that cannot be read is removed with --force, whether it has ended or not.
+    """
     settings = flags.settings()
-
-    async def load(backend: Backend) -> dict[str, Task]:
-        found = [await backend.registry.get(task) for task in tasks]
-        return {task.id: task for task in found}
-
-    wanted = on_backend(settings, load)
+    found = on_backend(settings, partial(_load, words=tasks))
+    faults = {one.task_id: one for one in found if isinstance(one, UnknownFormat)}
+    wanted = {one.id: one for one in found if isinstance(one, Task)}
+    if faults and not force:
+        raise next(iter(faults.values()))
     for task in wanted.values():
         task_transitions.check_forgettable(task)  # refuse before anybody is asked
-    if not yes:
+    if wanted and not yes:
         _confirm_forget(list(wanted.values()))
-    on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+    if faults:
+        remove_unreadable(settings, list(faults.values()), yes=yes)
+    if wanted:
+        on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+
+
+async def _load(backend: Backend, words: list[str]) -> list[Task | UnknownFormat]:
+    """Return each task, or why it cannot be read."""
+    found: list[Task | UnknownFormat] = []
+    for word in words:
+        try:
+            found.append(await backend.registry.get(word))
+        except UnknownFormat as error:
+            found.append(error)
+    return found
 
 
 def _confirm_forget(tasks: list[Task]) -> None:

@@ -21,9 +21,10 @@ from pushlane.cli.parsing import (
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
+from pushlane.cli.unreadable import remove_unreadable
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, UnknownFormat
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
@@ -175,10 +176,15 @@ def resume(flags: Flags, task: TaskId) -> None:
 
 
 def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
-    """End a task; what it has not sent is never sent."""
+    """End a task; what it has not sent is never sent. One that cannot be read is removed."""
     settings = flags.settings()
-
-    view = on_backend(settings, lambda backend: view_of(backend, task))
+    try:
+        view = on_backend(settings, lambda backend: view_of(backend, task))
+    except UnknownFormat as error:
+        if not error.task_id:
+            raise
+        remove_unreadable(settings, [error], yes=yes)
+        return
     task_transitions.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
         note(f"task {view.task.id} is cancelled already")

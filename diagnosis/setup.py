@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pushlane.lanes.checks import Check, Remark
+from pushlane.lanes.checks import Check, Remark, Severity
+from pushlane.lanes.errors import DamagedRecord
 from pushlane.lanes.inspection import Live
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
@@ -15,6 +16,7 @@ from pushlane.lanes.version import VERSION
 
 AREA = "pushlane"
 _SHOWN = 5
+_SHOWN_RECORDS = 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,17 @@ def _formats(setup: Setup) -> Iterator[Remark]:
     elif lowest < FORMAT and processes and all(one.format >= FORMAT for one in processes):
         what = f"format {FORMAT} may be written, as all processes read it; {lowest} is"
         yield Remark("note", what, f"pushlane formats --min {FORMAT}")
+
+
+def _records(setup: Setup) -> Iterator[Remark]:
+    unread, newer = setup.live.unread.get(), setup.live.newer.get()
+    for fault in unread[:_SHOWN_RECORDS]:
+        is_served = bool(newer) and not isinstance(fault, DamagedRecord)
+        severity: Severity = "note" if is_served else "error"
+        yield Remark(severity, fault.fault, fault.way_out.partition(": ")[2] or fault.way_out)
+    if len(unread) > _SHOWN_RECORDS:
+        more = len(unread) - _SHOWN_RECORDS
+        yield Remark("error", f"{more:,} more cannot be read", "remove these first")
 
 
 def _identity(setup: Setup) -> Iterator[Remark]:
@@ -156,6 +169,12 @@ CHECKS = (
         "formats that live processes read against those that may be written",
         "a process leaves messages alone that it cannot read: they wait",
         _formats,
+    ),
+    _check(
+        "records",
+        "that each task and each limit that is stored can be read",
+        "what cannot be read is never sent, and holds for nobody",
+        _records,
     ),
     _check(
         "identity",

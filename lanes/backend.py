@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pushlane.lanes import task_transitions
 from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
-from pushlane.lanes.errors import Denied, UnknownTask, Unreachable
+from pushlane.lanes.errors import Denied, TaskConflict, UnknownTask, Unreachable
 from pushlane.lanes.formats import format_to_write
 from pushlane.lanes.limits import Subject, remove_limit
 from pushlane.lanes.naming import (
@@ -29,6 +29,7 @@ from pushlane.lanes.naming import (
     own_lane,
     pool_lanes,
     spread_over,
+    task_of,
 )
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import (
@@ -57,6 +58,7 @@ T = TypeVar("T")
 _ASK_AGAIN_S = 5.0
 _LOOKED_AT = 64
 _NEAR = 4  # messages
+_NAMED = 5
 _COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
 
 
@@ -166,10 +168,38 @@ class Backend:
             if not await self.broker.drop_lane(name):
                 return False
         await self.registry.forget(task.id, fence)
-        limited = Subject("task", task.id)
+        await self._forget_limits(task.id)
+        return True
+
+    async def discard(self, task_id: str) -> bool:
+        """Remove a task that cannot be read, with the lanes that are its alone.
+
+        Its pushes on shared lanes are dropped when they come off. False when somebody still reads
+        one of its lanes: try again a little later. Harmless when repeated.
+
+        Raises:
+            TaskConflict: a live process of a newer version may read it.
+            InvalidChange: it can be read.
+        """
+        await self.refuse_newer(task_id)
+        await self.registry.discard(task_id)
+        await self._forget_limits(task_id)
+        own = [lane for lane in await self.broker.lanes() if task_of(lane) == task_id]
+        dropped = [await self.broker.drop_lane(lane) for lane in own]
+        return all(dropped)
+
+    async def refuse_newer(self, task_id: str) -> None:
+        """Raise TaskConflict while a live process of a newer version may read the task."""
+        if newer := await self.presence.newer():
+            raise TaskConflict(
+                f"task {task_id} is not removed: a live process of a newer version may read it, "
+                f"{'; '.join(newer[:_NAMED])}; do it with that version, or stop these first"
+            )
+
+    async def _forget_limits(self, task_id: str) -> None:
+        limited = Subject("task", task_id)
         await remove_limit(self.documents, limited)
         await self.limiter.forget([str(limited)])
-        return True
 
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
         left = await asyncio.gather(*(self.broker.backlog(lane) for lane in lanes))

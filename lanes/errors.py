@@ -82,39 +82,48 @@ class MalformedPush(PushlaneError):
 class UnknownFormat(PushlaneError):
     """Something is stored in a format that this version of pushlane does not read.
 
-    `version` is its number; 0 where the format has none, and a value in it is not known.
+    `version` is its number; 0 where the format has none, and a value in it is not known. `task_id`
+    is set where it is a task. `fault` says in few words what is wrong, `way_out` what to do.
     """
 
-    def __init__(self, version: int, what: str = "a message on a lane", message: str = "") -> None:
+    def __init__(
+        self, version: int, what: str = "a message on a lane", *, task_id: str = ""
+    ) -> None:
         self.version = version
         cause = (
             f"is of format {version}, which a newer version of pushlane has written"
             if version
             else "holds something that this version of pushlane does not read"
         )
-        super().__init__(message or f"{what} {cause}: it is left as it is; upgrade this process")
+        self._set(f"{what} {cause}", "upgrade this process", task_id)
+        super().__init__(f"{self.fault}: it is left as it is; {self.way_out}")
+
+    def _set(self, fault: str, way_out: str, task_id: str) -> None:
+        self.fault = fault
+        self.way_out = way_out
+        self.task_id = task_id
 
 
 class DamagedRecord(UnknownFormat):
     """A record cannot be read, though its format is one that this version reads.
 
-    No version of pushlane would read it. `place` is the field that is wrong, `way_out` what to do.
+    So no version reads it. `place` is the field that is wrong, as far as that is known.
     """
 
-    def __init__(self, what: str, place: str, way_out: str) -> None:
-        at = f" at {place}" if place else ""
-        super().__init__(
-            0, message=f"{what} is damaged{at}, and no version of pushlane reads it: {way_out}"
-        )
+    def __init__(self, what: str, place: str, way_out: str, *, task_id: str = "") -> None:
+        self.version = 0
+        where = f" in its field {place}" if place else ""
+        self._set(f"{what} is damaged{where}: no version of pushlane reads it", way_out, task_id)
+        PushlaneError.__init__(self, f"{self.fault}; {way_out}")
 
 
 class Unstorable(PushlaneError):
     """A record that no process could read back is refused before it is written."""
 
     def __init__(self, what: str, place: str = "") -> None:
-        at = f" at {place}" if place else ""
+        where = f" in its field {place}" if place else ""
         super().__init__(
-            f"{what} is not written, as it could not be read back{at}: this is a fault of this "
+            f"{what} is not written, as it could not be read back{where}: this is a fault of this "
             "process, not of what is stored, which is as it was; please report it"
         )
 

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from pushlane.lanes.adapters import ADAPTERS, adapter_of
 from pushlane.lanes.checks import Check, Examination, Fact, Finding
+from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.presence import Process
 from pushlane.lanes.settings import Settings
 
 MOST_TOPICS = 50
+MOST_UNREAD = 1_000
 
 
 class Bounds(NamedTuple):
@@ -31,11 +33,23 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """The processes that are live, seen twice where there are any, and the lowest format."""
+    """The processes that are live, seen twice where there are any, and the lowest format.
+
+    `newer` names those of a newer version than ours. `unread` tells of each task and limit that
+    cannot be read.
+    """
 
     processes: Fact[list[Process]]
     later: Fact[list[Process]]
     min_format: Fact[int]
+    newer: Fact[Sequence[str]] = field(default_factory=lambda: Fact([]))
+    unread: Fact[Sequence[UnknownFormat]] = field(default_factory=lambda: Fact([]))
+
+    @staticmethod
+    def unseen(why_not: str) -> Live:
+        """Return nothing but the reason why nothing of it could be seen."""
+        none: Fact[Any] = Fact(why_not=why_not)
+        return Live(none, none, none, none, none)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ that is not set is none. A cost is what the sink's settings say that one push co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.conversion import number, one_of, shown, whole
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.errors import BadInput, DamagedRecord, TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.stored import as_json
+from pushlane.lanes.stored import as_json, place_of
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_QUOTA, Level
 
@@ -31,7 +32,9 @@ LEAST_PART = 0.001
 
 _AMOUNTS = ("rate_per_s", "total_cost", "cost_a_day")
 _COUNTS = ("in_flight", "total", "a_day")
-_KIND = "limit"
+KIND = "limit"
+"""The kind of document that a limit is."""
+
 _TRIES = 10
 
 
@@ -92,9 +95,10 @@ async def read_limits(documents: DocumentStore) -> Limits:
     """Return all limits that are set.
 
     Raises:
-        UnknownFormat: only a newer version understands one of them.
+        DamagedRecord: one of them cannot be read.
     """
-    return {Subject.parse(one.name): _decoded(one.body) for one in await documents.list(_KIND)}
+    found = await documents.list(KIND)
+    return {Subject.parse(one.name): _decoded(one.name, one.body) for one in found}
 
 
 class ReadableLimits(NamedTuple):
@@ -107,9 +111,9 @@ class ReadableLimits(NamedTuple):
 async def readable_limits(documents: DocumentStore) -> ReadableLimits:
     """Return all limits that this version understands, and name the others."""
     found = ReadableLimits({}, [])
-    for one in await documents.list(_KIND):
+    for one in await documents.list(KIND):
         try:
-            found.limits[Subject.parse(one.name)] = _decoded(one.body)
+            found.limits[Subject.parse(one.name)] = _decoded(one.name, one.body)
         except (UnknownFormat, BadInput):  # the latter: of a kind of subject to come
             found.unread.append(one.name)
     return found
@@ -126,17 +130,17 @@ async def change_limit(
     """
     name = str(subject)
     for _ in range(_TRIES):
-        found = await documents.get(_KIND, name)
-        before = Limit() if found is None else _decoded(found.body)
+        found = await documents.get(KIND, name)
+        before = Limit() if found is None else _decoded(name, found.body)
         after = _checked(subject, edit(before))
         if after == before:
             return after
         if after.is_none:
-            await documents.remove(_KIND, name)
+            await documents.remove(KIND, name)
             return after
         version = found.version if found else None
         if (
-            await documents.put(_KIND, name, as_json(f"the limit of {name}", after, Limit), version)
+            await documents.put(KIND, name, as_json(f"the limit of {name}", after, Limit), version)
             is not None
         ):
             return after
@@ -147,7 +151,7 @@ async def change_limit(
 
 async def remove_limit(documents: DocumentStore, subject: Subject) -> None:
     """Take all limits of a subject away."""
-    await documents.remove(_KIND, str(subject))
+    await documents.remove(KIND, str(subject))
 
 
 def _checked(subject: Subject, limit: Limit) -> Limit:
@@ -193,8 +197,23 @@ def _converted(subject: Subject, name: str, value: Any, *, must_be_whole: bool) 
     return converted
 
 
-def _decoded(body: bytes) -> Limit:
+def limit_faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:
+    """Yield what is wrong with each limit, by name and body, that cannot be read."""
+    for name, body in bodies:
+        try:
+            _decoded(name, body)
+        except UnknownFormat as error:
+            yield error
+
+
+def _decoded(name: str, body: bytes) -> Limit:
+    """Return the limit. A newer version may add fields, but none that we know is of another type.
+
+    Raises:
+        DamagedRecord: one is, or it is no limit at all.
+    """
     try:
         return msgspec.json.decode(body, type=Limit)
-    except msgspec.DecodeError as error:
-        raise UnknownFormat(0, "a limit") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        way_out = f"set it anew, or remove it: pushlane limit {quote(name)} --none"
+        raise DamagedRecord(f"the limit of {name}", place_of(error), way_out) from error

@@ -12,7 +12,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pushlane.lanes.checks import version_of
 from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.version import VERSION
 
 log = logging.getLogger("pushlane.presence")
 
@@ -140,6 +143,37 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Process)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The fields by which a process is named, and its version told."""
+
+    id: str = "?"
+    pid: int = 0
+    version: str = ""
+    format: int = 0
+
+
+_seen_decoder = msgspec.json.Decoder(_Seen)
+
+
+def newer_than_ours(bodies: Iterable[bytes]) -> list[str]:
+    """Name the processes of a newer version, and those that cannot be read, which must be one."""
+    return [text for body in bodies if (text := _newer_text(body))]
+
+
+def _newer_text(body: bytes) -> str:
+    try:
+        seen = _seen_decoder.decode(body)
+    except _UNREADABLE:
+        return "one that this version cannot read"
+    is_newer = seen.format > FORMAT or version_of(seen.version) > version_of(VERSION)
+    try:
+        _decoder.decode(body)
+    except _UNREADABLE:
+        is_newer = True
+    return f"{seen.id} (pid {seen.pid}, version {seen.version})" if is_newer else ""
 
 
 def encode(process: Process) -> bytes:
@@ -152,7 +186,7 @@ def decode_all(bodies: Iterable[bytes]) -> list[Process]:
     for body in bodies:
         try:
             processes.append(_decoder.decode(body))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             log.warning(
                 "a process of a newer version is there, of which this one cannot read more",
                 extra={"action": "format_unknown"},

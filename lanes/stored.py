@@ -39,7 +39,9 @@ def as_json(what: str, value: Any, kind: Any) -> bytes:
 
 
 def place_of(error: BaseException) -> str:
-    """Return which field a decoder could not read, as `$.quota`; empty when it did not say."""
+    """Return which field a decoder could not read, as `quota`; empty when it did not say."""
     cause = error if isinstance(error, msgspec.DecodeError) else error.__cause__
     _, at, place = str(cause).rpartition(" - at `")
-    return place.rstrip("`") if at and isinstance(cause, msgspec.DecodeError) else ""
+    if not at or not isinstance(cause, msgspec.DecodeError):
+        return ""
+    return place.rstrip("`").removeprefix("$").removeprefix(".")

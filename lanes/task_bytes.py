@@ -9,7 +9,7 @@ read back is not encoded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import DamagedRecord, UnknownFormat
+from pushlane.lanes.errors import DamagedRecord, InvalidChange, UnknownFormat
 from pushlane.lanes.stored import checked, place_of
 from pushlane.lanes.task import TERMINAL_STATES, Task, Weights
 
@@ -31,6 +31,7 @@ FORMAT = 2
 class Glimpse(msgspec.Struct, frozen=True):
     """The few fields that a registry needs to keep a task, even one that it does not understand."""
 
+    id: str = ""
     key: str = ""
     name: str = ""
     state: str = ""
@@ -89,12 +90,29 @@ def decode(task_id: str, body: bytes) -> Task:
     except _UNREADABLE as error:
         number = glimpse(body).format
         if number > FORMAT:
-            raise UnknownFormat(number, f"task {task_id}") from error
-        remove = f"remove it with: pushlane forget {task_id} --force"
-        raise DamagedRecord(f"task {task_id}", place_of(error), remove) from error
+            raise UnknownFormat(number, f"task {task_id}", task_id=task_id) from error
+        remove = f"remove it: pushlane forget {task_id} --force"
+        place = place_of(error)
+        raise DamagedRecord(f"task {task_id}", place, remove, task_id=task_id) from error
     if task.format > FORMAT:
-        raise UnknownFormat(task.format, f"task {task_id}")
+        raise UnknownFormat(task.format, f"task {task_id}", task_id=task_id)
     return task if body.startswith(_WHOLE) else _with_unknown(task, body)
+
+
+def refuse_readable(task_id: str, body: bytes) -> None:
+    """Raise InvalidChange for a task that can be read, and so can be cancelled and forgotten."""
+    with suppress(UnknownFormat):
+        decode(task_id, body)
+        raise InvalidChange(f"task {task_id} can be read: it is cancelled and forgotten as others")
+
+
+def faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:
+    """Yield what is wrong with each of these tasks that cannot be read."""
+    for task_id, body in bodies:
+        try:
+            decode(task_id, body)
+        except UnknownFormat as error:
+            yield error
 
 
 def glimpse(body: bytes) -> Glimpse:
@@ -152,9 +170,9 @@ def _summary(errors: Sequence[UnknownFormat]) -> str:
     if len(errors) == 1:
         return str(errors[0])
     damaged = sum(isinstance(error, DamagedRecord) for error in errors)
-    counts = {"damaged": damaged, "of a newer version of pushlane": len(errors) - damaged}
-    parts = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    counts = {"damaged": damaged, "of a newer version": len(errors) - damaged}
+    parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
     return (
-        f"{len(errors):,} tasks cannot be read and are left as they are, {parts}; which, and what "
-        "to do: pushlane doctor"
+        f"{len(errors):,} tasks cannot be read ({parts}), and are left as they are: pushlane doctor "
+        "says which, and what to do"
     )

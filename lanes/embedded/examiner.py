@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,10 +21,13 @@ from pushlane.lanes.embedded.presence import LIVE
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
 from pushlane.lanes.embedded.worker import FILE_NAME
-from pushlane.lanes.errors import UserError
-from pushlane.lanes.inspection import Bounds, Inspection, Live
-from pushlane.lanes.presence import Process, decode_all
+from pushlane.lanes.errors import UnknownFormat, UserError
+from pushlane.lanes.inspection import MOST_UNREAD, Bounds, Inspection, Live
+from pushlane.lanes.limits import KIND as LIMIT_KIND
+from pushlane.lanes.limits import limit_faults
+from pushlane.lanes.presence import Process, decode_all, newer_than_ours
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_bytes import faults
 
 AREA = "store"
 CHECK_S = 5.0
@@ -55,8 +59,12 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
         nobody: Fact[list[Process]] = Fact([])
         facts = StoreFacts(folder, missing, Fact(why_not=missing.why_not), 0, 0)
         return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
-    integrity, processes, lowest = await asyncio.gather(
-        _read(path, _integrity), _read(path, _processes), _read(path, _min_format)
+    integrity, processes, lowest, newer, unread = await asyncio.gather(
+        _read(path, _integrity),
+        _read(path, _processes),
+        _read(path, _min_format),
+        _read(path, _newer),
+        _read(path, _unread),
     )
     later = processes
     if processes.get_or([]):
@@ -67,7 +75,7 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     said = {
         "store": {"bytes": facts.size, "wal_bytes": facts.wal_size, "check": integrity.get_or("")}
     }
-    return Inspection(examined(CHECKS, facts), Live(processes, later, lowest), said)
+    return Inspection(examined(CHECKS, facts), Live(processes, later, lowest, newer, unread), said)
 
 
 async def mend(settings: Settings, finding: Finding) -> str:
@@ -102,9 +110,22 @@ def _integrity(connection: sqlite3.Connection) -> str:
 
 
 def _processes(connection: sqlite3.Connection) -> list[Process]:
+    return decode_all(_live(connection))
+
+
+def _newer(connection: sqlite3.Connection) -> Sequence[str]:
+    return newer_than_ours(_live(connection))
+
+
+def _live(connection: sqlite3.Connection) -> list[bytes]:
     now = int(time.time() * 1000)
-    rows = connection.execute(LIVE, (now, latest_ms(now))).fetchall()
-    return decode_all(body for (body,) in rows)
+    return [body for (body,) in connection.execute(LIVE, (now, latest_ms(now)))]
+
+
+def _unread(connection: sqlite3.Connection) -> Sequence[UnknownFormat]:
+    tasks = connection.execute("SELECT id, body FROM tasks")
+    limits = connection.execute("SELECT name, body FROM shelf WHERE kind = ?", (LIMIT_KIND,))
+    return [*islice(faults(tasks), MOST_UNREAD), *islice(limit_faults(limits), MOST_UNREAD)]
 
 
 def _min_format(connection: sqlite3.Connection) -> int:

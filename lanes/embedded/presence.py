@@ -6,11 +6,11 @@ Time is the machine's clock, which all processes on the store share.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.held import latest_ms
-from pushlane.lanes.presence import Process, decode_all, encode
+from pushlane.lanes.presence import Process, decode_all, encode, newer_than_ours
 from pushlane.lanes.task_transitions import now_ms
 
 LIVE = "SELECT body FROM presence WHERE expires_at_ms > ? AND expires_at_ms <= ?"
@@ -39,11 +39,17 @@ class EmbeddedPresence:
         await self._database.write(job)
 
     async def list(self) -> list[Process]:
+        return decode_all(await self._bodies())
+
+    async def newer(self) -> Sequence[str]:
+        return newer_than_ours(await self._bodies())
+
+    async def _bodies(self) -> Sequence[bytes]:
         now = self._clock_ms()
         rows = await self._database.read(
             lambda connection: connection.execute(LIVE, (now, latest_ms(now))).fetchall()
         )
-        return decode_all(body for (body,) in rows)
+        return [body for (body,) in rows]
 
     async def leave(self, process_id: str) -> None:
         gone = "DELETE FROM presence WHERE id = ?"

@@ -62,6 +62,9 @@ class EmbeddedRegistry:
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         return await self._change(partial(tasks.forget, task_id=task_id), fence)
 
+    async def discard(self, task_id: str) -> bool:
+        return await self._change(partial(tasks.discard, task_id=task_id))
+
     async def mend(self) -> None:
         await self._database.write(note_ended)
 

@@ -18,7 +18,7 @@ from pushlane.lanes.ports import Changes, FoundTasks
 from pushlane.lanes.search import TaskPage, TaskQuery
 from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
-from pushlane.lanes.task_bytes import Understood, decode, encode, encode_weights
+from pushlane.lanes.task_bytes import Understood, decode, encode, encode_weights, refuse_readable
 from pushlane.lanes.task_transitions import Edit, check_forgettable
 
 _NEAREST_OF = 2000
@@ -71,6 +71,7 @@ _FORGET_PUBLISHERS = (
     "DELETE FROM publishers WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) "
     "AND name BETWEEN ? AND ?"
 )
+_FORGET_PUBLISHERS_ANYWHERE = "DELETE FROM publishers WHERE name BETWEEN ? AND ?"
 _FORGET = (
     "DELETE FROM tasks WHERE id = ?",
     "DELETE FROM progress WHERE task_id = ?",
@@ -151,11 +152,27 @@ def forget(connection: sqlite3.Connection, task_id: str) -> bool:
     lane = task.first_lane or task.lane
     for first, last in publishers_of(task_id):
         connection.execute(_FORGET_PUBLISHERS, (lane, first, last))
+    _remove(connection, task_id)
+    return True
+
+
+def discard(connection: sqlite3.Connection, task_id: str) -> bool:
+    """See `lanes.ports.TaskStore.discard`. Which lanes it was published on is not known."""
+    row = connection.execute("SELECT body FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return False
+    refuse_readable(task_id, *row)
+    for names in publishers_of(task_id):
+        connection.execute(_FORGET_PUBLISHERS_ANYWHERE, names)
+    _remove(connection, task_id)
+    return True
+
+
+def _remove(connection: sqlite3.Connection, task_id: str) -> None:
     for statement in _FORGET:
         connection.execute(statement, (task_id,))
     tell(connection, task_id, bump(connection, "version"))
     sweep(connection)
-    return True
 
 
 def page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from pushlane.lanes.presence import Process
@@ -15,6 +16,9 @@ class Presence(Protocol):
 
     async def list(self) -> list[Process]:
         """Return the processes whose time is not over, in the order of their starts."""
+
+    async def newer(self) -> Sequence[str]:
+        """Name the live processes of a newer version than ours, or that this one cannot read."""
 
     async def leave(self, process_id: str) -> None:
         """Show this process no more. Harmless when it was not there."""

@@ -37,14 +37,18 @@ class TaskStore(Protocol):
     """The tasks themselves: added, found, changed and forgotten."""
 
     async def add(self, task: Task) -> Task:
-        """Keep a new task. When a task of the same non-empty key exists, that one is returned."""
+        """Keep a new task. When a task of the same non-empty key exists, that one is returned.
+
+        Raises:
+            Unstorable: it could not be read back. The same holds for `change`.
+        """
 
     async def get(self, task_id: str) -> Task:
         """Return the task with this id, key or name.
 
         Raises:
             UnknownTask: there is none; names the nearest id or name.
-            UnknownFormat: only a newer version understands it.
+            UnknownFormat: only a newer version understands it, or it is damaged.
         """
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
@@ -77,6 +81,13 @@ class TaskStore(Protocol):
 
         Raises:
             InvalidChange: it has not ended.
+        """
+
+    async def discard(self, task_id: str) -> bool:
+        """Remove a task that cannot be read, as `forget` does. False when there is none of this id.
+
+        Raises:
+            InvalidChange: it can be read.
         """
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:

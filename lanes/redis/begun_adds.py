@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.errors import DamagedRecord, UnknownFormat
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, LockedWrites
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_bytes import decode
+from pushlane.lanes.task_bytes import decode, glimpse
 from pushlane.lanes.task_transitions import now_ms
 
 KEPT_MS = 7 * 24 * 3600 * 1000
@@ -38,19 +37,25 @@ class BegunAdds(LockedWrites):
         with self._client.reach():
             found = [(key, body) async for key, body in scan]
         for key, body in found:
-            try:
-                begun = decode(f"of key {key.decode()!r}", body)
-            except UnknownFormat:  # a newer version has begun it, and gives it up itself
-                continue
-            if begun.created_at_ms < before_ms:
-                await self._drop(begun, body)
+            if _is_given_up(key.decode(), body, before_ms):
+                await self._drop(key.decode(), body)
 
-    async def _drop(self, begun: Task, body: bytes) -> None:
+    async def _drop(self, key: str, body: bytes) -> None:
         """Drop one, unless it is going on just now."""
-        keys = [self._keys.lock(f"key:{begun.key}"), self._keys.adding]
+        keys = [self._keys.lock(f"key:{key}"), self._keys.adding]
         token = secrets.token_hex(8)
-        if not await self._client.run(_LOOK, keys, [token, LOCK_MS, begun.key, body]):
+        if not await self._client.run(_LOOK, keys, [token, LOCK_MS, key, body]):
             return
         async with self._unlocked_on_error(keys[0], token):
-            await self._append(begun.id, b"")
-            await self._client.run(_DROP, keys, [token, begun.key])
+            if begun_id := glimpse(body).id:
+                await self._append(begun_id, b"")
+            await self._client.run(_DROP, keys, [token, key])
+
+
+def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:
+    try:
+        return decode(f"of key {key!r}", body).created_at_ms < before_ms
+    except DamagedRecord:  # nobody can go on with it
+        return True
+    except UnknownFormat:  # a newer version has begun it, and gives it up itself
+        return False

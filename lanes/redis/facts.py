@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
 from pushlane.lanes.checks import Fact, fact_of
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.inspection import Live
+from pushlane.lanes.errors import UnknownFormat, Unreachable
+from pushlane.lanes.inspection import MOST_UNREAD, Live
+from pushlane.lanes.limits import KIND as LIMIT_KIND
+from pushlane.lanes.limits import limit_faults
 from pushlane.lanes.redis.access import redis_access
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_bytes import faults
 
 ANSWER_S = 8.0
 _MIN_FORMAT = "format:min"
 _NO_ANSWER = "Redis does not answer"
+_A_PAGE = 200
 
 T = TypeVar("T")
 
@@ -62,23 +66,28 @@ async def _collect(
     if answer.why_not:
         none: Fact[Any] = Fact(why_not=_NO_ANSWER)
         nothing = RedisFacts(settings, answer, none, none, none, none, [])
-        return nothing, Live(none, none, none)
+        return nothing, Live.unseen(_NO_ANSWER)
     denied: list[str] = []
     keys = Keys(settings.namespace)
-    info, saves, ahead_s, scripts, processes, lowest = await asyncio.gather(
+    presence = RedisPresence(client, keys)
+    info, saves, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
         _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
-        fact_of(RedisPresence(client, keys).list(), ANSWER_S),
+    )
+    processes, lowest, newer, unread = await asyncio.gather(
+        fact_of(presence.list(), ANSWER_S),
         fact_of(client.call("HGET", keys.documents, _MIN_FORMAT, read=_lowest), ANSWER_S),
+        fact_of(presence.newer(), ANSWER_S),
+        fact_of(_unread(client, keys), ANSWER_S),
     )
     later = processes
     if processes.get_or([]):
         await pause(look_again_s)
-        later = await fact_of(RedisPresence(client, keys).list(), ANSWER_S)
+        later = await fact_of(presence.list(), ANSWER_S)
     facts = RedisFacts(settings, answer, info, saves, ahead_s, scripts, denied)
-    return facts, Live(processes, later, lowest)
+    return facts, Live(processes, later, lowest, newer, unread)
 
 
 async def _permitted(question: Awaitable[T], command: str, denied: list[str]) -> Fact[T]:
@@ -101,6 +110,21 @@ async def _ahead_s(client: RedisClient) -> float:
     before = time.time()
     seconds, micros = await client.call("TIME", read=tuple)
     return int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2
+
+
+async def _unread(client: RedisClient, keys: Keys) -> Sequence[UnknownFormat]:
+    """Look at the tasks and limits in pages, up to those of so many that cannot be read."""
+    found: list[UnknownFormat] = []
+    with client.reach():
+        async for task_id, body in client.redis.hscan_iter(keys.tasks, count=_A_PAGE):
+            found += faults([(task_id.decode(), body)])
+            if len(found) >= MOST_UNREAD:
+                break
+        limits = f"{LIMIT_KIND}:*"
+        async for field, value in client.redis.hscan_iter(keys.documents, limits, _A_PAGE):
+            name = field.partition(b":")[2].decode()
+            found += limit_faults([(name, value.partition(b"\n")[2])])
+    return found
 
 
 def _save(answer: Any) -> str:

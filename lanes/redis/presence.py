@@ -5,7 +5,9 @@ The index drops expired processes whenever anybody announces or looks.
 
 from __future__ import annotations
 
-from pushlane.lanes.presence import Process, decode_all, encode
+from collections.abc import Sequence
+
+from pushlane.lanes.presence import Process, decode_all, encode, newer_than_ours
 from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only, words
 from pushlane.lanes.redis.keys import Keys
 
@@ -40,12 +42,18 @@ class RedisPresence:
         await self._client.run(_ANNOUNCE, keys, [process.id, encode(process), ttl_ms])
 
     async def list(self) -> list[Process]:
+        return decode_all(await self._bodies())
+
+    async def newer(self) -> Sequence[str]:
+        return newer_than_ours(await self._bodies())
+
+    async def _bodies(self) -> Sequence[bytes]:
         ids = await self._client.run(_LIST, [self._keys.processes], read=words)
         if not ids:
             return []
         keys = [self._keys.process(process_id.decode()) for process_id in ids]
         bodies = await self._client.call("MGET", *keys, read=bodies_only)
-        return decode_all(body for body in bodies if body)
+        return [body for body in bodies if body]
 
     async def leave(self, process_id: str) -> None:
         keys = [self._keys.processes, self._keys.process(process_id)]

@@ -89,6 +89,9 @@ class RedisRegistry(TaskProgress):
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         return await self._writes.forget(task_id, fence)
 
+    async def discard(self, task_id: str) -> bool:
+        return await self._writes.discard(task_id)
+
     async def mend(self) -> None:
         await self._version()
         await self._rebuild.mend()

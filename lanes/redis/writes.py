@@ -10,10 +10,11 @@ made; one that is refused there journals the kept value again. A fence is checke
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import Superseded
+from pushlane.lanes.errors import DamagedRecord, Superseded
 from pushlane.lanes.ports import Edit, Fence
 from pushlane.lanes.redis.client import NOW
 from pushlane.lanes.redis.codec import (
@@ -28,7 +29,7 @@ from pushlane.lanes.redis.codec import (
 from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
 from pushlane.lanes.redis.rebuild import WEIGHTS_KEY
 from pushlane.lanes.task import Task, Weights
-from pushlane.lanes.task_bytes import decode, encode, encode_weights
+from pushlane.lanes.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
 from pushlane.lanes.task_transitions import check_forgettable
 
 # An add that died after it began is carried on with the task it began with: its id may already be
@@ -148,18 +149,20 @@ class Writes(LockedWrites):
                     await self._journal_kept(task_id)
                 return decode(f"of key {task.key!r}", body)
             async with self._unlocked_on_error(lock, token):
-                begun = decode(f"of key {task.key!r}", body)
-                added = await self._carried_on(begun, task)
+                added = await self._carried_on(body, task)
                 if await self._write(lock, token, added):
                     return added
-            refused |= {begun.id, added.id}
+            refused |= {glimpse(body).id, added.id} - {""}
         raise unended()
 
-    async def _carried_on(self, begun: Task, task: Task) -> Task:
+    async def _carried_on(self, body: bytes, task: Task) -> Task:
         """Return what is to be kept under the key: what an add began with, if it is the same."""
-        if begun.id == task.id or begun.fingerprint == task.fingerprint:
-            return begun
-        await self._append(begun.id, b"")  # it failed, and its rows were mended since
+        with suppress(DamagedRecord):
+            begun = decode(f"of key {task.key!r}", body)
+            if begun.id == task.id or begun.fingerprint == task.fingerprint:
+                return begun
+        if begun_id := glimpse(body).id:
+            await self._append(begun_id, b"")  # it failed, and its rows were mended since
         await self._client.call("HSET", self._keys.adding, task.key, encode(task))
         return task
 
@@ -170,6 +173,24 @@ class Writes(LockedWrites):
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Forget the task as `Registry.forget` does. False when there is no such task."""
         return await self._change(task_id, check_forgettable, fence) is not None
+
+    async def discard(self, task_id: str) -> bool:
+        """Remove the task as `Registry.discard` does. False when there is no such task."""
+        lock, refused = self._keys.lock(f"task:{task_id}"), False
+        keys = [self._keys.version, self._keys.tasks, lock]
+        keys += [*self._fence_keys(None), self._keys.filled]
+        args = [task_id, *_fence_args(None)]
+        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
+            if how == b"unknown":
+                return False
+            async with self._unlocked_on_error(lock, token):
+                if refused:
+                    await self._append(task_id, body)  # it may be another one meanwhile
+                refuse_readable(task_id, body)
+                if await self._remove(lock, token, task_id, body, None):
+                    return True
+            refused = True
+        raise unended()
 
     async def _change(
         self,
