@@ -17,8 +17,8 @@ from pushlane.cli.known import unknown_text
 from pushlane.cli.parsing import parse_pairs
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject
+from pushlane.lanes.errors import BadInput, DamagedRecord
+from pushlane.lanes.limits import EVERY_APP, Limit, Subject, remove_limit
 from pushlane.lanes.settings import Settings
 from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
 
@@ -101,8 +101,15 @@ def _set(settings: Settings, subject: str, changes: dict[str, Any]) -> tuple[Sub
 
     async def work(backend: Backend) -> tuple[Subject, Limit, str]:
         found = await find_subject(backend, subject)
-        with _flags_named():
-            now = await set_limit(backend, found, changes or dict.fromkeys(_FLAGS))
+        try:
+            with _flags_named():
+                now = await set_limit(backend, found, changes or dict.fromkeys(_FLAGS))
+        except DamagedRecord:
+            if changes:
+                raise
+            await backend.refuse_newer(f"the limit of {found}")
+            await remove_limit(backend.documents, found)
+            return found, Limit(), ""
         if changes:
             return found, now, await unknown_text(backend, settings, found)
         has_share = now.quota is not None or now.high_part is not None

@@ -43,7 +43,7 @@ def _confirm(fault: UnknownFormat) -> None:
 
 async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
     for task_id in task_ids:
-        await backend.refuse_newer(task_id)
+        await backend.refuse_newer(f"task {task_id}")
 
 
 async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
 
 def unread_text(names: Sequence[str]) -> str:
     """Return a line that names the limits that are left out."""
-    return f"left out, as only a newer version reads them: the limits of {', '.join(names)}"
+    return f"left out, as they cannot be read (pushlane doctor): the limits of {', '.join(names)}"
 
 
 def cause_as_json(cause: Cause) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Diagnosis:
     `entitled_share` is the part of its sink that is its own, None while it may not go;
     `observed_per_s` how fast it goes; `backlog` its pushes left, None while its total is not known;
     `eta_s` the seconds until it is through, None when that cannot be told.
-    `unread_limits` are those that only a newer version understands: they are left out.
+    `unread_limits` are those that cannot be read: they are left out.
     """
 
     task: Task
@@ -111,7 +111,7 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         processes=await dispatchers(backend),
         now_ms=at_ms,
         limits=limits,
-        unread_limits=unread,
+        unread_limits=[*unread],
         spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),

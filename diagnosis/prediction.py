@@ -25,7 +25,7 @@ class SinkPrediction:
     """How the pushes of a task would fare at one sink; None for what cannot be told.
 
     `sink_per_s` is what the sink takes in all, `entitled_share` the part of it that is the task's
-    at the start. `unread_limits` are left out, as only a newer version understands them.
+    at the start. `unread_limits` are left out, as they cannot be read.
     """
 
     sink: str

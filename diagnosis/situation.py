@@ -17,7 +17,7 @@ class Situation:
     """A task, and all that bears on when it goes.
 
     `others` are the other tasks that are not finished and go to its first sink. `unread_limits`
-    names the limits that only a newer version understands. `spent` is what
+    names the limits that cannot be read. `spent` is what
     limits of all of these, of apps and of the sink count of totals, by subject and name.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on

@@ -12,7 +12,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.limits import Limit, Limits, Subject, readable_limits
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
@@ -85,8 +84,8 @@ class LimitsFollower:
 
     async def _read(self) -> Limits:
         found = await readable_limits(self._documents)
-        for name in found.unread:
-            self._once.tell(name, UnknownFormat(0, f"the limit of {name}"))
+        for name, error in found.unread.items():
+            self._once.tell(name, error)
         before = self._known or {}
         kept = {one: limit for one, limit in before.items() if str(one) in found.unread}
         return found.limits | kept

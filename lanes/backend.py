@@ -181,18 +181,18 @@ class Backend:
             TaskConflict: a live process of a newer version may read it.
             InvalidChange: it can be read.
         """
-        await self.refuse_newer(task_id)
+        await self.refuse_newer(f"task {task_id}")
         await self.registry.discard(task_id)
         await self._forget_limits(task_id)
         own = [lane for lane in await self.broker.lanes() if task_of(lane) == task_id]
         dropped = [await self.broker.drop_lane(lane) for lane in own]
         return all(dropped)
 
-    async def refuse_newer(self, task_id: str) -> None:
-        """Raise TaskConflict while a live process of a newer version may read the task."""
+    async def refuse_newer(self, what: str) -> None:
+        """Raise TaskConflict while a live process of a newer version may read what we cannot."""
         if newer := await self.presence.newer():
             raise TaskConflict(
-                f"task {task_id} is not removed: a live process of a newer version may read it, "
+                f"{what} is not removed: a live process of a newer version may read it, "
                 f"{'; '.join(newer[:_NAMED])}; do it with that version, or stop these first"
             )
 

@@ -102,20 +102,22 @@ async def read_limits(documents: DocumentStore) -> Limits:
 
 
 class ReadableLimits(NamedTuple):
-    """The limits that can be read, and the names of those that only a newer version understands."""
+    """The limits that can be read, and what is wrong with the others, by their names."""
 
     limits: Limits
-    unread: list[str]
+    unread: dict[str, UnknownFormat]
 
 
 async def readable_limits(documents: DocumentStore) -> ReadableLimits:
     """Return all limits that this version understands, and name the others."""
-    found = ReadableLimits({}, [])
+    found = ReadableLimits({}, {})
     for one in await documents.list(KIND):
         try:
             found.limits[Subject.parse(one.name)] = _decoded(one.name, one.body)
-        except (UnknownFormat, BadInput):  # the latter: of a kind of subject to come
-            found.unread.append(one.name)
+        except UnknownFormat as error:
+            found.unread[one.name] = error
+        except BadInput:  # of a kind of subject to come
+            found.unread[one.name] = UnknownFormat(0, f"the limit of {one.name}")
     return found
 
 
@@ -126,6 +128,7 @@ async def change_limit(
 
     Raises:
         BadInput: a limit cannot be so, like one of 0.
+        DamagedRecord: the one that is there cannot be read: remove it first.
         TaskConflict: it is being changed elsewhere again and again.
     """
     name = str(subject)
@@ -215,5 +218,5 @@ def _decoded(name: str, body: bytes) -> Limit:
     try:
         return msgspec.json.decode(body, type=Limit)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        way_out = f"set it anew, or remove it: pushlane limit {quote(name)} --none"
+        way_out = f"remove it: pushlane limit {quote(name)} --none"
         raise DamagedRecord(f"the limit of {name}", place_of(error), way_out) from error

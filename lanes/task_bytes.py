@@ -173,6 +173,6 @@ def _summary(errors: Sequence[UnknownFormat]) -> str:
     counts = {"damaged": damaged, "of a newer version": len(errors) - damaged}
     parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
     return (
-        f"{len(errors):,} tasks cannot be read ({parts}), and are left as they are: pushlane doctor "
-        "says which, and what to do"
+        f"{len(errors):,} tasks cannot be read ({parts}), and are left as they are: `pushlane "
+        "doctor` says which, and what to do"
     )

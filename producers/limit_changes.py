@@ -63,12 +63,12 @@ async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
 async def limits_in_use(backend: Backend) -> list[LimitInUse]:
     """Return all limits that are set, by subject; a share of turns is none of them.
 
-    Those that only a newer version understands are left out, and named in the log.
+    Those that cannot be read are left out, and named in the log.
     """
     found, unread = await readable_limits(backend.documents)
     if unread:
         log.warning(
-            "left out, as only a newer version reads them: the limits of %s",
+            "left out, as they cannot be read (pushlane doctor): the limits of %s",
             ", ".join(unread),
             extra={"action": "format_unknown"},
         )

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.stored import as_json
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import require_http_url
 from pushlane.pipeline.reports.conditions import Condition, parse_where
@@ -109,7 +110,8 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self)
+        """Raises Unstorable if it could not be read back."""
+        return as_json(f"alert {self.name!r}", self, AlertRule)
 
 
 def decode_rule(name: str, body: bytes) -> AlertRule:

@@ -10,6 +10,7 @@ import msgspec
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.stored import as_json
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
 from pushlane.pipeline.alerts.firing import AlertState
@@ -89,7 +90,9 @@ class AlertStore:
         """Store the state and return it with its version; None if another process was faster."""
         if state == known.state:
             return known
-        version = await self._documents.put(_STATE, name, msgspec.json.encode(state), known.version)
+        version = await self._documents.put(
+            _STATE, name, as_json(f"the state of alert {name!r}", state, AlertState), known.version
+        )
         return None if version is None else StoredAlertState(state, version)
 
     async def _unknown(self, name: str) -> BadInput:

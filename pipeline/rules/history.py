@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.ports.documents import MOST_BYTES
+from pushlane.lanes.stored import checked
 from pushlane.pipeline.rules.rule import Rule
 
 MOST_OPEN = 50
@@ -123,7 +125,7 @@ class History(BaseModel):
         gone = set(ended[: max(0, len(ended) - MOST_ENDED)])
         while len(body := self._encoded(gone)) > MOST_BYTES and len(gone) < len(ended):
             gone.update(ended[len(gone) : len(gone) + 5])
-        return body
+        return checked("the history of a rule", lambda: body, partial(decode_history, ""))
 
     def _encoded(self, gone: set[int]) -> bytes:
         kept = tuple(run for run in self.runs if run.at_ms not in gone)

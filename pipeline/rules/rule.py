@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.stored import checked
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import MASK, masked
 from pushlane.pipeline.rules.cron_schedule import CronSchedule, parse_schedule
@@ -86,7 +88,9 @@ class Rule(BaseModel):
         return {**self.model_dump(mode="json", include=set(Rule.model_fields)), **hidden}
 
     def encode(self) -> bytes:
-        return self.model_dump_json().encode()
+        """Raises Unstorable if it could not be read back."""
+        read = partial(decode_rule, self.name)
+        return checked(f"rule {self.name!r}", lambda: self.model_dump_json().encode(), read)
 
 
 def decode_rule(name: str, body: bytes) -> Rule:

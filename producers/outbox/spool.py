@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from socket import gethostname
 
-import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.durable import write_durably
 from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.stored import as_json
 from pushlane.producers.outbox.records import HEAD_BYTES, pack, scan
 from pushlane.producers.outbox.segment import SUFFIX, Cursor, SpoolSegment
 from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore, Header
@@ -120,7 +120,7 @@ class Spool(BatchStore):
         self.write_header()
 
     def write_header(self) -> None:
-        write_durably(self._folder / HEADER, msgspec.json.encode(self.header))
+        write_durably(self._folder / HEADER, as_json("the head of a spool", self.header, Header))
 
     def finish(self) -> None:
         """Close the spool, which is all sent, and set aside its corrupt files."""

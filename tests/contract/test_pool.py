@@ -94,7 +94,7 @@ async def test_a_pool_of_no_lanes_or_too_many_is_refused(connections, lanes: int
     async with connections:
         backend = await connections.one()
 
-        with pytest.raises(BadInput, match=f"{lanes} lanes cannot be; use 1 to 1,024"):
+        with pytest.raises(BadInput, match=f"pool size {lanes} is not from 1 to 1024"):
             await set_pool_size(backend.documents, lanes)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from pushlane.cli.task_view import TaskView
 from pushlane.lanes.backend import connect
@@ -21,6 +20,7 @@ from pushlane.producers.producer import Producer
 from tests.command import Command, Ran
 from tests.lane_content import lane_of
 from tests.unit.dispatcher.support import backend_in
+from tests.unreadable import store_unreadable
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(
     async def make_newer() -> None:
         async with backend_in(command.folder / "data") as (backend, _):
             await backend.registry.add(Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}"))
-            await backend.registry.change(task_id, lambda known: replace(known, format=3))
+            await store_unreadable(backend.registry, task_id, format=3)
 
     asyncio.run(make_newer())
 

@@ -77,7 +77,7 @@ def test_as_json_it_has_causes_share_pace_backlog_and_end(command: Command) -> N
     assert (found["entitled_share"], found["backlog"], found["eta_s"]) == (0.6667, 300, 4.5)
 
 
-def test_a_limit_of_a_newer_version_is_left_out_and_named(command: Command) -> None:
+def test_a_limit_that_cannot_be_read_is_left_out_and_named(command: Command) -> None:
     task = command.submit("high", 3)
     command("limit", "app/shop", "--rate", "5/s")
 
@@ -86,7 +86,7 @@ def test_a_limit_of_a_newer_version_is_left_out_and_named(command: Command) -> N
             await backend.documents.put("limit", "task/new", b'{"rate_per_s": "fast"}', None)
 
     asyncio.run(put())
-    told = "left out, as only a newer version reads them: the limits of task/new"
+    told = "left out, as they cannot be read (pushlane doctor): the limits of task/new"
 
     assert told in command("why", task).stderr
     assert told in command("submit", "rows.csv", "--level", "high", "--dry-run").stderr
