@@ -30,6 +30,7 @@ _DURATION = re.compile(r"(\d{1,9}[dhms])+", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?", re.ASCII)
 _SHOWN = 40
+_FAR_MS = 10**18  # millions of years: what is shown of times is computed in floats
 
 
 def whole(
@@ -245,7 +246,7 @@ def _moment_ms(value: Any, now_ms: int) -> int | None:
     if isinstance(value, timedelta):
         return now_ms + value // timedelta(milliseconds=1)
     if (found := _whole(value)) is not None:
-        return found
+        return found if abs(found) < _FAR_MS else None
     if not isinstance(value, str):
         return None
     length_ms = duration_ms(value)

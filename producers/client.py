@@ -13,13 +13,13 @@ from typing import Any
 from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.conversion import instance, text, texts, word
+from pushlane.lanes.conversion import instance, text, texts, whole, word
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
+from pushlane.lanes.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, settled
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.address_registration import register_address
 from pushlane.producers.events.event import PushEvent
@@ -111,7 +111,7 @@ class Client:
 
     async def set_levels(self, weights: Weights | str) -> None:
         """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""
-        given = str(weights) if isinstance(weights, Weights) else text("levels", weights)
+        given = _weights_text(weights) if isinstance(weights, Weights) else text("levels", weights)
         await self._open.registry.set_weights(Weights.parse(given))
 
     async def limits(self) -> Limits:
@@ -195,6 +195,11 @@ class Client:
                 "the client is not open; use it inside `async with Client() as ...`"
             )
         return self._backend
+
+
+def _weights_text(weights: Weights) -> str:
+    by_level = weights.by_level().items()
+    return ":".join(str(whole(f"weight of {level}", one, 0, MAX_WEIGHT)) for level, one in by_level)
 
 
 def _id(task: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.conversion import text
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.limits import Limit, Subject, change_limit, readable_limits
 from pushlane.lanes.ports import Usage
@@ -52,7 +53,8 @@ async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
         BadInput: there is no such kind of subject, or it cannot be limited.
         UnknownTask: there is no such task.
     """
-    found = Subject.parse(str(subject))
+    given = str(subject) if isinstance(subject, Subject) else text("subject", subject)
+    found = Subject.parse(given)
     if found.kind == "host":
         raise BadInput(f"{found}: hosts have no limits of their own yet; limit the sink: sink/NAME")
     if found.kind == "task":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
@@ -24,13 +23,14 @@ from tests.unit.dispatcher.support import (
     until,
     until_state,
 )
+from tests.unreadable import store_unreadable
 
 NEWER = pytest.mark.parametrize("fields", [{"format": 3}, {"state": "resting"}])
 
 
 async def make_newer(backend: Backend, task: Task, fields: dict[str, object]) -> Task:
     """As a newer version changes it."""
-    return await backend.registry.change(task.id, lambda known: replace(known, **fields))
+    return await store_unreadable(backend.registry, task.id, **fields)
 
 
 async def seqs_left(folder: Path, task: Task, count: int) -> list[int]:
