@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import (
@@ -25,8 +26,9 @@ from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import SEQS_A_CALL
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Finished, State, Task, Weights
+from pushlane.lanes.task_bytes import encode
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
-from tests.unreadable import store_unreadable
+from tests.unreadable import store_unreadable, unchecked
 
 DEADLINE_S = 60.0
 
@@ -324,4 +326,36 @@ async def test_the_index_of_processes_loses_those_whose_time_is_over(redis_url: 
 
             while await client.call("KEYS", f"{{{world.prefix}}}:process*"):  # ends when it holds
                 await redis.presence.list()
+        await client.close()
+
+
+async def test_a_task_that_was_removed_unread_does_not_come_back_with_a_refill(
+    redis_url: str,
+) -> None:
+    async with world_on(redis_url) as world:
+        async with world.registry() as registry:
+            kept, task = await registry.add(new_task()), await registry.add(new_task(key="sale"))
+            await store_unreadable(registry, task.id, quota=2.5)
+            assert await registry.discard(task.id)
+            assert not world.journal.records.get(task.id)
+        await world.lose_data()
+
+        async with world.registry() as registry:
+            assert [one.id for one in await listed(registry)] == [kept.id]
+
+
+async def test_a_key_whose_add_began_with_a_damaged_task_is_free_again(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        client, keys = RedisClient(world.url), Keys(world.prefix)
+        with unchecked():
+            begun = encode(replace(new_task(key="sale"), quota=2.5))
+        await client.call("HSET", keys.adding, "sale", begun)
+
+        task = await registry.add(new_task(key="sale"))
+
+        assert await registry.get("sale") == task
+        assert not await client.call("HEXISTS", keys.adding, "sale")
+        await client.call("HSET", keys.adding, "other", begun)
+        await registry.mend()
+        assert not await client.call("HEXISTS", keys.adding, "other")
         await client.close()
