@@ -9,6 +9,7 @@ import pytest
 
 from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
 from pushlane.lanes.checks import Fact, Finding, examined
+from pushlane.lanes.errors import DamagedRecord, UnknownFormat
 from pushlane.lanes.inspection import Live
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
@@ -119,3 +120,39 @@ def test_settings_that_cannot_be_used_are_a_finding() -> None:
         "slots is none"
     ]
     assert examined((SETTINGS,), "").findings == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "newer", "severity"),
+    [
+        (DamagedRecord("task t1", "quota", "remove it: pushlane forget t1 --force"), [], "error"),
+        (
+            DamagedRecord("task t1", "quota", "remove it: pushlane forget t1 --force"),
+            ["p"],
+            "error",
+        ),
+        (UnknownFormat(99, "task t1"), [], "error"),
+        (UnknownFormat(99, "task t1"), ["p9"], "note"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_unless_a_newer_process_reads_it(
+    fault: UnknownFormat, newer: list[str], severity: str
+) -> None:
+    none: Fact[list[Process]] = Fact([])
+    live = Live(none, none, Fact(FORMAT), Fact(newer), Fact([fault]))
+
+    [finding] = _found(Setup(_SETTINGS, live, {}))
+
+    assert (finding.check, finding.severity) == ("records", severity)
+    assert "task t1" in finding.what
+    assert finding.mend in ("pushlane forget t1 --force", "upgrade this process")
+
+
+def test_of_very_many_the_first_are_listed_and_the_others_counted() -> None:
+    none: Fact[list[Process]] = Fact([])
+    faults = [UnknownFormat(99, f"task t{number}") for number in range(50)]
+    live = Live(none, none, Fact(FORMAT), Fact([]), Fact(faults))
+
+    found = _found(Setup(_SETTINGS, live, {}))
+
+    assert (len(found), found[-1].what) == (21, "30 more cannot be read")
