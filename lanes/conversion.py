@@ -97,7 +97,7 @@ def one_of(what: str, value: Any, known: Sequence[str]) -> str:
 def text(what: str, value: Any) -> str:
     """Return a text as it is. Raises BadInput for all else, and for what UTF-8 cannot hold."""
     if not isinstance(value, str):
-        raise BadInput(f"{what} is a {type(value).__name__}; give a text")
+        raise BadInput(f"{what} is {kind_of(value)}; give a text")
     found = str.__str__(value)
     try:
         found.encode()
@@ -115,7 +115,7 @@ def texts(what: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (text(what, value),)
     if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
-        raise BadInput(f"{what} is a {type(value).__name__}; give texts, like ('a', 'b')")
+        raise BadInput(f"{what} is {kind_of(value)}; give texts, like ('a', 'b')")
     return tuple(text(f"one of {what}", one) for one in value)
 
 
@@ -123,13 +123,13 @@ def path(what: str, value: Any) -> Path:
     """Return the path that a text or a path-like object names. Raises BadInput for all else."""
     if isinstance(value, str | os.PathLike) and isinstance(named := os.fspath(value), str):
         return Path(text(what, named))
-    raise BadInput(f"{what} is a {type(value).__name__}; give a path")
+    raise BadInput(f"{what} is {kind_of(value)}; give a path")
 
 
 def instance(what: str, value: Any, kind: type[Made]) -> Made:
     """Return a value of this class. Raises BadInput for all else."""
     if not isinstance(value, kind):
-        raise BadInput(f"{what} is a {type(value).__name__}; give a {kind.__name__}")
+        raise BadInput(f"{what} is {kind_of(value)}; give a {kind.__name__}")
     return value
 
 
@@ -202,6 +202,11 @@ def shown(value: Any) -> str:
     except Exception:  # noqa: BLE001 - of somebody else's type, or a number of too many digits
         found = f"of type {type(value).__name__}"
     return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
+
+
+def kind_of(value: Any) -> str:
+    """Return what a value is, for a message that must not show it."""
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _whole(value: Any) -> int | None:

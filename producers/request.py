@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pushlane.lanes.conversion import path, text
+from pushlane.lanes.conversion import kind_of, path, text
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task import Task
 from pushlane.producers.payload_file import read_payload_file
@@ -70,7 +70,7 @@ def _source(given: Any) -> RowsInput:
         isinstance(given, Iterable) or hasattr(given, "read")
     ):
         raise BadInput(
-            f"source is a {type(given).__name__}; give a path, an open binary stream, or rows: an "
+            f"source is {kind_of(given)}; give a path, an open binary stream, or rows: an "
             "iterable of mappings"
         )
     return cast(RowsInput, given)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from pushlane.lanes.conversion import moment_ms, one_of, seconds, text, texts, whole, word
+from pushlane.lanes.conversion import kind_of, moment_ms, one_of, seconds, text, texts, whole, word
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
@@ -115,7 +115,7 @@ def _sinks(what: str, value: Any) -> tuple[str, ...]:
 def _payload(what: str, value: Any) -> Mapping[str, Any] | Path | None:
     if value is None or isinstance(value, Mapping | Path):
         return value
-    raise BadInput(f"{what} is a {type(value).__name__}; give a mapping by sink, or a Path of JSON")
+    raise BadInput(f"{what} is {kind_of(value)}; give a mapping by sink, or a Path of JSON")
 
 
 def _unless_none(convert: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.conversion import instance
+from pushlane.lanes.conversion import instance, kind_of
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
@@ -115,7 +115,7 @@ async def record_events(backend: Backend, settings: Settings, events: Iterable[P
     """
     recorder = Recorder(backend, settings)
     if not isinstance(events, Iterable):
-        raise BadInput(f"events is a {type(events).__name__}; give an iterable of PushEvent")
+        raise BadInput(f"events is {kind_of(events)}; give an iterable of PushEvent")
     for event in events:
         await recorder.add(instance("one of events", event, PushEvent))
     await recorder.flush()

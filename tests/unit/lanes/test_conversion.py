@@ -93,7 +93,7 @@ def test_another_word_is_refused_with_those_that_there_are(value: Any) -> None:
 
 def test_of_what_is_no_text_the_type_alone_is_shown() -> None:
     assert conversion.text("name", Level.HIGH) == "high"
-    with pytest.raises(BadInput, match=r"^name is a list; give a text$"):
+    with pytest.raises(BadInput, match=r"^name is of type list; give a text$"):
         conversion.text("name", ["secret"])
     with pytest.raises(BadInput, match=r"^name holds a character that UTF-8 cannot"):
         conversion.text("name", "\ud800")
@@ -159,5 +159,5 @@ def test_what_is_no_time_is_refused(value: Any) -> None:
 
 def test_a_path_is_a_text_or_what_stands_for_one() -> None:
     assert conversion.path("spool", "a/b") == conversion.path("spool", Path("a/b")) == Path("a/b")
-    with pytest.raises(BadInput, match="spool is a int; give a path"):
+    with pytest.raises(BadInput, match="spool is of type int; give a path"):
         conversion.path("spool", 5)

@@ -88,7 +88,7 @@ async def test_a_low_task_goes_to_a_pool_lane_of_its_first_sink(settings: Settin
         (("sms", "fcm", "sms"), "'sms' is a fallback that comes back to itself"),
         (tuple(f"s{number}" for number in range(9)), "9 sinks; a task may have 8"),
         ("webhook:http://x/?token=secret", "sink 'webhook' is no name"),
-        (5, "sink is a int; give texts"),
+        (5, "sink is of type int; give texts"),
     ],
 )
 async def test_sinks_that_cannot_be_meant_are_refused(
