@@ -53,7 +53,7 @@ class PushEvent:
             raise BadInput("push_id is no id of a push; give TASK-SEQ, as its sink was given it")
         known = [event.value for event in Event]
         if self.event not in known:
-            word = str(self.event)
+            word = self.event if isinstance(self.event, str) else ""
             shown = f" {word!r}" if _WORD.fullmatch(word) else ""
             raise BadInput(
                 f"unknown event{shown}; use {', '.join(known)}{did_you_mean(word[:40], known)}"
