@@ -92,6 +92,13 @@ def dispatch(
         bool,
         typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
     ] = False,
+    replace_sink: Annotated[
+        bool,
+        typer.Option(
+            "--replace-sink",
+            help="Start beside processes that deliver a sink's name elsewhere, to replace them.",
+        ),
+    ] = False,
     log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
@@ -104,7 +111,11 @@ def dispatch(
     second Ctrl-C leaves at once.
     """
     chosen = flags.also(
-        sink=sink, slots=slots, log_format=log_format, loop_patience_s=loop_patience
+        sink=sink,
+        slots=slots,
+        log_format=log_format,
+        loop_patience_s=loop_patience,
+        replace_sink=replace_sink or None,
     )
     settings = chosen.settings()
     set_up_logs(settings.log_format)

@@ -128,7 +128,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
     and `serves` the names that tasks know them by; `served` says how each of them stands. `slow`
     are the slowest of its lanes that count as slow, `waiting` some that wait for something else
-    than their turn. `drain` is what only the one that leads says of all.
+    than their turn. `drain` is what only the one that leads says of all. One that `is_starting`
+    delivers nothing yet, and may still be refused.
     """
 
     id: str
@@ -145,6 +146,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[ServedSink, ...] = ()
     waiting: tuple[LaneWait, ...] = ()
     drain: DrainFigures | None = None
+    is_starting: bool = False
 
     @property
     def sink_names(self) -> tuple[str, ...]:
