@@ -49,7 +49,6 @@ from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.presence import SinkTarget
 from pushlane.lanes.settings import Settings
@@ -102,7 +101,6 @@ class Line:
         self, shared: Shared, name: str, sink: Sink, settings: Settings, *, drain: bool
     ) -> None:
         self.name = name
-        self.title = sink.name if name == DEFAULT_SINK else name
         self._sink = sink
         self._targets = shared.targets
         self._settings = settings
@@ -113,7 +111,7 @@ class Line:
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
         self.report = LineReport(
-            name, self.title, settings, self.stats, self.ring, self.pool, self.outage, self.shares
+            name, settings, self.stats, self.ring, self.pool, self.outage, self.shares
         )
         shared.tasks.add_listener(self.manager)
         shared.tasks.add_listener(self.gate)
@@ -127,7 +125,7 @@ class Line:
         shared.limits.add_listener(AppLimits(self.scheduler))
         self.ring = ring = LaneRing(self.scheduler, wake, shared.clocks.monotonic_s)
         self.receipts = Receipts(
-            backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
+            backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
         )
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
@@ -183,7 +181,7 @@ class Line:
         breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code)
         self.outage = Outage(
             breaker,
-            self.title,
+            self.name,
             self.outcomes,
             self.ring.released,
             stats,

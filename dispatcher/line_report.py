@@ -132,7 +132,6 @@ class LineReport:
     def __init__(
         self,
         name: str,
-        title: str,
         settings: Settings,
         stats: Stats,
         ring: LaneRing,
@@ -141,7 +140,6 @@ class LineReport:
         shares: Shares[OpenLane],
     ) -> None:
         self._name = name
-        self._title = title
         self._settings = settings
         self._rates = RecentRates(stats)
         self._ring = ring
@@ -173,7 +171,7 @@ class LineReport:
     def resting(self) -> Iterator[Resting]:
         """Yield what gets fewer pushes than there are, since it fails."""
         for one in self._outage.resting(now_ms()):
-            what = f"{one.scope} {self._title} ({one.state})"
+            what = f"{one.scope} {self._name} ({one.state})"
             yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
 
     def slow(self) -> Iterator[SlowLane]:

@@ -286,7 +286,7 @@ class Dispatcher:
             version=VERSION,
             format=FORMAT,
             lanes=sum(len(line.ring.lanes) for line in self._lines),
-            sinks=tuple(line.title for line in self._lines),
+            sinks=tuple(line.name for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
             resting=tuple(one for line in self._lines for one in line.report.resting()),

@@ -125,8 +125,8 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
-    `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
-    and `serves` the names that tasks know them by; `served` says how each of them stands. `slow`
+    `lanes` is how many lanes it reads, `serves` the names of its sinks (`sinks` too, where older
+    processes have the kind of `default`); `served` says how each of them stands. `slow`
     are the slowest of its lanes that count as slow, `waiting` some that wait for something else
     than their turn. `drain` is what only the one that leads says of all. One that `is_starting`
     delivers nothing yet, and may still be refused.
