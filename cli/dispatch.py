@@ -55,7 +55,7 @@ def dispatch(
         str | None,
         typer.Option(
             metavar="SINK",
-            help="null, log:PATH, webhook:URL, package.module:callable or on:package.module.",
+            help="webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
         ),
     ] = None,
     serve: Annotated[

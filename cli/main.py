@@ -17,6 +17,7 @@ from pushlane.lanes.version import VERSION
 
 _COMMANDS = {
     "demo": ("demo",),
+    "sample": ("sample",),
     "submit": ("submit",),
     "fanout": ("fanout",),
     "tasks": (

@@ -107,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
     """Deliveries in flight, per process."""
     sink: str = "null"
-    """`null`, `log:PATH`, `webhook:URL`, `package.module:callable` or `on:package.module`."""
+    """`webhook:URL`, `package.module:name`, `on:package.module`, `print`, `log:PATH` or `null`."""
     replace_sink: bool = False
     """Start beside processes that deliver a sink's name to another target, to replace them."""
     sink_timeout_s: Seconds = 30.0

@@ -24,6 +24,7 @@ from pushlane.lanes.urls import masked
 KINDS = {
     "null": "null:NullOptions",
     "log": "log:LogOptions",
+    "print": "printing:PrintOptions",
     "webhook": "webhook:WebhookOptions",
     "processor": "processor:ProcessorOptions",
     "on": "by_type:ByTypeOptions",
@@ -38,10 +39,11 @@ KINDS = {
 OVER_HTTP = frozenset({"webhook", "fcm", "apns", "webpush", "gorush", "http"})
 """The kinds that speak HTTP, through a client with threads of its own."""
 
-_WORDS = ("null", "log", "webhook", "webhook+h2c", "on")
+_WORDS = ("null", "print", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")
 _FORMS = (
-    "null, log:PATH, webhook:URL, webhook+h2c:URL, package.module:callable or on:package.module"
+    "null, print, log:PATH, webhook:URL, webhook+h2c:URL, package.module:callable or "
+    "on:package.module"
 )
 
 
@@ -134,7 +136,7 @@ def _read_spec(spec: str) -> tuple[str, dict[str, Any]]:
     kind, _, target = spec.partition(":")
     if spec.startswith(("http://", "https://")):
         kind, target = "webhook", spec
-    if kind == "null" and not target:
+    if kind in ("null", "print") and not target:
         return kind, {}
     if kind == "log" and target:
         return kind, {"path": target}

@@ -1,8 +1,10 @@
-"""The sinks that need no network: null and log, and how a sink is named."""
+"""The sinks that need no network: null, print and log, and how a sink is named."""
 
 import errno
 import json
 import os
+import sys
+from contextlib import suppress
 
 import pytest
 
@@ -30,6 +32,50 @@ def opened(spec):
 async def test_null_delivers_every_push_of_a_batch():
     outcomes = await opened("null").deliver(deliveries(3))
     assert outcomes == [Outcome.delivered()] * 3
+
+
+async def test_print_shows_each_push_on_a_line_in_the_order_of_delivery(capsys):
+    pushes = [
+        Delivery(Push("task", 1, RECIPIENT, "Sale", "ends\ntonight\x1b[2J"), Level.HIGH),
+        Delivery(Push("task", 2, RECIPIENT, data={"order": 7}), Level.LOW, address="device-2"),
+        Delivery(Push("task", 3, RECIPIENT, "Hi"), Level.LOW, payload={"aps": 1}),
+    ]
+
+    outcomes = await opened("print").deliver(pushes)
+
+    assert outcomes == [Outcome.delivered()] * 3
+    assert capsys.readouterr().out.splitlines() == [
+        f"high    task-1  {RECIPIENT}  Sale: ends tonight [2J",
+        'low     task-2  device-2  {"data":{"order":7}}',
+        f'low     task-3  {RECIPIENT}  Hi  {{"payload":{{"aps":1}}}}',
+    ]
+
+
+async def test_print_cuts_a_long_line_with_a_sign(capsys):
+    await opened("print").deliver([Delivery(Push("task", 1, "x" * 1_000), Level.HIGH)])
+
+    [line] = capsys.readouterr().out.splitlines()
+    assert (len(line), line[-1]) == (501, "…")
+
+
+@pytest.fixture
+def unread_pipe():
+    """A pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    out = open(writing, "w")  # noqa: SIM115 - its close fails, too
+    yield out
+    with suppress(BrokenPipeError):
+        out.close()
+
+
+async def test_print_loses_nothing_when_its_reader_is_gone(unread_pipe, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", unread_pipe)
+        outcomes = await opened("print").deliver(deliveries(2))
+
+    refused = Outcome.retry("standard output is closed", arrival=Arrival.REFUSED)
+    assert outcomes == [refused] * 2
 
 
 async def test_log_appends_a_line_a_push_in_the_order_of_delivery(tmp_path):
@@ -87,9 +133,9 @@ def test_a_log_that_cannot_be_opened_is_refused_at_once(tmp_path):
         opened(f"log:{tmp_path}/none/out.jsonl")
 
 
-@pytest.mark.parametrize("spec", ["nul", "", "log", "log:", "webhook", "mail", "null:x"])
+@pytest.mark.parametrize("spec", ["nul", "", "log", "log:", "webhook", "mail", "null:x", "print:x"])
 def test_an_unknown_sink_lists_those_there_are(spec):
-    with pytest.raises(BadInput, match="is not one of null, log:PATH, webhook:URL"):
+    with pytest.raises(BadInput, match="is not one of null, print, log:PATH, webhook:URL"):
         opened(spec)
 
 

@@ -81,9 +81,15 @@ def test_credentials_and_options_that_lead_nowhere_else_change_nothing(
 
 @pytest.mark.parametrize(
     ("spec", "delivers"),
-    [("null", False), ("log:x", False), (f"webhook:{URL}", True), ("a.b:c", True)],
+    [
+        ("null", False),
+        ("print", False),
+        ("log:x", False),
+        (f"webhook:{URL}", True),
+        ("a.b:c", True),
+    ],
 )
-def test_null_and_log_deliver_nothing(spec: str, delivers: bool) -> None:
+def test_null_print_and_log_deliver_nothing(spec: str, delivers: bool) -> None:
     assert spec_options(spec).target().delivers is delivers
 
 
@@ -95,6 +101,7 @@ def test_a_dry_run_of_fcm_delivers_nothing() -> None:
 def test_there_is_a_target_of_each_kind() -> None:
     tables = [
         {"kind": "null"},
+        {"kind": "print"},
         {"kind": "log", "path": "x"},
         {"kind": "webhook", "url": URL},
         {"kind": "processor", "function": "a:b"},
