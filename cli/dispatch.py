@@ -35,6 +35,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_target import target_of
 
 log = logging.getLogger("pushlane.dispatch")
 
@@ -226,8 +227,9 @@ async def _dispatch(
                 sys.setswitchinterval(_HTTP_SWITCH_S)
             for name, sink in sinks.items():
                 log.info(
-                    "dispatching to %s, %d slots",
-                    sink.name,
+                    "dispatching to %s (%s), %d slots",
+                    name,
+                    target_of(sink),
                     settings.of_sink(name).slots,
                     extra={"action": "started"},
                 )

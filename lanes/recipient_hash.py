@@ -52,8 +52,10 @@ async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher
 
     Its key is made once for all processes.
     """
-    await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)
     found = await documents.get(_KIND, of)
+    if found is None:
+        await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)
+        found = await documents.get(_KIND, of)
     if found is None:
         raise TaskConflict(f"the key of the hashes of {of} was removed just now; try again")
     return Hasher(found.body)

@@ -41,9 +41,7 @@ class Conflict(NamedTuple):
     @property
     def their_text(self) -> str:
         """Their target for people, told apart from ours."""
-        if str(self.theirs) != str(self.mine):
-            return str(self.theirs)
-        return f"{self.theirs} (another {_OTHER.get(self.theirs.kind, 'class')})"
+        return told_apart([self.mine, self.theirs])[1]
 
 
 def conflicts_of(process: Process, others: Iterable[Process]) -> list[Conflict]:
@@ -89,25 +87,42 @@ def split_sinks(processes: Iterable[Process]) -> dict[str, str]:
     """Return a sentence for each name that is delivered to more than one target now."""
     return {
         name: f"sink {name} is delivered to {len(targets)} different targets: "
-        + "; ".join(map(_target_text, _told_apart(targets), targets))
+        + "; ".join(live_texts(targets))
         for name, targets in targets_by_sink(processes).items()
         if len(targets) > 1
     }
 
 
-def _told_apart(targets: Sequence[LiveTarget]) -> list[str]:
-    """Return the targets for people; of those that look the same the later ones say so."""
-    first = [str(each.target) for each in targets]
+def live_texts(targets: Sequence[LiveTarget]) -> list[str]:
+    """Return a text for each target: what it is, and by which processes."""
+    texts = told_apart([each.target for each in targets])
     return [
-        f"{text} (another {_OTHER.get(each.target.kind, 'class')})"
-        if text in first[:place]
-        else text
-        for place, (text, each) in enumerate(zip(first, targets, strict=True))
+        f"{text} by {process_names(one.processes)}"
+        for text, one in zip(texts, targets, strict=True)
     ]
 
 
-def _target_text(shown: str, target: LiveTarget) -> str:
-    return f"{shown} by {process_names(target.processes)}"
+def difference(name: str, mine: SinkTarget | None, live: Sequence[LiveTarget]) -> str | None:
+    """Say that `mine` is none of the live targets of a sink; None if it is, or nobody can tell."""
+    if not live or mine is None or any(one.target.hash == mine.hash for one in live):
+        return None
+    mine_text, *texts = told_apart([mine, *(one.target for one in live)])
+    live_text = " and ".join(
+        f"{text} ({process_names(one.processes)})" for text, one in zip(texts, live, strict=True)
+    )
+    return (
+        f"sink {name}: this shell's settings lead to {mine_text}, and live processes deliver to "
+        f"{live_text}"
+    )
+
+
+def told_apart(targets: Sequence[SinkTarget]) -> list[str]:
+    """Return the targets for people; of those that look the same the later ones say so."""
+    texts = list(map(str, targets))
+    return [
+        f"{text} (another {_OTHER.get(target.kind, 'class')})" if text in texts[:place] else text
+        for place, (text, target) in enumerate(zip(texts, targets, strict=True))
+    ]
 
 
 def process_names(processes: Sequence[Process]) -> str:

@@ -38,7 +38,11 @@ class PlainTarget(msgspec.Struct, frozen=True):
     delivers: bool = True
 
     def __repr__(self) -> str:
-        return f"PlainTarget({self.kind}, {self.host})"
+        return f"PlainTarget({self})"
+
+    def __str__(self) -> str:
+        """Return it for people, as a `SinkTarget` is."""
+        return str(SinkTarget(self.kind, self.host))
 
 
 def url_target(kind: str, url: str, *more: str, delivers: bool = True) -> PlainTarget:
