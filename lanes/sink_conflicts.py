@@ -108,7 +108,7 @@ def difference(name: str, mine: SinkTarget | None, live: Sequence[LiveTarget]) -
         return None
     mine_text, *texts = told_apart([mine, *(one.target for one in live)])
     live_text = " and ".join(
-        f"{text} ({process_names(one.processes)})" for text, one in zip(texts, live, strict=True)
+        f"{text} by {process_names(one.processes)}" for text, one in zip(texts, live, strict=True)
     )
     return (
         f"sink {name}: this shell's settings lead to {mine_text}, and live processes deliver to "
