@@ -11,7 +11,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from pyreqwest.http import Url
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import DocumentStore, Sink
@@ -54,6 +53,8 @@ def url_target(kind: str, url: str, *more: str, delivers: bool = True) -> PlainT
     Raises:
         BadInput: it is no URL with a host; does not show it.
     """
+    from pyreqwest.http import Url  # loads much that only this needs
+
     try:
         read = Url(url)
     except ValueError:
