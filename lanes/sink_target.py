@@ -105,6 +105,6 @@ class SinkTargets:
 
 def hashed(target: PlainTarget, hasher: Hasher) -> SinkTarget:
     """Return what may be said of a target."""
-    body = msgspec.json.encode((target.kind, target.place))
+    body = msgspec.json.encode((target.kind, target.place, target.delivers))
     host = target.host[:_MOST_SHOWN]
     return SinkTarget(target.kind, host, hasher.digest(body).hex(), target.delivers)

@@ -73,6 +73,12 @@ def test_what_stands_between_the_parts_of_a_place_cannot_be_moved(one: str, othe
     assert split.hash != hashed(PlainTarget("k", "", (one + other, "")), HASHER).hash
 
 
+def test_a_dry_run_is_another_target_than_the_real_thing() -> None:
+    place = ("https", "example.com", "443", "/")
+    real, dry = PlainTarget("fcm", "", place), PlainTarget("fcm", "", place, delivers=False)
+    assert hashed(real, HASHER).hash != hashed(dry, HASHER).hash
+
+
 def test_kinds_at_one_url_are_two_targets() -> None:
     url = "https://example.com/push"
     assert (

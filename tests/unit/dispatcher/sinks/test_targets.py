@@ -53,6 +53,7 @@ def target(**table: Any) -> PlainTarget:
         (apns(), {"push_type": "voip"}),
         (webpush(), {"vapid_key": pem()}),
         (fcm(), {"project": "another"}),
+        (fcm(), {"dry_run": True}),
         ({"kind": "processor", "function": "shop.push:send"}, {"function": "shop.push:other"}),
         ({"kind": "on", "module": "shop.push"}, {"module": "shop.other"}),
         ({"kind": "log", "path": "a"}, {"path": "b"}),
