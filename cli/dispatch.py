@@ -35,6 +35,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_target import target_of
 
 log = logging.getLogger("pushlane.dispatch")
 
@@ -92,6 +93,13 @@ def dispatch(
         bool,
         typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
     ] = False,
+    replace_sink: Annotated[
+        bool,
+        typer.Option(
+            "--replace-sink",
+            help="Start beside processes that deliver a sink's name elsewhere, to replace them.",
+        ),
+    ] = False,
     log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
@@ -104,7 +112,11 @@ def dispatch(
     second Ctrl-C leaves at once.
     """
     chosen = flags.also(
-        sink=sink, slots=slots, log_format=log_format, loop_patience_s=loop_patience
+        sink=sink,
+        slots=slots,
+        log_format=log_format,
+        loop_patience_s=loop_patience,
+        replace_sink=replace_sink or None,
     )
     settings = chosen.settings()
     set_up_logs(settings.log_format)
@@ -215,8 +227,9 @@ async def _dispatch(
                 sys.setswitchinterval(_HTTP_SWITCH_S)
             for name, sink in sinks.items():
                 log.info(
-                    "dispatching to %s, %d slots",
-                    sink.name,
+                    "dispatching to %s (%s), %d slots",
+                    name,
+                    target_of(sink),
                     settings.of_sink(name).slots,
                     extra={"action": "started"},
                 )

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pushlane.cli.live_sinks import load_live
 from pushlane.diagnosis import host, setup
 from pushlane.diagnosis.host import Host
 from pushlane.diagnosis.setup import Setup
 from pushlane.dispatcher.sinks.named import open_sinks
-from pushlane.lanes.checks import Check, Examination, combined, examined
+from pushlane.lanes.backend import connect
+from pushlane.lanes.checks import Check, Examination, Fact, combined, examined, fact_of
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.lanes.inspection import Bounds, Inspection, Live, examiner_of, examiners
+from pushlane.lanes.presence import SinkTarget
+from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import ACTIVE_STATES, Task
+from pushlane.lanes.version import VERSION
+
+_LOOKED_AT = 1_000
+_WITHIN_S = 10.0
 
 
 def all_checks() -> list[Check[Any]]:
@@ -34,11 +44,35 @@ async def examine(
     sinks = {name: await _opening_problem(settings, name) for name in settings.served}
     parts = (
         examined((setup.SETTINGS,), problem),
-        examined(setup.CHECKS, Setup(settings, inspection.live, sinks)),
+        examined(setup.CHECKS, await _setup(settings, inspection.live, sinks)),
         inspection.examination,
         examined(host.CHECKS, Host(settings, root)),
     )
     return combined(parts), inspection
+
+
+async def _setup(settings: Settings, live: Live, sinks: Mapping[str, str]) -> Setup:
+    """Add what only an opened backend tells, which is opened beside live processes alone.
+
+    They have to be of this version, as opening a store may bring it up to date.
+    """
+    versions = {process.version for process in live.processes.get_or([])}
+    if not versions:
+        return Setup(settings, live, sinks)
+    if versions != {VERSION}:
+        why_not = "live processes are of other versions than this one"
+        return Setup(settings, live, sinks, tasks=Fact(why_not=why_not))
+    seen = await fact_of(_look(settings), _WITHIN_S, "the store")
+    if seen.why_not:
+        return Setup(settings, live, sinks, tasks=Fact(why_not=seen.why_not))
+    mine, tasks = seen.get()
+    return Setup(settings, live, sinks, mine, Fact(tasks))
+
+
+async def _look(settings: Settings) -> tuple[Mapping[str, SinkTarget], list[Task]]:
+    async with connect(settings) as backend:
+        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
+        return (await load_live(backend, settings)).mine, newest.tasks
 
 
 def refused(error: BadInput) -> Examination:

@@ -19,6 +19,7 @@ from pushlane.lanes.formats import min_format, set_min_format
 from pushlane.lanes.presence import Process, Resting
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_conflicts import split_sinks
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 
@@ -28,7 +29,7 @@ _COLUMNS: tuple[Column[Process], ...] = (
     Column("PID", lambda process: str(process.pid), number=True),
     Column("VERSION", lambda process: process.version),
     Column("FORMAT", lambda process: str(process.format), number=True),
-    Column("SINKS", lambda process: ", ".join(process.sinks), elastic=True),
+    Column("SINKS", lambda process: ", ".join(_sinks_text(process)), elastic=True),
     Column("LANES", lambda process: f"{process.lanes:,}", number=True),
     Column("UP", lambda process: age_text(process.started_at_ms, now_ms()), number=True),
     Column(
@@ -51,6 +52,8 @@ def processes(flags: Flags, as_json: JsonFlag = False) -> None:
         print_json(msgspec.to_builtins(found))
     elif found:
         print_table(_COLUMNS, found)
+        for text in split_sinks(found).values():
+            note(f"warning: {text}")
     else:
         note("no process dispatches")
 
@@ -117,6 +120,15 @@ def unserved_text(
         why, do = unserved_advice(sink, settings)
         lines.append(f"task {of[0].id}{_and_more(len(of) - 1)} to sink {sink}{why}: {do}")
     return lines
+
+
+def _sinks_text(process: Process) -> list[str]:
+    """Return the names of its sinks, with what they deliver to where it says so."""
+    targets = {one.name: one.target for one in process.served}
+    return [
+        f"{name} ({target})" if (target := targets.get(name)) else shown
+        for name, shown in zip(process.serves, process.sinks, strict=False)
+    ]
 
 
 def _and_more(others: int) -> str:

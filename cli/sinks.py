@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
+from pushlane.cli.live_sinks import LiveSinks, live_if_any, load_live
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
-from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
+from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.naming import DEFAULT_SINK
@@ -23,10 +25,17 @@ from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Arrival, Kind, Outcome, Push
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_conflicts import LiveTarget, split_sinks, told_apart
 from pushlane.lanes.sink_settings import option_of
+from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
 
 _LOOKED_AT = 1_000
+_INSTEAD = {
+    "null": "throws pushes away",
+    "print": "only prints pushes",
+    "log": "only writes pushes to a file",
+}
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SINK", lambda row: row["sink"]),
     Column("KIND", lambda row: row["kind"]),
@@ -52,18 +61,23 @@ def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the sinks that tasks can go to, who serves each, and whether it rests."""
     settings = flags.settings()
 
-    async def load(backend: Backend) -> tuple[list[Process], list[Task]]:
+    async def load(backend: Backend) -> tuple[LiveSinks, list[Task]]:
         newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
-        return await backend.presence.list(), newest.tasks
+        return await load_live(backend, settings), newest.tasks
 
-    processes, tasks = on_backend(settings, load)
-    rows = [_row(settings, name, processes, tasks) for name in _names(settings, processes, tasks)]
+    live, tasks = on_backend(settings, load)
+    rows = [_row(settings, name, live, tasks) for name in _names(settings, live.processes, tasks)]
     if as_json:
         print_json(rows)
         return
     print_table(_COLUMNS, rows)
-    for line in resting_text(processes):
+    for text in split_sinks(live.processes).values():
+        note(f"warning: {text}")
+    for line in resting_text(live.processes):
         note(line)
+    for row in rows:
+        if row["differs"]:
+            note(row["differs"])
 
 
 def show(
@@ -71,10 +85,14 @@ def show(
     name: Annotated[str, typer.Argument(metavar="SINK")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what the settings say of a sink; the values of its options are masked."""
+    """Show what the settings say of a sink, its options masked, and what it delivers to now."""
     settings = flags.settings()
     shown = _described(settings, name)
     _warn(settings, name)
+    live = asyncio.run(live_if_any(settings))
+    if live is not None:
+        shown["live"] = live.text(name)
+        _tell_difference(live, name)
     if as_json:
         print_json(shown)
     else:
@@ -90,18 +108,22 @@ def try_sink(
         str | None, typer.Option(metavar="ADDRESS", help="Send one push to this address.")
     ] = None,
 ) -> None:
-    """Open a sink as a dispatcher would, and with --to send one push through it.
+    """Open a sink by this shell's settings, and with --to send one push through it.
 
     Exit code 0 when it was delivered (without --to: when it could be opened), 3 when the sink did
     not answer or was busy, 1 for all else, as when it refuses the credentials.
     """
     settings = flags.settings()
+    target = target_in(settings, name)
     outcome = asyncio.run(_tried(settings, name, to))
     _warn(settings, name)
+    live = asyncio.run(live_if_any(settings))
+    if live is not None:
+        _tell_difference(live, name, "; this test goes by this shell's settings")
     if outcome is None:
-        note(f"sink {name} can be opened; --to ADDRESS sends one push")
+        note(f"sink {name} ({target}) can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED:
-        note(f"sink {name} has delivered one push")
+        note(_taken(name, target))
     elif outcome.holds:
         raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
@@ -110,6 +132,22 @@ def try_sink(
         raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _taken(name: str, target: PlainTarget) -> str:
+    """Say what became of a push that a sink has taken."""
+    if target.delivers:
+        return f"sink {name} ({target}) has delivered one push"
+    return f"sink {name} {_instead(target.kind)}: nothing was delivered"
+
+
+def _instead(kind: str) -> str:
+    return _INSTEAD.get(kind, "only checks pushes (a dry run)")
+
+
+def _tell_difference(live: LiveSinks, name: str, more: str = "") -> None:
+    if difference := live.difference(name):
+        note(f"{difference}{more}")
 
 
 def _warn(settings: Settings, name: str) -> None:
@@ -145,18 +183,39 @@ def _names(settings: Settings, processes: Sequence[Process], tasks: Sequence[Tas
     return list(dict.fromkeys([*settings.served, *sorted(served), *sorted(used)]))
 
 
-def _row(
-    settings: Settings, name: str, processes: Sequence[Process], tasks: Sequence[Task]
-) -> dict[str, Any]:
-    serving = [process for process in processes if name in process.sink_names]
+def _row(settings: Settings, name: str, live: LiveSinks, tasks: Sequence[Task]) -> dict[str, Any]:
+    serving = [one for one in live.processes if name in one.sink_names and not one.is_starting]
+    targets = live.targets(name)
+    kinds = told_apart([one.target for one in targets])
     is_known = name in settings.served
+    if serving:
+        state = _state(name, serving, targets)
+    else:
+        state = _problem(settings, name) or "nobody serves it" + _waiting(name, tasks)
     return {
         "sink": name,
-        "kind": _kind(settings, name) if is_known else "not in these settings",
+        "kind": ", ".join(kinds) or _kind_here(settings, name),
         "slots": settings.of_sink(name).slots if is_known else "-",
         "served_by": len(serving),
-        "state": _state(name, serving) if serving else "nobody serves it" + _waiting(name, tasks),
+        "state": state,
+        "targets": [msgspec.to_builtins(one.target) for one in targets],
+        "differs": live.difference(name),
     }
+
+
+def _problem(settings: Settings, name: str) -> str:
+    """Return what is wrong with the settings of a sink, empty for nothing and for one they lack."""
+    if name not in settings.sinks:
+        return ""
+    try:
+        _described(settings, name)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def _kind_here(settings: Settings, name: str) -> str:
+    return _kind(settings, name) if name in settings.served else "not in these settings"
 
 
 def _waiting(name: str, tasks: Sequence[Task]) -> str:
@@ -170,14 +229,16 @@ def _waiting(name: str, tasks: Sequence[Task]) -> str:
     return ""
 
 
-def _state(name: str, serving: Sequence[Process]) -> str:
-    resting = {
-        one.why
-        for process in serving
-        for one in process.resting
-        if len(process.sink_names) == 1 or f" {name} " in one.what
-    }
-    return "; ".join(sorted(resting)) or "delivers"
+def _state(name: str, serving: Sequence[Process], targets: Sequence[LiveTarget]) -> str:
+    if len(targets) > 1:
+        return f"{len(targets)} different targets"
+    stands = [process.at(name).resting for process in serving]
+    resting = {one.why for one in stands if one is not None}
+    if resting:
+        return "; ".join(sorted(resting))
+    if all(one.target.delivers for one in targets):
+        return "delivers"
+    return _instead(targets[0].target.kind)
 
 
 def _kind(settings: Settings, name: str) -> str:

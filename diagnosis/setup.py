@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pushlane.lanes.checks import Check, Remark, Severity
+from pushlane.diagnosis.cause import resting_since
+from pushlane.diagnosis.causes import unserved_advice
+from pushlane.diagnosis.situation import unserved_sinks
+from pushlane.lanes.checks import Check, Fact, Remark, Severity
 from pushlane.lanes.errors import DamagedRecord
 from pushlane.lanes.inspection import Live
-from pushlane.lanes.presence import Process
+from pushlane.lanes.presence import Process, Resting, SinkTarget
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_conflicts import difference, split_sinks, targets_by_sink
+from pushlane.lanes.task import Task
 from pushlane.lanes.version import VERSION
 
 AREA = "pushlane"
@@ -21,11 +26,17 @@ _SHOWN_RECORDS = 20
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings, who is live, and what opening each sink said; empty where it went well."""
+    """The settings, who is live, and what opening each sink said; empty where it went well.
+
+    `mine` is what sinks of the settings deliver to, where there are live processes to compare it
+    with, and `tasks` are the newest that are not finished.
+    """
 
     settings: Settings
     live: Live
     sinks: Mapping[str, str]
+    mine: Mapping[str, SinkTarget] = field(default_factory=dict)
+    tasks: Fact[list[Task]] = field(default_factory=lambda: Fact([]))
 
 
 def _versions(setup: Setup) -> Iterator[Remark]:
@@ -138,9 +149,65 @@ def _files(setup: Setup) -> Iterator[Remark]:
 
 
 def _throws_away(setup: Setup) -> Iterator[Remark]:
-    if not setup.settings.sinks and setup.settings.sink == "null":
-        what = "there is no sink but `null`, which throws pushes away"
+    processes = setup.live.processes.get_or([])
+    for name, targets in targets_by_sink(processes).items():
+        for one in targets:
+            if not one.target.delivers:
+                who = _names(one.processes)
+                what = f"sink {name} is {one.target}, which delivers nothing, in {who}"
+                yield Remark("note", what, "start it with a sink that delivers (docs/sinks.md)")
+    if not processes and not setup.settings.sinks and setup.settings.sink == "null":
+        what = "these settings have no sink but `null`, which throws pushes away"
         yield Remark("note", what, "set sink, or a table [sinks.NAME] (docs/sinks.md)")
+
+
+def _split(setup: Setup) -> Iterator[Remark]:
+    processes = setup.live.processes.get()
+    live = targets_by_sink(processes)
+    for name, what in split_sinks(processes).items():
+        wastes = len({one.target.delivers for one in live[name]}) > 1
+        mend = "stop all but those that are meant: pushlane processes"
+        yield Remark("error" if wastes else "warning", what, mend)
+
+
+def _elsewhere(setup: Setup) -> Iterator[Remark]:
+    live = targets_by_sink(setup.live.processes.get())
+    for name, targets in live.items():
+        if what := difference(name, setup.mine.get(name), targets):
+            mend = "give this shell the settings of the live processes (--config, PUSHLANE_*)"
+            yield Remark("note", what, mend)
+
+
+def _resting(setup: Setup) -> Iterator[Remark]:
+    for name, resting in _shut_sinks(setup.live.processes.get()).items():
+        what = f"sink {name} rests: {resting_since(resting)}"
+        yield Remark("error", what, f"pushlane sinks test {name} --to ADDRESS")
+
+
+def _shut_sinks(processes: list[Process]) -> dict[str, Resting]:
+    """Return the sinks that rest in all processes that serve them, with the earliest reason."""
+    stands = defaultdict(list)
+    for process in processes:
+        for name in process.sink_names:
+            stands[name].append(process.at(name).resting)
+    return {
+        name: min((one for one in each if one is not None), key=lambda one: one.since_ms)
+        for name, each in stands.items()
+        if all(one is not None and one.is_shut for one in each)
+    }
+
+
+def _unserved(setup: Setup) -> Iterator[Remark]:
+    processes = setup.live.processes.get()
+    waiting: dict[str, list[Task]] = defaultdict(list)
+    for task in setup.tasks.get():
+        for sink in unserved_sinks(task, processes):
+            waiting[sink].append(task)
+    for sink, tasks in waiting.items():
+        count = f"{len(tasks):,} tasks wait" if len(tasks) > 1 else "1 task waits"
+        why, do = unserved_advice(sink, setup.settings)
+        what = f"{count} for sink {sink}{why}, such as {tasks[0].id}"
+        yield Remark("warning", what, do)
 
 
 def _check(
@@ -212,5 +279,34 @@ CHECKS = (
         "they hold credentials",
         _files,
     ),
-    _check("null-sink", "that there is a sink", "pushes are counted, and go nowhere", _throws_away),
+    _check(
+        "null-sink",
+        "that the live processes' sinks deliver; without any, that there is a sink",
+        "pushes are counted, and go nowhere",
+        _throws_away,
+    ),
+    _check(
+        "sink-targets",
+        "that all live processes deliver a sink's pushes to the same place",
+        "each takes part of its pushes",
+        _split,
+    ),
+    _check(
+        "shell-sinks",
+        "what the sinks of these settings lead to against what live processes deliver to",
+        "`sinks test` and `dispatch` from this shell go elsewhere than the live ones",
+        _elsewhere,
+    ),
+    _check(
+        "resting-sinks",
+        "that no sink rests in all processes that serve it",
+        "its pushes wait until it answers again",
+        _resting,
+    ),
+    _check(
+        "unserved-sinks",
+        "that tasks that are not finished go to sinks that a live process serves",
+        "their pushes wait until one does",
+        _unserved,
+    ),
 )

@@ -77,7 +77,7 @@ def collectors(
     folders: Folders,
 ) -> Iterator[Collector]:
     """Yield what shows all metrics of a dispatcher: its own, its lines', and those of all."""
-    sources = [(line, (line.title,)) for line in lines]
+    sources = [(line, (line.name,)) for line in lines]
     yield MetricCollector(DISPATCHER_METRICS, lambda: [(state, ())])
     yield MetricCollector(LINE_METRICS, lambda: sources)
     yield leader_collector(figures)

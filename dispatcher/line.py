@@ -49,9 +49,10 @@ from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
+from pushlane.lanes.presence import SinkTarget
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_target import SinkTargets, target_of
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.dispatcher")
@@ -83,6 +84,7 @@ class Shared:
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
+        self.targets = SinkTargets(backend.documents)
         self.outages: dict[str, Outage] = {}
         self.limits.add_listener(self.budgets)
 
@@ -99,8 +101,8 @@ class Line:
         self, shared: Shared, name: str, sink: Sink, settings: Settings, *, drain: bool
     ) -> None:
         self.name = name
-        self.title = sink.name if name == DEFAULT_SINK else name
         self._sink = sink
+        self._targets = shared.targets
         self._settings = settings
         self.stats = Stats()
         self._awake = asyncio.Event()
@@ -109,7 +111,7 @@ class Line:
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
         self.report = LineReport(
-            name, self.title, settings, self.stats, self.ring, self.pool, self.outage, self.shares
+            name, settings, self.stats, self.ring, self.pool, self.outage, self.shares
         )
         shared.tasks.add_listener(self.manager)
         shared.tasks.add_listener(self.gate)
@@ -123,7 +125,7 @@ class Line:
         shared.limits.add_listener(AppLimits(self.scheduler))
         self.ring = ring = LaneRing(self.scheduler, wake, shared.clocks.monotonic_s)
         self.receipts = Receipts(
-            backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
+            backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
         )
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
@@ -179,7 +181,7 @@ class Line:
         breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code)
         self.outage = Outage(
             breaker,
-            self.title,
+            self.name,
             self.outcomes,
             self.ring.released,
             stats,
@@ -269,6 +271,14 @@ class Line:
             self.settler,
             self._awake,
         )
+
+    @property
+    def target(self) -> SinkTarget | None:
+        """What the sink delivers to now, which a file of its options may change.
+
+        None until the process has read the key of the hashes, at its start.
+        """
+        return self._targets.of(target_of(self._sink))
 
     def wake(self) -> None:
         """Look at once at what may go."""

@@ -17,7 +17,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SlowLane
+from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
 from pushlane.lanes.push import Kind
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
@@ -132,7 +132,6 @@ class LineReport:
     def __init__(
         self,
         name: str,
-        title: str,
         settings: Settings,
         stats: Stats,
         ring: LaneRing,
@@ -141,7 +140,6 @@ class LineReport:
         shares: Shares[OpenLane],
     ) -> None:
         self._name = name
-        self._title = title
         self._settings = settings
         self._rates = RecentRates(stats)
         self._ring = ring
@@ -149,12 +147,13 @@ class LineReport:
         self._outage = outage
         self._shares = shares
 
-    def served(self) -> ServedSink:
-        """Return how the sink stands."""
+    def served(self, target: SinkTarget | None) -> ServedSink:
+        """Return how the sink stands, which delivers to this target."""
         rates = self._rates.read()
         own = self._settings.sinks.get(self._name)
         return ServedSink(
             name=self._name,
+            target=target,
             slots=self._pool.usable,
             in_flight=self._pool.in_flight,
             delivered_per_s=rates.delivered_per_s,
@@ -172,7 +171,7 @@ class LineReport:
     def resting(self) -> Iterator[Resting]:
         """Yield what gets fewer pushes than there are, since it fails."""
         for one in self._outage.resting(now_ms()):
-            what = f"{one.scope} {self._title} ({one.state})"
+            what = f"{one.scope} {self._name} ({one.state})"
             yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
 
     def slow(self) -> Iterator[SlowLane]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.target_check import TargetCheck
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.formats import format_to_write, require_format
@@ -21,34 +22,54 @@ TTL_S = 20.0
 
 
 class PresenceAnnouncer:
-    """Announces the process while it runs; `describe` gives what it is to say of itself now."""
+    """Announces the process while it runs; `describe` gives what it is to say of itself now.
 
-    def __init__(self, backend: Backend, describe: Callable[[], Process]) -> None:
+    With `replaces` it starts beside others whose sinks of the same names lead elsewhere.
+    """
+
+    def __init__(
+        self, backend: Backend, describe: Callable[[], Process], *, replaces: bool = False
+    ) -> None:
         self._backend = backend
         self._describe = describe
         self._backoff = Backoff(log, "the registry")
         self._due = asyncio.Event()
+        self._targets = TargetCheck(backend.presence, describe, self._announce, replaces=replaces)
+
+    @property
+    def is_starting(self) -> bool:
+        """True until it may deliver."""
+        return self._targets.is_starting
+
+    def stop(self) -> None:
+        """Wait for no other process to end."""
+        self._targets.stop()
 
     def say_now(self) -> None:
         """Say it again at once: there is something new to say."""
         self._due.set()
 
-    async def enter(self) -> None:
-        """Be there, before anything is read.
+    async def enter(self) -> bool:
+        """Be there, before anything is read; return False when it is stopped before it may start.
 
         It is said first and asked then, as whoever raises the lowest format does both the other way
         round: one of the two sees the other.
 
         Raises:
-            UserError: lanes may hold messages of a format that this process does not read.
+            UserError: lanes may hold messages of a format that this process does not read, or
+                another process delivers by one of its sinks' names to somewhere else.
         """
         await self._announce()
+        has_entered = False
         try:
             await require_format(self._backend.documents, self._describe().format)
-            await self._tell_of_old_form()
-        except BaseException:
-            await self.close()
-            raise
+            has_entered = await self._targets.enter()
+            if has_entered:
+                await self._tell_of_old_form()
+        finally:
+            if not has_entered:
+                await self.close()
+        return has_entered
 
     async def _tell_of_old_form(self) -> None:
         backend = self._backend
@@ -71,6 +92,7 @@ class PresenceAnnouncer:
             self._due.clear()
             try:
                 await self._announce()
+                await self._targets.tell()
             except Unreachable as error:
                 await self._backoff.wait(error)
                 continue

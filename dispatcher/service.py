@@ -99,7 +99,9 @@ class Dispatcher:
             clock_ms,
         )
         self._drain_reader = DrainReader(backend.presence)
-        self._announcer = PresenceAnnouncer(backend, self.as_process)
+        self._announcer = PresenceAnnouncer(
+            backend, self.as_process, replaces=settings.replace_sink
+        )
         self._drain_watch = (
             DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
         )
@@ -146,6 +148,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
         self.contact.stopping()
+        self._announcer.stop()
         for line in self._lines:
             line.loop.stop()
 
@@ -203,11 +206,14 @@ class Dispatcher:
 
         Raises:
             Unreachable: broker or registry did not answer at the start.
-            UserError: lanes may hold messages of a format that this process does not read.
+            UserError: lanes may hold messages of a format that this process does not read, or a
+                live process delivers by the same name to another target.
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
-        await self._announcer.enter()
+        await self._shared.targets.load()
+        if not await self._announcer.enter():
+            return
         await self._shared.limits.look()  # before anything is sent
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
@@ -280,14 +286,15 @@ class Dispatcher:
             version=VERSION,
             format=FORMAT,
             lanes=sum(len(line.ring.lanes) for line in self._lines),
-            sinks=tuple(line.title for line in self._lines),
+            sinks=tuple(line.name for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
             resting=tuple(one for line in self._lines for one in line.report.resting()),
             slow=tuple(one for line in self._lines for one in line.report.slow()),
-            served=tuple(line.report.served() for line in self._lines),
+            served=tuple(line.report.served(line.target) for line in self._lines),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),
             drain=self._survey.drain(),
+            is_starting=self._announcer.is_starting,
         )
 
     def _waiting(self) -> Iterator[LaneWait]:

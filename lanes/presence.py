@@ -79,6 +79,23 @@ class DrainFigures(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class SinkTarget(msgspec.Struct, frozen=True):
+    """What a sink delivers to, as others may know it: the same `hash` is the same place.
+
+    `host` is empty where the kind says it all. `delivers` is False of a sink that throws pushes
+    away, or only writes or checks them. How it is made is in `lanes.sink_target`.
+    """
+
+    kind: str
+    host: str = ""
+    hash: str = ""
+    delivers: bool = True
+
+    def __str__(self) -> str:
+        """Return it for people: `webhook at 127.0.0.1:9000`."""
+        return f"{self.kind} at {self.host}" if self.host else self.kind
+
+
 class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     """How one sink of a process stands.
 
@@ -89,10 +106,11 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     by level `sent_per_s`, and `apps_per_s` of the apps that sent most.
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
-    process was told.
+    process was told. `target` is what it delivers to, None of a process that does not say.
     """
 
     name: str
+    target: SinkTarget | None = None
     slots: int = 0
     in_flight: int = 0
     delivered_per_s: dict[str, float] = {}
@@ -110,10 +128,11 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
-    `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
-    and `serves` the names that tasks know them by; `served` says how each of them stands. `slow`
+    `lanes` is how many lanes it reads, `serves` the names of its sinks (`sinks` too, where older
+    processes have the kind of `default`); `served` says how each of them stands. `slow`
     are the slowest of its lanes that count as slow, `waiting` some that wait for something else
-    than their turn. `drain` is what only the one that leads says of all.
+    than their turn. `drain` is what only the one that leads says of all. One that `is_starting`
+    delivers nothing yet, and may still be refused.
     """
 
     id: str
@@ -130,6 +149,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[ServedSink, ...] = ()
     waiting: tuple[LaneWait, ...] = ()
     drain: DrainFigures | None = None
+    is_starting: bool = False
 
     @property
     def sink_names(self) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ CONFIG_FILE = "pushlane.toml"
 CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 """The variable that names another file of settings; `--config` sets it."""
 
+_TRUTH = {"true": True, "false": False}
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
 _MAY_BE_SECRET = ("pulsar_token", "redis_password", "receipts_key", "address_key", "sink")
@@ -107,6 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries in flight, per process."""
     sink: str = "null"
     """`webhook:URL`, `package.module:name`, `on:package.module`, `print`, `log:PATH` or `null`."""
+    replace_sink: bool = False
+    """Start beside processes that deliver a sink's name to another target, to replace them."""
     sink_timeout_s: Seconds = 30.0
     """Longest wait for one delivery."""
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 5
@@ -357,11 +360,13 @@ def _converted(name: str, given: _Given) -> Any:
 
 
 def _parsed(value: Any, kind: Any) -> Any:
-    """Parse a number that is given as a text, as Python writes them; return all else as it is.
+    """Parse a number, true or false that is given as a text; return all else as it is.
 
     That is also a word which may stand in place of the number.
     """
     choices = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if kind is bool and isinstance(value, str):
+        return _TRUTH.get(value.lower(), value)
     words = {word for one in choices if get_origin(one) is Literal for word in get_args(one)}
     bare = {get_args(one)[0] if get_origin(one) is Annotated else one for one in choices}
     number = next((one for one in (int, float) if one in bare), None)

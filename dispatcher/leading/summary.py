@@ -20,7 +20,6 @@ from pushlane.dispatcher.leading.backlogs import TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.limits import Limits, Subject
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.sink_load import SinkLoad, SinkNow, Standing, shared_by_lane, sink_now
 from pushlane.lanes.sink_shares import entitled_rates
@@ -95,16 +94,6 @@ class _AtSink:
         except (PushlaneError, ArithmeticError, ValueError, OSError) as error:
             self.odd[one.task.id] = type(error).__name__
         return one.task.id not in self.odd
-
-    @property
-    def title(self) -> str:
-        """The sink in metrics: by its kind if it has no name of its own."""
-        if self.name == DEFAULT_SINK:
-            for process in self.found.processes:
-                for name, title in zip(process.serves, process.sinks, strict=False):
-                    if name == DEFAULT_SINK:
-                        return title
-        return self.name
 
     @property
     def is_shut(self) -> bool:
@@ -200,10 +189,10 @@ def _figures(
 ) -> LeaderFigures:
     figures = LeaderFigures(target_s=found.target_s)
     for sink in sinks:
-        drain, title = drains[sink.name], sink.title
-        figures.drain_s[title] = drain.seconds
-        figures.drain_backlog[title] = drain.backlog
-        figures.drain_per_s[title] = drain.rate_per_s
+        drain = drains[sink.name]
+        figures.drain_s[sink.name] = drain.seconds
+        figures.drain_backlog[sink.name] = drain.backlog
+        figures.drain_per_s[sink.name] = drain.rate_per_s
         _add_levels(figures, sink)
     _add_tasks(figures, sinks)
     _add_apps(figures, sinks)
@@ -214,7 +203,7 @@ def _add_levels(figures: LeaderFigures, sink: _AtSink) -> None:
     rates, entitled = sink.rates, sink.shares.by_level
     sent_per_s = sum(rates.values())
     for level in map(str, Level):
-        key = (level, sink.title)
+        key = (level, sink.name)
         of_level = [one for one in sink.backlogs if one.task.level == level]
         figures.backlog[key] = _left(of_level)
         figures.rate_per_s[key] = rates.get(level, 0.0)
@@ -241,7 +230,7 @@ def _oldest_age_s(sink: _AtSink, of_level: Sequence[TaskBacklog], per_s: float) 
 
 def _add_tasks(figures: LeaderFigures, sinks: Sequence[_AtSink]) -> None:
     left = (
-        (one.left, (one.task.id, str(one.task.level), sink.title))
+        (one.left, (one.task.id, str(one.task.level), sink.name))
         for sink in sinks
         for one in sink.backlogs
         if one.left
@@ -257,14 +246,14 @@ def _add_apps(figures: LeaderFigures, sinks: Sequence[_AtSink]) -> None:
     entitled: dict[tuple[str, str], float] = {}
     sent_per_s: dict[str, float] = {}
     for sink in sinks:
-        sent_per_s[sink.title] = sum(sink.rates.values())
+        sent_per_s[sink.name] = sum(sink.rates.values())
         for one in sink.backlogs:
-            left[one.task.app, sink.title] += one.left
+            left[one.task.app, sink.name] += one.left
         for stand in sink.now.stands:
             for app, rate in stand.apps_per_s.items():
-                rates[app, sink.title] += rate
+                rates[app, sink.name] += rate
         for app, share in sink.shares.by_app.items():
-            entitled[app, sink.title] = share
+            entitled[app, sink.name] = share
     named = nlargest(MOST_NAMED, {*left, *rates}, key=lambda one: (left[one], rates[one], one))
     for key in named:
         if left[key] or rates[key]:

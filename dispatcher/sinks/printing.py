@@ -13,6 +13,7 @@ import msgspec
 
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.sink_target import PlainTarget
 
 _LONGEST = 500
 
@@ -22,6 +23,9 @@ class PrintOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> PrintSink:
         return PrintSink()
+
+    def target(self) -> PlainTarget:
+        return PlainTarget("print", delivers=False)
 
 
 class PrintSink:

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from pushlane.cli.dispatch import _LEAVE_S
-from pushlane.dispatcher.sinks import open_sink
 from pushlane.lanes.settings import Settings
 from scripts.chart import CHART
 from tests.chart.manifests import EXAMPLES, HELMS, Rendered, render, run_helm
@@ -175,27 +174,29 @@ def test_an_hpa_looks_at_each_sink_by_itself() -> None:
     assert {each["target"]["value"] for each in metrics} == {"60"}
 
 
-@pytest.mark.parametrize(
-    ("sink", "label"),
-    [
-        ("webhook:http://x/", "webhook"),
-        ("webhook+h2c:http://x/", "webhook"),
-        ("https://x/", "webhook"),
-        ("log:/tmp/log", "log"),
-        ("os.path:join", "processor"),
-        ("on:shop", "processor"),
-    ],
-)
-def test_metrics_call_the_default_sink_by_its_kind(sink: str, label: str) -> None:
-    assert sink == "on:shop" or open_sink(sink, slots=1, timeout_s=1).name == label
+def test_metrics_are_asked_for_the_default_sink_by_its_name() -> None:
     own = "dispatchers.main.autoscaling"
     by_prometheus = [f"{own}.by=keda", f"{own}.keda.trigger=prometheus"]
-    sets = [f"settings.sink={sink}", *by_prometheus, f"{own}.keda.serverAddress=http://p:9090"]
+    sets = ["settings.sink=webhook:http://x/", *by_prometheus]
+    sets.append(f"{own}.keda.serverAddress=http://p:9090")
 
     [scaler] = render(CHART / "ci/smallest.yaml", sets=sets).of("ScaledObject")
 
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
-    assert query == f'max(pushlane_drain_seconds{{sink=~"{label}"}})'
+    assert query == 'max(pushlane_drain_seconds{sink=~"default"})'
+
+
+@pytest.mark.parametrize("given", [None, False])
+def test_new_pods_come_before_old_ones_go_and_start_beside_them_unless_told(
+    given: bool | None,
+) -> None:
+    sets = [] if given is None else ["settings.replace_sink=false"]
+    rendered = render(CHART / "ci/smallest.yaml", sets=sets)
+
+    settings = rendered.one("ConfigMap", "push-pushlane")["data"]["pushlane.toml"]
+    assert f"replace_sink = {'true' if given is None else 'false'}\n" in settings
+    [deployment] = rendered.of("Deployment")
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
 def test_a_query_may_choose_among_releases() -> None:

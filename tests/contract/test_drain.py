@@ -51,13 +51,13 @@ async def test_one_of_two_shows_what_is_left_and_both_tell_it(
 
         assert sorted(map(len, shown)) == [0, 7]
         assert max(shown, key=len) == {
-            "pushlane_backlog [('level', 'high'), ('sink', 'memory')]": 40,
-            "pushlane_backlog [('level', 'medium'), ('sink', 'memory')]": 0,
-            "pushlane_backlog [('level', 'low'), ('sink', 'memory')]": 30,
+            "pushlane_backlog [('level', 'high'), ('sink', 'default')]": 40,
+            "pushlane_backlog [('level', 'medium'), ('sink', 'default')]": 0,
+            "pushlane_backlog [('level', 'low'), ('sink', 'default')]": 30,
             _task(urgent.id, "high"): 40,
             _task(slow.id, "low"): 30,
-            "pushlane_app_backlog [('app', 'shop'), ('sink', 'memory')]": 40,
-            "pushlane_app_backlog [('app', 'news'), ('sink', 'memory')]": 30,
+            "pushlane_app_backlog [('app', 'shop'), ('sink', 'default')]": 40,
+            "pushlane_app_backlog [('app', 'news'), ('sink', 'default')]": 30,
         }
         assert [one.backlog for one in told] == [70, 70]
 
@@ -70,5 +70,5 @@ async def _drain(dispatcher: Dispatcher) -> DrainFigures:
 
 
 def _task(task_id: str, level: str) -> str:
-    labels = [("level", level), ("sink", "memory"), ("task", task_id)]
+    labels = [("level", level), ("sink", "default"), ("task", task_id)]
     return f"pushlane_task_backlog {labels}"

@@ -157,7 +157,7 @@ def test_metrics_are_served_while_it_runs(dispatch) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as reply:
         text = reply.read().decode()
 
-    assert 'pushlane_weight{level="high",sink="null"} 6.0' in text
+    assert 'pushlane_weight{level="high",sink="default"} 6.0' in text
     assert running.end(signal.SIGTERM) == 0
 
 

@@ -37,8 +37,8 @@ def test_a_frozen_worker_shows_in_what_its_parent_says(embedded: Pushlane) -> No
 
     assert 'pushlane_worker_up{worker="0"} 1.0' in text
     assert 'pushlane_worker_up{worker="1"} 0.0' in text
-    assert 'pushlane_slots{sink="null",worker="0"}' in text
-    assert 'pushlane_slots{sink="null",worker="1"}' not in text
+    assert 'pushlane_slots{sink="default",worker="0"}' in text
+    assert 'pushlane_slots{sink="default",worker="1"}' not in text
     parent.until_ready()
     assert parent.process.stop() == 0
 

@@ -147,6 +147,6 @@ def test_one_that_never_comes_back_keeps_no_dispatcher_that_is_to_stop(
     assert dispatching.times("drain_late") == 1
     left = "left as it is; what was in flight will be sent again"
     assert (left in dispatching.text) == (code == 1)
-    pushlane.drain("mine:one")
+    pushlane.drain("mine:one", "--replace-sink")
     assert set(pushes(lines)) == set(each_once({task: 3}))
     assert pushlane.task(task)["delivered"] == 3

@@ -94,19 +94,6 @@ fanout_dir: {{ $folder }}/fanout
 {{- if .group.sinks -}}{{ dict "names" .group.sinks | toJson }}{{- else -}}{{ include "pushlane.sinks" .root }}{{- end -}}
 {{- end -}}
 
-{{/* The label `sink` in metrics: a sink's name, or of `default` its kind. dict "root" $ "sink" name. */}}
-{{- define "pushlane.metricSink" -}}
-{{- if ne .sink "default" -}}
-{{- .sink -}}
-{{- else -}}
-{{- $kind := .root.Values.settings.sink | default "null" | splitList ":" | first -}}
-{{- if has $kind (list "null" "log") -}}{{ $kind }}
-{{- else if has $kind (list "webhook" "webhook+h2c" "http" "https") -}}webhook
-{{- else -}}processor
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Seconds from SIGTERM to the end of a dispatcher, rounded up: it waits for deliveries for
 drain_timeout_s, then leaves within 4.5 s; and 5 s are left for a slow node. */}}
 {{- define "pushlane.leastGrace" -}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -13,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.dispatcher import target_check
+from pushlane.dispatcher.sinks import spec_options
+from pushlane.lanes.presence import Process, ServedSink
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.sink_target import SinkTargets
+from pushlane.lanes.version import VERSION
 from tests.command import Command
+from tests.unit.dispatcher.support import backend_in
 
 SECRET = "hush-hush"
 
@@ -75,7 +83,11 @@ def test_without_names_there_is_the_sink_default(command: Command) -> None:
     [row] = command("sinks", "list", "--json").json
 
     assert (row["sink"], row["kind"]) == ("default", "null")
-    assert command("sinks", "show", "default", "--json").json == {"kind": "null", "slots": 50}
+    assert command("sinks", "show", "default", "--json").json == {
+        "kind": "null",
+        "slots": 50,
+        "live": "nobody serves it",
+    }
 
 
 def test_no_command_shows_a_secret_of_a_sink(
@@ -165,10 +177,32 @@ def test_an_option_that_there_is_not_is_refused(command: Command, words: tuple[s
 
 
 def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
-    ran = two("sinks", "test", "sms", "--to", "somebody")
+    with webhook_that_answers(204) as url:
+        two.file("pushlane.toml", f'[sinks.sms]\nkind = "webhook"\nurl = "{url}"\n')
 
-    assert (ran.exit_code, ran.stderr) == (0, "sink sms has delivered one push\n")
-    assert len((two.folder / "sms.jsonl").read_text().splitlines()) == 1
+        ran = two("sinks", "test", "sms", "--to", "somebody")
+
+    place = url.removeprefix("http://").removesuffix("/push")
+    told = f"sink sms (webhook at {place}) has delivered one push\n"
+    assert (ran.exit_code, ran.stderr) == (0, told)
+
+
+@pytest.mark.parametrize(
+    ("spec", "does"),
+    [
+        ("null", "throws pushes away"),
+        ("print", "only prints pushes"),
+        ("log:out.jsonl", "only writes pushes to a file"),
+    ],
+)
+def test_of_a_sink_that_delivers_nothing_it_is_never_said_that_it_has(
+    command: Command, spec: str, does: str
+) -> None:
+    command.file("pushlane.toml", f'sink = "{spec}"\n')
+
+    ran = command("sinks", "test", "default", "--to", "somebody")
+
+    assert (ran.exit_code, ran.stderr) == (0, f"sink default {does}: nothing was delivered\n")
 
 
 def test_without_an_address_it_is_only_opened(two: Command) -> None:
@@ -293,3 +327,126 @@ def test_tasks_of_a_sink_that_was_taken_out_wait_until_it_is_back(two: Command, 
     with_logs(two, "fcm", "sms")
     assert two("dispatch", "--drain").exit_code == 0
     assert delivered(two.folder / "sms.jsonl") == {waits: 20}
+
+
+def announce(command: Command, *served: tuple[str, str], sink: str = "default") -> None:
+    """Processes that each serve the sink, with a spec each."""
+
+    async def work() -> None:
+        async with backend_in(command.folder / "data") as (backend, _):
+            targets = SinkTargets(backend.documents)
+            await targets.load()
+            for number, (process_id, spec) in enumerate(served, 1):
+                target = targets.of(spec_options(spec).target())
+                process = Process(
+                    id=process_id,
+                    kind="dispatcher",
+                    pid=number,
+                    version=VERSION,
+                    format=FORMAT,
+                    sinks=(sink,),
+                    serves=(sink,),
+                    served=(ServedSink(name=sink, slots=5, target=target),),
+                    started_at_ms=number,
+                )
+                await backend.presence.announce(process, 60.0)
+
+    asyncio.run(work())
+
+
+HERE, THERE = "webhook:http://here.example.com/push", "webhook:http://there.example.com/push"
+DIFFERENT = (
+    "sink default: this shell's settings lead to null, and live processes deliver to webhook at "
+    "there.example.com by d-1 (pid 1)"
+)
+
+
+def test_what_live_processes_deliver_to_is_listed_and_that_this_shell_leads_elsewhere(
+    command: Command,
+) -> None:
+    announce(command, ("d-1", THERE))
+
+    listed, shown = command("sinks", "list"), command("sinks", "show", "default")
+    [row] = command("sinks", "list", "--json").json
+
+    assert (row["kind"], row["state"]) == ("webhook at there.example.com", "delivers")
+    assert row["targets"][0]["host"] == "there.example.com"
+    assert row["differs"] == DIFFERENT
+    assert DIFFERENT in listed.stderr
+    assert DIFFERENT in shown.stderr
+    assert "webhook at there.example.com by d-1 (pid 1)" in shown.stdout
+    tried = command("sinks", "test", "default", "--to", "x")
+    assert tried.exit_code == 0
+    assert f"{DIFFERENT}; this test goes by this shell's settings" in tried.stderr
+    assert "delivered one" not in tried.stderr
+
+
+def test_a_shell_of_the_same_settings_says_nothing(command: Command) -> None:
+    command.file("pushlane.toml", f'sink = "{THERE}?key=another"\n')
+    announce(command, ("d-1", THERE))
+
+    listed = command("sinks", "list", "--json")
+
+    assert listed.json[0]["differs"] is None
+    assert "this shell" not in command("sinks", "list").stderr
+
+
+@pytest.mark.parametrize("words", [("sinks", "list"), ("processes",), ("doctor",)])
+def test_two_targets_of_one_name_are_told(command: Command, words: tuple[str, ...]) -> None:
+    announce(command, ("d-1", HERE), ("d-2", THERE), ("d-3", THERE))
+
+    ran = command(*words)
+
+    assert (
+        "sink default is delivered to 2 different targets: webhook at here.example.com by d-1 "
+        "(pid 1); webhook at there.example.com by d-2 (pid 2), d-3 (pid 3)"
+    ) in ran.stdout + ran.stderr
+
+
+def test_a_live_sink_that_throws_away_does_not_deliver(command: Command) -> None:
+    announce(command, ("d-1", "null"))
+
+    [row] = command("sinks", "list", "--json").json
+
+    assert row["state"] == "throws pushes away"
+    assert row["targets"][0]["delivers"] is False
+
+
+def test_a_kind_that_there_is_not_is_listed_with_what_is_wrong(command: Command) -> None:
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "webhok"\n')
+
+    [row] = command("sinks", "list", "--json").json
+
+    assert "there is no kind 'webhok'" in row["state"]
+    assert row["state"] == command("sinks", "show", "sms").stderr.strip().removeprefix("error: ")
+
+
+@pytest.mark.parametrize("more", [(), ("--replace-sink",)])
+def test_what_throws_away_does_not_start_beside_what_delivers(
+    command: Command, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(target_check, "PATIENCE_S", 0.0)
+    announce(command, ("d-1", THERE))
+
+    ran = command("dispatch", "--drain", "--sink", "null", *more)
+
+    assert ran.exit_code == 1
+    told = ran.stderr.splitlines()[-1]
+    assert told.startswith("error: sink default would go to null here, which delivers nothing")
+    assert "d-1 (pid 1) delivers it to webhook at there.example.com" in told
+
+
+def test_another_url_starts_only_to_replace_the_one_that_is_live(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_check, "PATIENCE_S", 0.0)
+    announce(command, ("d-1", THERE))
+    here = ("dispatch", "--drain", "--sink", HERE)
+
+    refused, replaces = command(*here), command(*here, "--replace-sink")
+
+    assert refused.exit_code == 1
+    assert "--replace-sink" in refused.stderr.splitlines()[-1]
+    assert replaces.exit_code == 0
+    monkeypatch.setenv("PUSHLANE_REPLACE_SINK", "True")
+    assert command(*here).exit_code == 0

@@ -11,11 +11,12 @@ from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
 from pushlane.lanes.checks import Fact, Finding, examined
 from pushlane.lanes.errors import DamagedRecord, UnknownFormat
 from pushlane.lanes.inspection import Live
-from pushlane.lanes.presence import Process
+from pushlane.lanes.presence import Process, Resting, ServedSink, SinkTarget
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_settings import SinkSettings
 from pushlane.lanes.version import VERSION
+from tests.unit.diagnosis.support import task_of
 
 _SETTINGS = Settings(sink="log:out")
 
@@ -31,10 +32,11 @@ def _setup(
     lowest: int = FORMAT,
     settings: Settings = _SETTINGS,
     sinks: dict[str, str] | None = None,
+    **more: Any,
 ) -> Setup:
     again = processes if later is None else later
     live = Live(Fact(list(processes)), Fact(list(again)), Fact(lowest))
-    return Setup(settings, live, sinks or {})
+    return Setup(settings, live, sinks or {}, **more)
 
 
 def _found(setup: Setup) -> list[Finding]:
@@ -156,3 +158,67 @@ def test_of_very_many_the_first_are_listed_and_the_others_counted() -> None:
     found = _found(Setup(_SETTINGS, live, {}))
 
     assert (len(found), found[-1].what) == (21, "30 more cannot be read")
+
+
+_WEBHOOK = SinkTarget("webhook", "push.example.com", "01")
+_STAGING = SinkTarget("webhook", "staging.example.com", "02")
+_NULL = SinkTarget("null", "", "03", delivers=False)
+
+
+def _serving(process_id: str, target: SinkTarget | None, **stands: Any) -> Process:
+    served = (ServedSink(name="default", target=target, **stands),)
+    return _process(id=process_id, serves=("default",), served=served)
+
+
+def test_a_live_sink_that_delivers_nothing_is_named_whatever_these_settings_say() -> None:
+    [finding] = _found(_setup(_serving("a1", _NULL)))
+
+    assert (finding.check, finding.severity) == ("null-sink", "note")
+    assert finding.what == "sink default is null, which delivers nothing, in a1 (pid 7)"
+
+
+def test_settings_without_a_sink_are_no_finding_where_live_processes_have_one() -> None:
+    assert _found(_setup(_serving("a1", _WEBHOOK), settings=Settings())) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "severity"), [(_STAGING, "warning"), (_NULL, "error"), (_WEBHOOK, None), (None, None)]
+)
+def test_two_targets_of_a_sink(other: SinkTarget | None, severity: str | None) -> None:
+    found = _found(_setup(_serving("a1", _WEBHOOK), _serving("b2", other)))
+
+    split = [one.severity for one in found if one.check == "sink-targets"]
+    assert split == ([severity] if severity else [])
+
+
+def test_settings_that_lead_elsewhere_than_the_live_processes() -> None:
+    [finding] = _found(_setup(_serving("a1", _WEBHOOK), mine={"default": _STAGING}))
+
+    assert (finding.check, finding.severity) == ("shell-sinks", "note")
+    assert "staging.example.com" in finding.what
+    assert "push.example.com by a1 (pid 7)" in finding.what
+    assert _found(_setup(_serving("a1", _WEBHOOK), mine={"default": _WEBHOOK})) == []
+
+
+def test_a_sink_that_rests_everywhere() -> None:
+    shut = Resting("sink default (open)", 1_000, "connection refused", 9_000)
+    eased = Resting("sink default (recovering)", 1_000, "connection refused", 9_000)
+
+    [finding] = _found(_setup(_serving("a1", _WEBHOOK, resting=shut)))
+
+    assert (finding.check, finding.severity) == ("resting-sinks", "error")
+    assert finding.what.startswith("sink default rests: connection refused, since ")
+    assert _found(_setup(_serving("a1", _WEBHOOK, resting=eased))) == []
+    well = _serving("b2", _WEBHOOK)
+    assert _found(_setup(_serving("a1", _WEBHOOK, resting=shut), well)) == []
+
+
+def test_tasks_whose_sink_nobody_serves() -> None:
+    named = Settings(sinks={"sms": SinkSettings(kind="null")}, sink="log:out")
+    tasks = Fact([task_of("t1", sinks=("sms",)), task_of("t2", sinks=("sms",)), task_of("t3")])
+
+    [finding] = _found(_setup(_serving("a1", _WEBHOOK), settings=named, tasks=tasks))
+
+    assert (finding.check, finding.severity) == ("unserved-sinks", "warning")
+    assert finding.what == "2 tasks wait for sink sms, which nobody serves, such as t1"
+    assert finding.mend == "pushlane dispatch --serve sms"

@@ -346,7 +346,7 @@ async def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
             with_other(backend, ledger=ledger), MemorySink(), settings, registry=registry
         ):
             await until(
-                lambda: registry.get_sample_value("pushlane_in_flight", {"sink": "memory"}) == 8
+                lambda: registry.get_sample_value("pushlane_in_flight", {"sink": "default"}) == 8
             )
             ledger.answer.set()
 
@@ -398,7 +398,7 @@ async def test_degraded_it_delivers_without_the_ledger_and_counts_that(
             await until_state(backend, task, State.DONE)
 
         assert len(sink.received) == 3
-        assert registry.get_sample_value("pushlane_ledger_degraded_total", {"sink": "memory"}) == 3
+        assert registry.get_sample_value("pushlane_ledger_degraded_total", {"sink": "default"}) == 3
 
 
 async def test_claims_are_counted_by_what_came_of_them(tmp_path: Path) -> None:
@@ -410,5 +410,5 @@ async def test_claims_are_counted_by_what_came_of_them(tmp_path: Path) -> None:
             await until_state(backend, task, State.DONE)
 
         page = generate_latest(registry).decode()
-        assert 'pushlane_claims_total{result="won",sink="memory"} 2.0' in page
-        assert 'pushlane_claims_total{result="confirmed",sink="memory"} 1.0' in page
+        assert 'pushlane_claims_total{result="won",sink="default"} 2.0' in page
+        assert 'pushlane_claims_total{result="confirmed",sink="default"} 1.0' in page

@@ -345,7 +345,7 @@ async def test_reasons_are_a_bounded_metric_and_never_somebodys_own_words(tmp_pa
     registry = CollectorRegistry()
 
     def shown(reason: str) -> float | None:
-        labels = {"sink": "memory", "reason": reason}
+        labels = {"sink": "default", "reason": reason}
         return registry.get_sample_value("pushlane_dead_addresses_total", labels)
 
     async with backend_in(tmp_path) as (backend, settings):

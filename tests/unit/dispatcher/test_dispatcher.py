@@ -508,7 +508,7 @@ async def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(
             await until_state(backend, (await listed(backend.registry))[0], State.DONE)
             page = generate_latest(registry).decode()
 
-        wanted = 'pushlane_outcomes_total{level="high",outcome="delivered",sink="memory"} 10.0'
+        wanted = 'pushlane_outcomes_total{level="high",outcome="delivered",sink="default"} 10.0'
         assert wanted in page
         assert "to-1" not in page
 

@@ -229,12 +229,12 @@ async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
             await until_state(backend, task, State.DONE)
 
         def waits(scope: str) -> float | None:
-            labels = {"scope": scope, "sink": "memory"}
+            labels = {"scope": scope, "sink": "default"}
             return metrics.get_sample_value("pushlane_limited_total", labels)
 
         assert waits("app") > 0
         assert (waits("task"), waits("sink")) == (0, 0)
-        assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "memory"}) == 0
+        assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "default"}) == 0
 
 
 @pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])

@@ -276,7 +276,7 @@ async def test_waits_for_a_limit_and_the_reading_of_bundles_are_measured(tmp_pat
         async with dispatching(backend, sink, settings, drain=True, registry=registry):
             await sink.until_received(20)
 
-    waits = {"scope": "app", "sink": "memory"}
+    waits = {"scope": "app", "sink": "default"}
     assert (registry.get_sample_value("pushlane_limit_wait_seconds_count", waits) or 0) > 0
-    read = registry.get_sample_value("pushlane_decode_seconds_count", {"sink": "memory"})
+    read = registry.get_sample_value("pushlane_decode_seconds_count", {"sink": "default"})
     assert read == 2

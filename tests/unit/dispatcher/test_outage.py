@@ -617,11 +617,11 @@ async def test_metrics_show_how_the_sink_stands(tmp_path: Path) -> None:
             await until(lambda: dispatcher.stats.probes and rests(dispatcher))
             shown = generate_latest(registry).decode()
 
-        assert 'pushlane_sink_state{sink="memory",state="closed"} 1.0' in before
-        assert 'pushlane_sink_state_since_seconds{sink="memory"} 0.0' in before
-        assert 'pushlane_sink_state{sink="memory",state="closed"} 0.0' in shown
-        assert 'pushlane_sink_probes_total{sink="memory"} 1.0' in shown
-        assert 'pushlane_spared_total{sink="memory"}' in shown
+        assert 'pushlane_sink_state{sink="default",state="closed"} 1.0' in before
+        assert 'pushlane_sink_state_since_seconds{sink="default"} 0.0' in before
+        assert 'pushlane_sink_state{sink="default",state="closed"} 0.0' in shown
+        assert 'pushlane_sink_probes_total{sink="default"} 1.0' in shown
+        assert 'pushlane_spared_total{sink="default"}' in shown
 
 
 def test_what_rests_is_shown_in_unix_time() -> None:

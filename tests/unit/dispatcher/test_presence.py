@@ -49,7 +49,7 @@ async def test_a_dispatcher_is_there_while_it_runs_and_leaves_at_a_clean_stop(
                 os.getpid(),
                 FORMAT,
             )
-            assert (process.sinks, process.resting) == (("memory",), ())
+            assert (process.sinks, process.resting) == (("default",), ())
             assert process.started_at_ms
         assert await backend.presence.list() == []
 

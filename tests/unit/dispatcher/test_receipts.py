@@ -84,7 +84,7 @@ async def test_a_delivered_push_leaves_what_a_report_needs(tmp_path: Path) -> No
         )
         assert (first["seq"], second["seq"]) == (1, 2)
         assert (first["outcome"], first["attempt"], first["level"]) == ("delivered", 1, "high")
-        assert (first["quota"], first["weight"], first["sink"]) == (3, 6, "memory")
+        assert (first["quota"], first["weight"], first["sink"]) == (3, 6, "default")
         assert before <= first["dispatched_at_ms"] <= first["responded_at_ms"] <= now_ms()
 
 

@@ -52,7 +52,7 @@ async def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) ->
         metrics = CollectorRegistry()
         async with dispatching(backend, sink, settings, registry=metrics):
             await until(
-                lambda: metrics.get_sample_value("pushlane_lanes_full", {"sink": "memory"}) == 1
+                lambda: metrics.get_sample_value("pushlane_lanes_full", {"sink": "default"}) == 1
             )
             sink.gate.set()
 

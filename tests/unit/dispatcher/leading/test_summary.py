@@ -292,7 +292,7 @@ class TestNames:
     def test_one_with_nothing_left_has_none_any_more(self) -> None:
         assert summary_of([left_of(0)], stand_of()).figures.task_backlog == {}
 
-    def test_the_sink_without_a_name_has_that_of_its_kind(self) -> None:
+    def test_the_sink_of_an_older_process_that_gives_its_kind_is_default_too(self) -> None:
         process = Process(
             id="d",
             kind="dispatcher",
@@ -314,5 +314,5 @@ class TestNames:
             )
         )
 
-        assert summary.figures.backlog["high", "webhook"] == 3
+        assert summary.figures.backlog["high", "default"] == 3
         assert set(summary.drain.by_sink) == {"default"}

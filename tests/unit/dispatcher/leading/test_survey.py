@@ -37,7 +37,7 @@ from tests.unit.dispatcher.support import (
     until,
 )
 
-BACKLOG = ("pushlane_backlog", {"level": "high", "sink": "memory"})
+BACKLOG = ("pushlane_backlog", {"level": "high", "sink": "default"})
 
 
 class KeptLease(Wrapped):
