@@ -1,0 +1,106 @@
+"""Of what the pushes of a task died, and when that is too many. Pure.
+
+A reason is a short class like `HTTP 404`, never what a sink or a push says in detail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.task import Progress
+
+MOST_REASONS = 20
+"""So many reasons of a task are told apart; all behind them are `OTHER`."""
+
+OTHER = "other"
+DEAD_ADDRESS = "dead address"
+"""The reason of a push whose address is dead: about its recipient, so not counted as failed."""
+
+OFF = "off"
+EXAMPLES = "5%, 50% of the first 1000, or off"
+LEAST_ENDED = 100
+"""A share of fewer pushes says too little: nothing is stopped before so many have ended."""
+
+_RULE = re.compile(r"(\d{1,3}(?:\.\d{1,4})?) ?%(?: of the first ([\d,]{1,13}))?")
+_LOWEST, _HIGHEST = 0.1, 99.0
+
+
+class Deaths(msgspec.Struct, frozen=True):
+    """How many distinct seqs of a task died of each reason, the commonest first.
+
+    At most `MOST_REASONS` are told apart. What an older version has counted has no reason: it is
+    in `Progress.dead` alone.
+    """
+
+    task_id: str
+    by_reason: Mapping[str, int] = {}
+
+    @staticmethod
+    def of(task_id: str, by_reason: Mapping[str, int]) -> Deaths:
+        """Return the deaths with the commonest reason first."""
+        commonest = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
+        return Deaths(task_id, dict(commonest))
+
+
+class StopRule(NamedTuple):
+    """Stops a task when more than `percent` of what has ended failed.
+
+    `within` ends the rule after so many pushes; 0 never does.
+    """
+
+    percent: float
+    within: int = 0
+
+    def is_passed(self, now: Progress, added: int = 0) -> bool:
+        """Tell whether the task has to stop; the last `added` were counted at once."""
+        ended = now.finished
+        if ended < LEAST_ENDED or (self.within and max(ended - added, 0) >= self.within < ended):
+            return False
+        return 100 * now.failed > self.percent * ended
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}%" + (f" of the first {self.within}" if self.within else "")
+
+
+DEFAULT_STOP = str(StopRule(50, 1_000))
+"""The rule of tasks that are submitted with a total."""
+
+
+@lru_cache(maxsize=256)
+def read_stop_rule(text: str) -> StopRule | None:
+    """Return the rule that is stored as this text; None for `off`, and for a newer version's."""
+    try:
+        return parse_stop_rule(text)
+    except BadInput:
+        return None
+
+
+def parse_stop_rule(text: str) -> StopRule | None:
+    """Return the rule in a text like `5%` or `50% of the first 1000`; None for `off`.
+
+    Raises:
+        BadInput: no such text, or a share outside 0.1% to 99%.
+    """
+    if text == OFF:
+        return None
+    found = _RULE.fullmatch(text.strip())
+    if found is None:
+        hint = "; is % missing?" if re.fullmatch(r"\d+(\.\d+)?", text) else ""
+        raise BadInput(f"stop-if-dead {text[:40]!r} cannot be read{hint}; write {EXAMPLES}")
+    percent, within = float(found[1]), int((found[2] or "0").replace(",", "") or 0)
+    if not _LOWEST <= percent <= _HIGHEST:
+        raise BadInput(
+            f"stop-if-dead {text!r} is not from {_LOWEST:g}% to {_HIGHEST:g}%; write {EXAMPLES}"
+        )
+    if found[2] and within < LEAST_ENDED:
+        raise BadInput(
+            f"stop-if-dead {text!r} looks at too few: nothing is stopped before {LEAST_ENDED} "
+            f"pushes have ended; write {EXAMPLES}"
+        )
+    return StopRule(percent, within)
