@@ -72,6 +72,11 @@ DEFAULT_STOP = str(StopRule(50, 1_000))
 """The rule of tasks that are submitted with a total."""
 
 
+def stored_stop(text: str) -> str:
+    """Return a rule as it is stored; empty when none is given. Raises BadInput as parsing does."""
+    return str(parse_stop_rule(text) or OFF) if text else ""
+
+
 @lru_cache(maxsize=256)
 def read_stop_rule(text: str) -> StopRule | None:
     """Return the rule that is stored as this text; None for `off`, and for a newer version's."""
@@ -87,6 +92,8 @@ def parse_stop_rule(text: str) -> StopRule | None:
     Raises:
         BadInput: no such text, or a share outside 0.1% to 99%.
     """
+    if not isinstance(text, str):
+        raise BadInput(f"stop-if-dead {text!r} is no text; write {EXAMPLES}")
     if text == OFF:
         return None
     found = _RULE.fullmatch(text.strip())

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from pushlane.lanes.deaths import OFF
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
@@ -48,6 +49,29 @@ def pause(reason: str = "") -> Edit:
             return task
         _live(task, "paused")
         return replace(_on_own_lane(task), state=State.PAUSED, reason=reason)
+
+    return edit
+
+
+def stop(reason: str) -> Edit:
+    """Pause a task of which too many pushes died, unless it was for that before."""
+
+    def edit(task: Task) -> Task:
+        if task.state is not State.RUNNING or task.stopped or task.stop_if_dead == OFF:
+            return task
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=reason, stopped=True)
+
+    return edit
+
+
+def set_stop_if_dead(rule: str) -> Edit:
+    """Set the share of dead pushes that pauses it, for which it may have been paused before."""
+
+    def edit(task: Task) -> Task:
+        _live(task, "given a limit of dead pushes")
+        if task.stop_if_dead == rule and not task.stopped:
+            return task
+        return replace(task, stop_if_dead=rule, stopped=False)
 
     return edit
 

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
+from pushlane.lanes.deaths import OFF
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.payload_limits import payload_limits
@@ -36,7 +37,8 @@ class Producer:
     """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
 
     `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
-    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. Without a spool the
+    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. `stop_if_dead` is
+    the share of dead pushes that pauses the task, like `5%`. Without a spool the
     task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
     process, and the next producer of that folder goes on with the same task, until
     `close(seal=True)`; other options than before begin a new one. Settings are those of
@@ -56,6 +58,7 @@ class Producer:
         delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
         on_unknown: OnUnknown | None = None,
         sink: str | tuple[str, ...] = (),
+        stop_if_dead: str = OFF,
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
@@ -72,6 +75,7 @@ class Producer:
             delivery=delivery,
             on_unknown=on_unknown,
             sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
+            stop_if_dead=stop_if_dead or OFF,
         )
         self._new_task()  # refuses a bad option at once
         self._limits = payload_limits(self._settings, self._task_options.chain)
@@ -291,4 +295,4 @@ def _options_of(header: Header) -> tuple[object, ...]:
     """Return all that a spool's task has to have in common with ours, to go on with it."""
     task = header.task
     same = (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, task.sinks)
-    return (*same, header.batch)
+    return (*same, task.stop_if_dead, header.batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushlane.lanes.deaths import DEFAULT_STOP, stored_stop
 from pushlane.lanes.naming import own_lane, pool_lane
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.quiet import parse_quiet
@@ -48,6 +49,7 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         created_at_ms=now,
         expires_at_ms=options.expires_at_ms,
         sinks=options.sinks,
+        stop_if_dead=stored_stop(options.stop_if_dead) or DEFAULT_STOP,
         format=_NAMED_SINKS if _has_routes(options) else 1,
     )
 

@@ -42,6 +42,9 @@ class TaskOptions:
     `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
     `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
     the file that a submit is given is read first.
+
+    `stop_if_dead` is the share of dead pushes that pauses the task, like `5%`, or `off`. Unless
+    given it is half of the first 1,000 of a task with a total, and off for one that stays open.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -74,6 +77,7 @@ class TaskOptions:
     sink: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
     payload: Mapping[str, Any] | Path | None = None
+    stop_if_dead: str = ""
 
     @property
     def sinks(self) -> tuple[str, ...]:
@@ -86,7 +90,7 @@ class TaskOptions:
         return self.sinks or (DEFAULT_SINK,)
 
 
-LATER = ("sink", "address", "payload")
+LATER = ("sink", "address", "payload", "stop_if_dead")
 """The options that came after keys of fan-outs were first hashed: unless given they do not count,
 so that a fan-out which an older version has begun is known by its key.
 """

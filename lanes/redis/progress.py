@@ -214,7 +214,9 @@ def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
 
 def _deaths(task_id: str, counts: Any) -> Deaths:
     """Read the counts by reason; the client gives a hash as a dict, or as a list of pairs."""
-    fields = counts if isinstance(counts, dict) else dict(zip(counts[::2], counts[1::2], strict=True))
+    fields = (
+        counts if isinstance(counts, dict) else dict(zip(counts[::2], counts[1::2], strict=True))
+    )
     by_reason = {
         name.removeprefix(_DIED_OF).decode(): int(count)
         for name, count in fields.items()
