@@ -98,8 +98,8 @@ def parse_stop_rule(text: str) -> StopRule | None:
         return None
     found = _RULE.fullmatch(text.strip())
     if found is None:
-        hint = "; is % missing?" if re.fullmatch(r"\d+(\.\d+)?", text) else ""
-        raise BadInput(f"stop-if-dead {text[:40]!r} cannot be read{hint}; write {EXAMPLES}")
+        wrong = "has no %" if re.fullmatch(r"\d*\.?\d+", text) else "cannot be read"
+        raise BadInput(f"stop-if-dead {text[:40]!r} {wrong}; write {EXAMPLES}")
     percent, within = float(found[1]), int((found[2] or "0").replace(",", "") or 0)
     if not _LOWEST <= percent <= _HIGHEST:
         raise BadInput(

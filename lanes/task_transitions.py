@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pushlane.lanes.deaths import OFF
+from pushlane.lanes.deaths import OFF, stored_stop
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
@@ -65,7 +65,12 @@ def stop(reason: str) -> Edit:
 
 
 def set_stop_if_dead(rule: str) -> Edit:
-    """Set the share of dead pushes that pauses it, for which it may have been paused before."""
+    """Set the share of dead pushes that pauses it, though it may have been paused for that before.
+
+    Raises:
+        BadInput: no such rule, see `lanes.deaths.parse_stop_rule`.
+    """
+    rule = stored_stop(rule) or OFF
 
     def edit(task: Task) -> Task:
         _live(task, "given a limit of dead pushes")
