@@ -9,7 +9,7 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, on_backend, with_flags
-from pushlane.lanes.deaths import OFF
+from pushlane.lanes.stop_rule import OFF
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import set_stop_if_dead
 
@@ -31,12 +31,12 @@ def stop_if_dead(
     """Pause a task when more of its pushes die than this; one that is paused stays so."""
     edit = set_stop_if_dead(rule)
     changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
-    note(f"task {changed.id}: stop if dead: {stop_text(changed)}")
+    note(f"task {changed.id} stops if: {stop_text(changed)}")
 
 
 def stop_text(task: Task) -> str:
-    """Return when a task is stopped, for people."""
+    """Return how many dead pushes stop a task, for people."""
     if task.stop_if_dead == OFF:
-        return "off: it is not stopped however many die"
-    again = "; it was stopped for that, and is not again" if task.stopped else ""
-    return f"{task.stop_if_dead}{again}"
+        return "off"
+    again = "; it did, and does not again" if task.stopped else ""
+    return f"more than {task.stop_if_dead} are dead{again}"

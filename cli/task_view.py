@@ -104,7 +104,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("delivery", _delivery_text(task)),
             ("order", "by key" if task.ordered else "-"),
             ("dedupe", "recipient" if task.dedupe else "-"),
-            ("stop if dead", stop_text(task)),
+            ("stops if", stop_text(task)),
             ("attempts", f"at most {task.max_attempts} a push"),
             ("retention", f"{task.retention_s:g} s after its end"),
             ("created", time_text(task.created_at_ms)),

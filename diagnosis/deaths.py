@@ -1,7 +1,7 @@
 """Says of what the pushes of a task died. Pure.
 
-`died_of` are the counts by reason of `lanes.deaths.Deaths`. What an older version has counted has
-no reason, and is told as such.
+`died_of` are the counts by reason of `lanes.death_reasons.Deaths`. What an older version has
+counted has no reason, and is told as such.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pushlane.diagnosis.cause import Cause
-from pushlane.lanes.deaths import DEAD_ADDRESS
+from pushlane.lanes.death_reasons import DEAD_ADDRESS
 from pushlane.lanes.task import Progress, Task
 
 _MOST_NAMED = 5

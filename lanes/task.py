@@ -116,8 +116,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
     the next for which it has an address. Without any it is the sink `default`. `reached` names
     those behind the first that pushes have gone on to: their lanes are open.
-    `stop_if_dead` is the share of dead pushes that pauses it, as a text (`lanes.deaths`); `stopped`
-    tells that it did: once resumed, the task is not paused for that again.
+    `stop_if_dead` is the share of dead pushes that pauses it, as a text (`lanes.stop_rule`), and
+    `stopped` tells that it did: once resumed, the task is not paused for that again.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pushlane.lanes.deaths import OFF, stored_stop
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import own_lane
+from pushlane.lanes.stop_rule import OFF, stored_stop
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
 Edit = Callable[[Task], Task]
@@ -68,7 +68,7 @@ def set_stop_if_dead(rule: str) -> Edit:
     """Set the share of dead pushes that pauses it, though it may have been paused for that before.
 
     Raises:
-        BadInput: no such rule, see `lanes.deaths.parse_stop_rule`.
+        BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
     """
     rule = stored_stop(rule) or OFF
 

@@ -15,11 +15,11 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
-from pushlane.lanes.deaths import OFF
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.stop_rule import OFF
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.producers.content import Content, encoder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from pushlane.lanes.deaths import DEFAULT_STOP, stored_stop
 from pushlane.lanes.naming import own_lane, pool_lane
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.quiet import parse_quiet
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.stop_rule import DEFAULT_STOP, stored_stop
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions

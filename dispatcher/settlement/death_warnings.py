@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pushlane.lanes.deaths import MOST_REASONS, OTHER
+from pushlane.lanes.death_reasons import MOST_REASONS, OTHER
 
 log = logging.getLogger("pushlane.deaths")
 

@@ -22,7 +22,7 @@ from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.deaths import DEAD_ADDRESS
+from pushlane.lanes.death_reasons import DEAD_ADDRESS
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Arrival, DeadPush, Kind, Outcome, Scope, encode
 from pushlane.lanes.task import DeliveryMode, State

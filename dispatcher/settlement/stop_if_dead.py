@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.deaths import DEAD_ADDRESS, Deaths, StopRule, read_stop_rule
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
 from pushlane.lanes.errors import UnknownFormat, UnknownTask
+from pushlane.lanes.stop_rule import StopRule, read_stop_rule
 from pushlane.lanes.task import Finished, Progress, State
 
 log = logging.getLogger("pushlane.pauses")

@@ -12,7 +12,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pushlane.lanes.deaths import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.lanes.embedded.expiry import fade, has_faded
 from pushlane.lanes.push import Kind
 from pushlane.lanes.task import Finished, Moved, Progress, Span

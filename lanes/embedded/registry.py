@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from pushlane.lanes.deaths import Deaths
+from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.embedded import progress, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence

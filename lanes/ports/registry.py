@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from pushlane.lanes.deaths import Deaths
+from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.ports.lease import Fence
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from pushlane.lanes.deaths import DEAD_ADDRESS, MOST_REASONS, Deaths
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, Deaths
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.paging import paged
 from pushlane.lanes.redis.client import RedisClient, words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pushlane.lanes import task_transitions
-from pushlane.lanes.deaths import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.push import Kind
 from pushlane.lanes.task import Finished, Level, Progress, State, Task, new_task_id

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
-from pushlane.lanes.deaths import MOST_REASONS
+from pushlane.lanes.death_reasons import MOST_REASONS
 
 
 class Warned:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.deaths import (
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.stop_rule import (
     DEFAULT_STOP,
     LEAST_ENDED,
     StopRule,
@@ -14,7 +15,6 @@ from pushlane.lanes.deaths import (
     read_stop_rule,
     stored_stop,
 )
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task import Progress
 
 HALF = StopRule(50, 1_000)
