@@ -44,7 +44,7 @@ DEFAULT_STOP = str(StopRule(50, 1_000))
 
 def stored_stop(text: str) -> str:
     """Return a rule as it is stored; empty when none is given. Raises BadInput as parsing does."""
-    return str(parse_stop_rule(text) or OFF) if text else ""
+    return "" if text == "" else str(parse_stop_rule(text) or OFF)
 
 
 @lru_cache(maxsize=256)

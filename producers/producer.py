@@ -75,7 +75,7 @@ class Producer:
             delivery=delivery,
             on_unknown=on_unknown,
             sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
-            stop_if_dead=stop_if_dead or OFF,
+            stop_if_dead=OFF if stop_if_dead == "" else stop_if_dead,
         )
         self._new_task()  # refuses a bad option at once
         self._limits = payload_limits(self._settings, self._task_options.chain)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.reasons import as_label
+from pushlane.dispatcher.reasons import as_label, death_class
 from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
@@ -136,14 +136,18 @@ class Outcomes:
             dead = dead_push(
                 push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body, self._sink
             )
-            is_address = outcome.scope is Scope.RECIPIENT
-            return self._bury(job, dead, self._label(outcome), at_ms, is_address=is_address)
+            self._stats.dead.add(self._label(outcome))
+            if outcome.scope is Scope.RECIPIENT:
+                return self._bury(job, dead, DEAD_ADDRESS, at_ms)
+            reason = death_class(outcome.reason, is_own_words=self._hosts_code)
+            return self._bury(job, dead, reason, at_ms)
         return self._settler.finish(job, kind, outcome.reason, at_ms)
 
     def malformed(self, job: Job, dead: DeadPush) -> None:
         """Bury a push of a task that cannot be read."""
         self._stats.outcomes[job.lane.level, Kind.DEAD] += 1
-        self._bury(job, dead, "malformed", 0, is_address=False)
+        self._stats.dead.add("malformed")
+        self._bury(job, dead, "malformed")
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
         """Settle many that are delivered, at a fraction of what each would cost alone."""
@@ -180,12 +184,10 @@ class Outcomes:
         receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
         return self._again(job, body, wait_s, receipt)
 
-    def _bury(self, job: Job, dead: DeadPush, label: str, at_ms: int, *, is_address: bool) -> None:
-        self._stats.dead.add(label)
-        if not is_address:
-            self._warnings.add(label, dead.task_id)
+    def _bury(self, job: Job, dead: DeadPush, reason: str, at_ms: int = 0) -> None:
+        if reason != DEAD_ADDRESS:
+            self._warnings.add(reason, dead.task_id)
         receipt = self._receipts.of(job, Kind.DEAD, dead.reason, at_ms)
-        reason = DEAD_ADDRESS if is_address else label
         self._settler.bury(job.lane, job.taken, dead, receipt, reason)
 
     def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
