@@ -26,6 +26,7 @@ _COMMANDS = {
     ),
     "limits": ("limit", "limits"),
     "quota": ("quota",),
+    "stop_if_dead": ("stop-if-dead",),
     "why": ("why",),
     "forget": ("forget",),
     "pool": ("pool",),

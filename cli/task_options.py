@@ -160,6 +160,15 @@ class TaskFlags:
         ),
     ] = ""
 
+    stop_if_dead: Annotated[
+        str,
+        typer.Option(
+            "--stop-if-dead",
+            metavar="5%|off",
+            help="Pause it when more of its pushes die; 50% of the first 1000 unless given.",
+        ),
+    ] = ""
+
     def read(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of TaskOptions that the flags stand for.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,9 @@ from msgspec.structs import replace
 
 from pushlane.cli.parsing import SCHEDULED, shown_state
 from pushlane.cli.render import Column, age_text, time_text
+from pushlane.cli.stop_if_dead import stop_text
 from pushlane.diagnosis.causes import stalled_advice
+from pushlane.diagnosis.deaths import reasons_text, short_deaths_text
 from pushlane.diagnosis.look import is_stalled
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.task import DeliveryMode, Progress, State, Task, settled
@@ -44,6 +47,7 @@ class TaskView(msgspec.Struct, frozen=True):
     progress: Progress
     at_ms: int
     is_stalled: bool = False
+    died_of: Mapping[str, int] = {}
 
     @property
     def state(self) -> str:
@@ -51,7 +55,10 @@ class TaskView(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        return ": ".join(stalled_advice(self.task)) if self.is_stalled else self.task.reason
+        reason = ": ".join(stalled_advice(self.task)) if self.is_stalled else self.task.reason
+        is_told = self.task.stopped and self.task.state is State.PAUSED
+        deaths = "" if is_told else short_deaths_text(self.progress, self.died_of)
+        return "; ".join(filter(None, (deaths, reason)))
 
     @property
     def left(self) -> int | None:
@@ -68,11 +75,11 @@ class TaskView(msgspec.Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return the task's fields and its counts."""
         counts = msgspec.to_builtins(self.progress)
-        del counts["task_id"]
+        del counts["task_id"], counts["failed"]
         percent = None if self.percent is None else round(self.percent, 2)
         fields = task_fields(self.task)
         shown = {"state": self.state, "finished": self.progress.finished, "percent": percent}
-        return {**fields, **counts, **shown}
+        return {**fields, **counts, **shown, "died_of": self.died_of}
 
     def as_fields(self) -> list[tuple[str, str]]:
         """Return the names and values that `task show` prints, one pair a line."""
@@ -91,12 +98,13 @@ class TaskView(msgspec.Struct, frozen=True):
             ("total", self._total_text()),
             ("finished", f"{progress.finished:,} ({self.percent_text} %)"),
             ("  delivered", f"{progress.delivered:,}"),
-            ("  dead", f"{progress.dead:,}"),
+            ("  dead", self._dead_text()),
             ("  expired", f"{progress.expired:,}"),
             ("  dropped", self._dropped_text()),
             ("delivery", _delivery_text(task)),
             ("order", "by key" if task.ordered else "-"),
             ("dedupe", "recipient" if task.dedupe else "-"),
+            ("stops if", stop_text(task)),
             ("attempts", f"at most {task.max_attempts} a push"),
             ("retention", f"{task.retention_s:g} s after its end"),
             ("created", time_text(task.created_at_ms)),
@@ -106,6 +114,10 @@ class TaskView(msgspec.Struct, frozen=True):
             ("quiet", f"{task.quiet} ({task.zone or 'UTC'} unless told)" if task.quiet else "-"),
             ("ended", time_text(task.finished_at_ms)),
         ]
+
+    def _dead_text(self) -> str:
+        reasons = reasons_text(self.progress, self.died_of)
+        return f"{self.progress.dead:,}" + (f": {reasons}" if reasons else "")
 
     def _dropped_text(self) -> str:
         """Return how many were dropped; of those that guards dropped, where the reasons are."""
@@ -153,7 +165,16 @@ async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
     """Return the tasks with their progress, in the same order."""
     progress = await backend.registry.progress([task.id for task in tasks])
     at_ms = now_ms()
+    dying = [counts.task_id for counts in progress if counts.dead]
+    deaths = await backend.registry.deaths(dying) if dying else []
+    died_of = {one.task_id: one.by_reason for one in deaths}
     return [
-        TaskView(task, settled(task, counts), at_ms, await is_stalled(backend, task, at_ms))
+        TaskView(
+            task,
+            settled(task, counts),
+            at_ms,
+            await is_stalled(backend, task, at_ms),
+            died_of.get(task.id, {}),
+        )
         for task, counts in zip(tasks, progress, strict=True)
     ]

@@ -20,7 +20,7 @@ from pushlane.cli.parsing import (
 )
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
+from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of
 from pushlane.cli.unreadable import remove_unreadable
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
@@ -169,10 +169,20 @@ def pause(
     note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
 
 
-def resume(flags: Flags, task: TaskId) -> None:
+def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Let a paused task go on."""
     changed = _change(flags, task, task_transitions.resume)
-    note(f"task {changed.id} is {shown_state(changed, now_ms())}")
+    if as_json:
+        print_json(task_fields(changed))
+    note(f"task {changed.id} is {shown_state(changed, now_ms())}{_not_again(changed)}")
+
+
+def _not_again(task: Task) -> str:
+    """Return that a task is not stopped for its dead pushes again, if it was."""
+    if not task.stopped:
+        return ""
+    set_anew = f"pushlane stop-if-dead {task.id} '{task.stop_if_dead}'"
+    return f"; it is not stopped again however many die; to have it stopped: {set_anew}"
 
 
 def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
+from pushlane.diagnosis.deaths import reasons_text, with_deaths
 from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
@@ -19,7 +20,15 @@ from pushlane.lanes.task import State, Task
 
 
 def causes(situation: Situation) -> list[Cause]:
-    """Return what the task waits for, most important first: at least one cause."""
+    """Return what the task waits for, most important first: at least one cause.
+
+    What died of it is told too.
+    """
+    found = _waits(situation)
+    return with_deaths(situation.task, situation.progress, situation.died_of, found)
+
+
+def _waits(situation: Situation) -> list[Cause]:
     found: list[Cause] = []
     for look in _LOOKS:
         found += look(situation)
@@ -57,6 +66,8 @@ def _ended(now: Situation) -> Iterator[Cause]:
     else:
         what += f" of {'unknown' if total is None else f'{total:,}'}"
         do = f"pushlane clone {task.id}"
+    if reasons := reasons_text(counts, now.died_of):
+        what += f"; died of {reasons}"
     why = f": {task.reason}" if task.reason else ""
     yield Cause(str(task.state), f"it is {task.state}{why}; {what}", do, task.finished_at_ms)
 

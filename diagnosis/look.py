@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pushlane.diagnosis.cause import Cause
@@ -118,8 +118,15 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         later=await _later(backend, task),
         settings=settings,
         is_suppressing=bool(progress.dropped) and await _is_suppressing(backend, task),
+        died_of=await died_of(backend, task.id) if progress.dead else {},
         at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
+
+
+async def died_of(backend: Backend, task_id: str) -> Mapping[str, int]:
+    """Return the counts of a task's dead pushes by reason."""
+    [deaths] = await backend.registry.deaths([task_id])
+    return deaths.by_reason
 
 
 async def _is_suppressing(backend: Backend, task: Task) -> bool:

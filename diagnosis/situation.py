@@ -23,7 +23,7 @@ class Situation:
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
     to sinks behind the first, by sink: of one that is not named some may have.
     `settings` are those of who asks. `is_suppressing` tells that recipients are suppressed that it
-    may have had.
+    may have had. `died_of` counts its dead pushes by reason.
     """
 
     task: Task
@@ -42,6 +42,7 @@ class Situation:
     at_later: Mapping[str, int] = field(default_factory=dict)
     settings: Settings | None = None
     is_suppressing: bool = False
+    died_of: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def left(self) -> int | None:

@@ -18,7 +18,6 @@ from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
 from pushlane.dispatcher.settlement.outcomes import Outcomes
-from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import UnknownFormat
@@ -40,7 +39,6 @@ class Admission:
         outcomes: Outcomes,
         key_order: KeyOrder,
         gate: BudgetGate,
-        receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
@@ -53,7 +51,6 @@ class Admission:
         self._key_order = key_order
         self._gate = gate
         self._budgets = gate.budgets
-        self._receipts = receipts
         self._stats = stats
         self._clock_ms = clock_ms
 
@@ -110,12 +107,8 @@ class Admission:
         if task is None or (task.total is not None and taken.seq > task.total):
             self._settler.bury(lane, taken, dead_push("", 0, 0, reason, raw))
             return
-        self._stats.outcomes[lane.level, Kind.DEAD] += 1
-        self._stats.dead.add("malformed")
         job = Job(lane, taken, Push(task_id, taken.seq, ""), task)
-        receipt = self._receipts.of(job, Kind.DEAD, reason)
-        dead = dead_push(task_id, taken.seq, 0, reason, raw)
-        self._settler.bury(lane, taken, dead, receipt)
+        self._outcomes.malformed(job, dead_push(task_id, taken.seq, 0, reason, raw))
 
     def _may_move(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
         """Tell whether the task's state, expiry and lane let the push go; if not, take care of it.

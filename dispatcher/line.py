@@ -42,9 +42,11 @@ from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
+from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
 from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, backoff
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler
+from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
@@ -81,6 +83,7 @@ class Shared:
         self.tasks = KnownTasks(backend)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
+        self.stops = StopIfDead(backend, self.tasks)
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
@@ -127,7 +130,9 @@ class Line:
         self.receipts = Receipts(
             backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
         )
-        self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
+        completion, stops = shared.completion, shared.stops
+        self.settler = Settler(backend, tasks, self.receipts, completion, stops, ring, wake)
+        self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
         self.outcomes = Outcomes(
             self.name,
@@ -135,6 +140,7 @@ class Line:
             self.receipts,
             self.stats,
             shared.pauses,
+            self.death_warnings,
             wait_s,
             hosts_code=self._sink.hosts_code,
         )
@@ -254,7 +260,6 @@ class Line:
             self.outcomes,
             self.key_order,
             self.gate,
-            self.receipts,
             self.stats,
             shared.clocks.now_ms,
         )
@@ -301,6 +306,7 @@ class Line:
         yield "key order", self.key_order.run()
         yield "delay limit", self.delay_limit.run()
         yield "dead addresses", self.dead_addresses.run()
+        yield "death warnings", self.death_warnings.run()
 
     async def settle_all(self) -> None:
         """Let what is in flight land and its outcomes become durable, as far as time allows."""
@@ -324,6 +330,7 @@ class Line:
                 extra={"action": "drain_unsettled"},
             )
         await self.dead_addresses.drain(_SETTLE_S)
+        self.death_warnings.close()
 
     async def close_guards(self) -> None:
         """Say that this process ends well."""

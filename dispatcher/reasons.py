@@ -24,6 +24,7 @@ OF_CODE = "processor"
 _LONGEST_LABEL = 64
 _GAVE_UP = re.compile(r"gave up after \d+ attempts: ")
 _DETAIL = re.compile(r": |; | \(")
+_OURS = re.compile(r"processor (?:raised [A-Za-z_]\w{0,50}|returned False)(?!\w)", re.ASCII)
 _SHORT = 4  # such a value may be a part of any word or number
 _LEAST = 6  # of content: what is shorter tells nothing, and may be a word of the reason
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what nobody escapes
@@ -54,6 +55,15 @@ def as_label(reason: str, *, is_own_words: bool) -> str:
         return OF_CODE
     kind = _DETAIL.split(_GAVE_UP.sub("", reason), maxsplit=1)[0]
     return "".join(filter(str.isprintable, kind))[:_LONGEST_LABEL] or "none"
+
+
+def death_class(reason: str, *, is_own_words: bool) -> str:
+    """Return the same for logs and counts of dead pushes, which tell apart how a function failed.
+
+    What it raised is named by us; its own words are not told.
+    """
+    ours = _OURS.match(_GAVE_UP.sub("", reason)) if is_own_words else None
+    return ours[0] if ours else as_label(reason, is_own_words=is_own_words)
 
 
 def _forms_in(reasons: Collection[str], batch: Sequence[Delivery]) -> list[str]:

@@ -235,6 +235,7 @@ class Dispatcher:
         yield "broker", keep_asking(self.contact[BROKER], self._backend.broker.ping)
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
+        yield "stops", self._shared.stops.run()
         yield "budgets", self._shared.budgets.leasing.run()
         yield "own lanes", self._shared.own_lanes.run()
         yield "completion", self._shared.completion.run()

@@ -6,6 +6,7 @@ Nothing here names a recipient or a push, and each dictionary has a bounded numb
 
 from __future__ import annotations
 
+from pushlane.lanes.death_reasons import MOST_REASONS, OTHER
 from pushlane.lanes.limits import KINDS
 from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets
 from pushlane.lanes.ports import ClaimResult
@@ -17,9 +18,6 @@ SUPERSEDED = "superseded"
 SUPPRESSED = "suppressed"
 CAPPED = "capped"
 
-
-MOST_REASONS = 20
-OTHER = "other"
 _MOST_APPS = 10_000
 
 

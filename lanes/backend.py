@@ -118,6 +118,10 @@ class Backend:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
         return await self._move(task_id, task_transitions.pause(reason))
 
+    async def stop(self, task_id: str, reason: str) -> Task:
+        """Pause a running task of which too many pushes died, unless it was for that before."""
+        return await self._move(task_id, task_transitions.stop(reason))
+
     async def promote(self, task_id: str, level: Level | str) -> Task:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, task_transitions.promote(level))
@@ -215,7 +219,8 @@ class Backend:
 
     async def _move(self, task_id: str, edit: task_transitions.Edit) -> Task:
         task = await self.registry.get(task_id)
-        edit(task)  # refuse before anything is made
+        if edit(task) == task:  # or refuse, before anything is made
+            return task
         await self.broker.open_lane(own_lane(task.id))
         return await self.registry.change(task.id, edit)
 

@@ -116,6 +116,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
     the next for which it has an address. Without any it is the sink `default`. `reached` names
     those behind the first that pushes have gone on to: their lanes are open.
+    `stop_if_dead` is the share of dead pushes that pauses it, as a text (`lanes.stop_rule`), and
+    `stopped` tells that it did: once resumed, the task is not paused for that again.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -151,6 +153,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lane_dropped: bool = False
     sinks: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
+    stop_if_dead: str = "off"
+    stopped: bool = False
     version: int = 0
     format: int = 1
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
@@ -196,13 +200,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The number of distinct seqs of a task that ended in each way: a redelivery counts once."""
+    """The number of distinct seqs of a task that ended in each way: a redelivery counts once.
+
+    `failed` counts those of the dead whose address is not dead: what may stop a task. An older
+    version counts none there.
+    """
 
     task_id: str
     delivered: int = 0
     dead: int = 0
     expired: int = 0
     dropped: int = 0
+    failed: int = 0
 
     @property
     def finished(self) -> int:
@@ -225,11 +234,12 @@ def settled(task: Task, progress: Progress) -> Progress:
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Seqs of one task that ended in the same way."""
+    """Seqs of one task that ended in the same way; dead ones with the class of their reason."""
 
     task_id: str
     kind: Kind
     seqs: list[int]
+    reason: str = ""
 
 
 class Moved(msgspec.Struct, frozen=True):

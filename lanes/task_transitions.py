@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import own_lane
+from pushlane.lanes.stop_rule import OFF, stored_stop
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
 Edit = Callable[[Task], Task]
@@ -52,6 +53,34 @@ def pause(reason: str = "") -> Edit:
             return task
         _live(task, "paused")
         return replace(_on_own_lane(task), state=State.PAUSED, reason=why)
+
+    return edit
+
+
+def stop(reason: str) -> Edit:
+    """Pause a task of which too many pushes died, unless it was for that before."""
+
+    def edit(task: Task) -> Task:
+        if task.state is not State.RUNNING or task.stopped or task.stop_if_dead == OFF:
+            return task
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=reason, stopped=True)
+
+    return edit
+
+
+def set_stop_if_dead(rule: str) -> Edit:
+    """Set the share of dead pushes that pauses it, though it may have been paused for that before.
+
+    Raises:
+        BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
+    """
+    rule = stored_stop(rule) or OFF
+
+    def edit(task: Task) -> Task:
+        _live(task, "given a limit of dead pushes")
+        if task.stop_if_dead == rule and not task.stopped:
+            return task
+        return replace(task, stop_if_dead=rule, stopped=False)
 
     return edit
 

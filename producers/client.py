@@ -137,6 +137,15 @@ class Client:
         """Let a paused task go on. Raises InvalidChange when it is not paused."""
         return await self._open.registry.change(_id(task_id), task_transitions.resume)
 
+    async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
+        """Pause the task when more of its pushes die than this, like `5%`; `off` never does.
+
+        Raises:
+            BadInput: there is no such rule.
+            InvalidChange: the task is finished.
+        """
+        return await self._open.registry.change(task_id, task_transitions.set_stop_if_dead(rule))
+
     async def cancel(self, task_id: str) -> Task:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""
         return await self._open.registry.change(_id(task_id), task_transitions.cancel)

@@ -21,6 +21,7 @@ from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.stop_rule import OFF
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.producers.content import Content, encoder
 from pushlane.producers.outbox.background import OutboxThread
@@ -37,7 +38,8 @@ class Producer:
     """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
 
     `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
-    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. Without a spool the
+    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. `stop_if_dead` is
+    the share of dead pushes that pauses the task, like `5%`. Without a spool the
     task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
     process, and the next producer of that folder goes on with the same task, until
     `close(seal=True)`; other options than before begin a new one. Settings are those of
@@ -57,6 +59,7 @@ class Producer:
         delivery: DeliveryMode | str = DeliveryMode.AT_LEAST_ONCE,
         on_unknown: OnUnknown | str | None = None,
         sink: str | tuple[str, ...] = (),
+        stop_if_dead: str = OFF,
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
@@ -67,6 +70,7 @@ class Producer:
         self._spool = None if spool is None else path("spool", spool)
         given: dict[str, Any] = {"level": level, "quota": quota, "sink": sink}
         given |= {"delivery": delivery, "on_unknown": on_unknown}
+        given["stop_if_dead"] = OFF if stop_if_dead == "" else stop_if_dead
         self._task_options = TaskOptions(name=name, app=app, **given)
         self._name = self._task_options.name
         self._new_task()  # refuses a bad option at once
@@ -280,4 +284,4 @@ def _options_of(header: Header) -> tuple[object, ...]:
     """Return all that a spool's task has to have in common with ours, to go on with it."""
     task = header.task
     same = (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, task.sinks)
-    return (*same, header.batch)
+    return (*same, task.stop_if_dead, header.batch)

@@ -205,6 +205,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "finished_at_ms": 0,
         "stalled_at_ms": 0,
         "lane_dropped": False,
+        "stopped": False,
         "version": 0,
     }
     return replace(old, **begun | changes)

@@ -8,6 +8,7 @@ from pushlane.lanes.naming import own_lane, pool_lane
 from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.quiet import parse_quiet
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.stop_rule import DEFAULT_STOP, stored_stop
 from pushlane.lanes.task import Level, OnUnknown, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions
@@ -48,6 +49,7 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         created_at_ms=now,
         expires_at_ms=options.expires_at_ms,
         sinks=options.sinks,
+        stop_if_dead=stored_stop(options.stop_if_dead) or DEFAULT_STOP,
         format=_NAMED_SINKS if _has_routes(options) else 1,
     )
 

@@ -49,6 +49,9 @@ class TaskOptions:
     `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
     the file that a submit is given is read first.
 
+    `stop_if_dead` is the share of dead pushes that pauses the task, like `5%`, or `off`. Unless
+    given it is half of the first 1,000 of a task with a total, and off for one that stays open.
+
     Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
     list for a tuple, `fcm,sms` for sinks; for a time a datetime, a timedelta from now on, or a text
     as on the command line; for a duration a timedelta, or a text like `2h`.
@@ -87,6 +90,7 @@ class TaskOptions:
     sink: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
     payload: Mapping[str, Any] | Path | None = None
+    stop_if_dead: str = ""
 
     def __post_init__(self) -> None:
         for name, converted in _CONVERSIONS.items():
@@ -122,7 +126,7 @@ def _unless_none(convert: Callable[[str, Any], Any]) -> Callable[[str, Any], Any
     return lambda what, value: None if value is None else convert(what, value)
 
 
-_TEXTS = "recipient title body ordered_by collapse trace_id name key app"
+_TEXTS = "recipient title body ordered_by collapse trace_id name key app stop_if_dead"
 _TIME_TEXTS = "not_before_column expires_column quiet zone zone_column"
 _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys((*_TEXTS.split(), *_TIME_TEXTS.split()), text),
@@ -142,7 +146,7 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-LATER = ("sink", "address", "payload")
+LATER = ("sink", "address", "payload", "stop_if_dead")
 """The options that came after keys of fan-outs were first hashed: unless given they do not count,
 so that a fan-out which an older version has begun is known by its key.
 """

@@ -16,13 +16,15 @@ from msgspec.structs import replace
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.reasons import as_label
+from pushlane.dispatcher.reasons import as_label, death_class
+from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.death_reasons import DEAD_ADDRESS
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
-from pushlane.lanes.push import Arrival, Kind, Outcome, Scope, encode
+from pushlane.lanes.push import Arrival, DeadPush, Kind, Outcome, Scope, encode
 from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
@@ -87,6 +89,7 @@ class Outcomes:
         receipts: Receipts,
         stats: Stats,
         pauses: PauseRequests,
+        warnings: DeathWarnings,
         backoff_s: Callable[[int], float],
         *,
         hosts_code: bool,
@@ -97,6 +100,7 @@ class Outcomes:
         self._receipts = receipts
         self._stats = stats
         self._pauses = pauses
+        self._warnings = warnings
         self._backoff_s = backoff_s
 
     def passed_on(self, job: Job, outcome: Outcome) -> Outcome:
@@ -129,13 +133,21 @@ class Outcomes:
             waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
             self._stats.waited[job.lane.level].add(waited_ms / 1000)
         if kind is Kind.DEAD:
-            self._stats.dead.add(self._label(outcome))
             dead = dead_push(
                 push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body, self._sink
             )
-            receipt = self._receipts.of(job, kind, outcome.reason, at_ms)
-            return self._settler.bury(job.lane, job.taken, dead, receipt)
+            self._stats.dead.add(self._label(outcome))
+            if outcome.scope is Scope.RECIPIENT:
+                return self._bury(job, dead, DEAD_ADDRESS, at_ms)
+            reason = death_class(outcome.reason, is_own_words=self._hosts_code)
+            return self._bury(job, dead, reason, at_ms)
         return self._settler.finish(job, kind, outcome.reason, at_ms)
+
+    def malformed(self, job: Job, dead: DeadPush) -> None:
+        """Bury a push of a task that cannot be read."""
+        self._stats.outcomes[job.lane.level, Kind.DEAD] += 1
+        self._stats.dead.add("malformed")
+        self._bury(job, dead, "malformed")
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
         """Settle many that are delivered, at a fraction of what each would cost alone."""
@@ -171,6 +183,12 @@ class Outcomes:
         body = encode(again, job.taken.body)
         receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
         return self._again(job, body, wait_s, receipt)
+
+    def _bury(self, job: Job, dead: DeadPush, reason: str, at_ms: int = 0) -> None:
+        if reason != DEAD_ADDRESS:
+            self._warnings.add(reason, dead.task_id)
+        receipt = self._receipts.of(job, Kind.DEAD, dead.reason, at_ms)
+        self._settler.bury(job.lane, job.taken, dead, receipt, reason)
 
     def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         """Let a push begin anew at the next sink of its chain."""

@@ -29,6 +29,7 @@ from pushlane.dispatcher.settlement.republisher import (
     Republish,
     Republisher,
 )
+from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.lanes.ports import Taken
@@ -52,8 +53,9 @@ OnDurable = Callable[[Iterable[Place], Iterable[Place]], None]
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `completion` hears the new counts of every task that a batch touched; `ring` that a lane has
-    become crowded, or that less of it is in hand; `wake` is called when there is room again.
+    `completion` and `stops` hear the new counts of every task that a batch touched; `ring` that a
+    lane has become crowded, or that less of it is in hand; `wake` is called when there is room
+    again.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Settler:
         tasks: KnownTasks,
         receipts: Receipts,
         completion: Completion,
+        stops: StopIfDead,
         ring: LaneRing,
         wake: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._receipts = receipts
         self._completion = completion
+        self._stops = stops
         self._ring = ring
         self._wake = wake
         self._ends: list[Ack] = []
@@ -178,16 +182,21 @@ class Settler:
         self._republisher.add(Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(
-        self, lane: OpenLane, taken: Held, dead: DeadPush, receipt: Receipt | None = None
+        self,
+        lane: OpenLane,
+        taken: Held,
+        dead: DeadPush,
+        receipt: Receipt | None = None,
+        reason: str = "",
     ) -> None:
-        """Put a dead push on a dead-letter lane with the reason, count it, then ack.
+        """Put a dead push on a dead-letter lane, count it under the class `reason`, then ack.
 
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
         """
         self._count(lane)
         kind = Kind.DEAD if dead.task_id else None
-        end = Ack(lane, taken, dead.task_id, dead.seq, kind, receipt)
+        end = Ack(lane, taken, dead.task_id, dead.seq, kind, receipt, reason=reason)
         is_shared = is_pool(lane.name) or not dead.task_id
         target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
         self._republisher.add(Republish(target, encode_dead(dead), end))
@@ -238,7 +247,8 @@ class Settler:
         progress: Sequence[Progress] = []
         if moved := _moved(ends):
             await backoff.until_done(lambda: self._backend.registry.move(moved))
-        if finished := _grouped(ends):
+        finished = _grouped(ends)
+        if finished:
             progress = await backoff.until_done(lambda: self._backend.registry.record(finished))
         for end in ends:
             message = end.taken.message
@@ -250,6 +260,7 @@ class Settler:
         self._unacked -= settled_before
         self._release(ends)
         self._completion.on_progress(progress)
+        self._stops.on_counted(progress, finished)
 
     def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)
@@ -276,11 +287,11 @@ def _fates(ends: list[Ack]) -> tuple[Iterable[Place], Iterable[Place]]:
 
 
 def _grouped(ends: list[Ack]) -> list[Finished]:
-    seqs: dict[tuple[str, Kind], list[int]] = defaultdict(list)
+    seqs: dict[tuple[str, Kind, str], list[int]] = defaultdict(list)
     for end in ends:
         if end.kind is not None:
-            seqs[end.task_id, end.kind].append(end.seq)
-    return [Finished(task_id, kind, numbers) for (task_id, kind), numbers in seqs.items()]
+            seqs[end.task_id, end.kind, end.reason].append(end.seq)
+    return [Finished(task_id, kind, found, why) for (task_id, kind, why), found in seqs.items()]
 
 
 def _moved(ends: list[Ack]) -> list[Moved]:

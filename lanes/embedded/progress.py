@@ -12,6 +12,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.lanes.embedded.expiry import fade, has_faded
 from pushlane.lanes.push import Kind
 from pushlane.lanes.task import Finished, Moved, Progress, Span
@@ -22,19 +23,33 @@ PAGE_SEQS = 8192
 
 def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list[Progress]:
     for one in finished:
-        _count(connection, one.task_id, one.kind, _mark_all(connection, one.task_id, one.seqs))
+        new = _mark_all(connection, one.task_id, one.seqs)
+        if new:
+            _count(connection, one.task_id, one.kind, new)
+            if one.reason:
+                _count_deaths(connection, one.task_id, one.reason, new)
     return progress(connection, list(dict.fromkeys(one.task_id for one in finished)))
 
 
 def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Progress]:
     """Return the progress of these tasks, in this order; zeros where nothing has finished."""
     rows = connection.execute(
-        "SELECT task_id, delivered, dead, expired, dropped FROM progress "
+        "SELECT task_id, delivered, dead, expired, dropped, failed FROM progress "
         "WHERE task_id IN (SELECT value FROM json_each(?))",
         (json.dumps(task_ids),),
     )
     known = {row[0]: Progress(*row) for row in rows}
     return [known.get(task_id, Progress(task_id)) for task_id in task_ids]
+
+
+def deaths(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Deaths]:
+    """Return of what the dead pushes of these tasks died, in this order."""
+    rows = connection.execute(
+        "SELECT task_id, deaths FROM progress WHERE task_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(task_ids),),
+    )
+    known = {task_id: json.loads(by_reason) for task_id, by_reason in rows}
+    return [Deaths.of(task_id, known.get(task_id, {})) for task_id in task_ids]
 
 
 def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
@@ -116,11 +131,23 @@ def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[
 
 
 def _count(connection: sqlite3.Connection, task_id: str, kind: Kind, new: int) -> None:
-    if new:
-        is_first = "INSERT OR IGNORE INTO progress (task_id) VALUES (?)"
-        if connection.execute(is_first, (task_id,)).rowcount and not _is_kept(connection, task_id):
-            fade(connection, task_id)
-        connection.execute(_ADD[kind], (new, task_id))
+    is_first = "INSERT OR IGNORE INTO progress (task_id) VALUES (?)"
+    if connection.execute(is_first, (task_id,)).rowcount and not _is_kept(connection, task_id):
+        fade(connection, task_id)
+    connection.execute(_ADD[kind], (new, task_id))
+
+
+def _count_deaths(connection: sqlite3.Connection, task_id: str, reason: str, new: int) -> None:
+    failed = 0 if reason == DEAD_ADDRESS else new
+    [by_reason] = deaths(connection, [task_id])
+    counts = dict(by_reason.by_reason)
+    if reason not in counts and len(counts) >= MOST_REASONS and failed:
+        reason = OTHER
+    counts[reason] = counts.get(reason, 0) + new
+    connection.execute(
+        "UPDATE progress SET failed = failed + ?, deaths = ? WHERE task_id = ?",
+        (failed, json.dumps(counts), task_id),
+    )
 
 
 def _is_kept(connection: sqlite3.Connection, task_id: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.embedded import progress, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence
@@ -91,6 +92,9 @@ class EmbeddedRegistry:
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
         return await self._database.read(partial(progress.progress, task_ids=task_ids))
+
+    async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
+        return await self._database.read(partial(progress.deaths, task_ids=task_ids))
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await finished_seqs(self, task_id, seqs)

@@ -240,6 +240,12 @@ CREATE TABLE IF NOT EXISTS registered (  -- addresses, so that they die of no ol
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS registered_by_age ON registered (at_ms);
 """
+# Columns of `progress` that came later: how many failed, and a JSON object of the dead by reason.
+# Older processes name the columns that they use, and so leave these alone.
+_ADDED_COLUMNS = {
+    "failed": "ALTER TABLE progress ADD COLUMN failed INTEGER NOT NULL DEFAULT 0",
+    "deaths": "ALTER TABLE progress ADD COLUMN deaths TEXT NOT NULL DEFAULT '{}'",
+}
 _UNNOTED = """
 SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
 AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
@@ -295,19 +301,25 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     if _version(connection) == SCHEMA_VERSION and (missing := _missing(connection)):
         _run(connection, _ADDED)
+        for column in missing.intersection(_ADDED_COLUMNS):
+            connection.execute(_ADDED_COLUMNS[column])
         if "ended" in missing:
             note_ended(connection)
     connection.execute("COMMIT")
 
 
 def _is_older(connection: sqlite3.Connection) -> bool:
-    """Return whether the store is of this version, but lacks tables that were added later."""
+    """Return whether the store is of this version, but lacks what was added later."""
     return _version(connection) == SCHEMA_VERSION and bool(_missing(connection))
 
 
 def _missing(connection: sqlite3.Connection) -> frozenset[str]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return _ADDED_TABLES.difference(name for (name,) in rows.fetchall())
+    """Return the tables, and the columns of `progress`, that the store lacks."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' "
+        "UNION ALL SELECT name FROM pragma_table_info('progress')"
+    )
+    return _ADDED_TABLES.union(_ADDED_COLUMNS).difference(name for (name,) in rows.fetchall())
 
 
 def note_ended(connection: sqlite3.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.ports.lease import Fence
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
@@ -119,6 +120,12 @@ class ProgressStore(Protocol):
 
     async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]:
         """Return the progress of each of these tasks, in the same order."""
+
+    async def deaths(self, task_ids: Sequence[str]) -> Sequence[Deaths]:
+        """Return of what the dead pushes of each of these tasks died, in the same order.
+
+        A seq counts for the reason that it was first recorded with.
+        """
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         """Return for each of these seqs whether it was recorded. A seq may be named twice."""

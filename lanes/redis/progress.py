@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, Deaths
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.paging import paged
 from pushlane.lanes.redis.client import RedisClient, words
@@ -22,23 +23,42 @@ MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
 GROUPS_A_CALL = 500
 
-_KINDS = ("delivered", "dead", "expired", "dropped")
+_KINDS = ("delivered", "dead", "expired", "dropped", "failed")
+_DIED_OF = b"dead:"  # what the fields of counts begin with that count deaths of one reason
 
 # KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
-# no task is kept; id, kind and packed seqs of each group. Counts without their bitmap are of a task
+# no task is kept; how many reasons are told apart; of each group id, kind, packed seqs, the reason
+# of dead ones, and whether they failed. Counts without their bitmap are of a task
 # whose lanes are long dropped: they stay as they are.
 _RECORD = (
     READY
     + """
 local replies = {}
-local function count(id, kind, packed, seen, counts)
+local function count_deaths(counts, reason, failed, new)
+  local field = 'dead:' .. reason
+  if failed ~= '' then
+    redis.call('HINCRBY', counts, 'failed', new)
+    if redis.call('HEXISTS', counts, field) == 0 then
+      local known = 0
+      for _, one in ipairs(redis.call('HKEYS', counts)) do
+        if string.sub(one, 1, 5) == 'dead:' then known = known + 1 end
+      end
+      if known >= tonumber(ARGV[2]) then field = 'dead:other' end
+    end
+  end
+  redis.call('HINCRBY', counts, field, new)
+end
+local function count(id, kind, packed, reason, failed, seen, counts)
   local is_first = redis.call('EXISTS', seen) == 0
   if is_first and redis.call('EXISTS', counts) == 1 then return end
   local new = 0
   for at = 1, #packed, 4 do
     if redis.call('SETBIT', seen, struct.unpack('<I4', packed, at), 1) == 0 then new = new + 1 end
   end
-  if new > 0 then redis.call('HINCRBY', counts, kind, new) end
+  if new > 0 then
+    redis.call('HINCRBY', counts, kind, new)
+    if reason ~= '' then count_deaths(counts, reason, failed, new) end
+  end
   if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], id) == 0 then
     redis.call('PEXPIRE', seen, ARGV[1])
     redis.call('PEXPIRE', counts, ARGV[1])
@@ -46,9 +66,10 @@ local function count(id, kind, packed, seen, counts)
 end
 for group = 1, (#KEYS - 3) / 2 do
   local seen, counts = KEYS[2 * group + 2], KEYS[2 * group + 3]
-  local id, kind, packed = unpack(ARGV, 3 * group - 1, 3 * group + 1)
-  count(id, kind, packed, seen, counts)
-  replies[#replies + 1] = redis.call('HMGET', counts, 'delivered', 'dead', 'expired', 'dropped')
+  local id, kind, packed, reason, failed = unpack(ARGV, 5 * group - 2, 5 * group + 2)
+  count(id, kind, packed, reason, failed, seen, counts)
+  replies[#replies + 1] =
+    redis.call('HMGET', counts, 'delivered', 'dead', 'expired', 'dropped', 'failed')
 end
 return replies
 """
@@ -81,7 +102,8 @@ return replies
 _TURNED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _BITMAPS_A_CALL = 1_000
 
-_Group = tuple[str, str, bytes]  # task id, kind, seqs as packed 32-bit numbers
+# Task id, kind, seqs as packed 32-bit numbers, reason, whether they failed.
+_Group = tuple[str, str, bytes, str, str]
 
 
 class TaskProgress:
@@ -96,10 +118,10 @@ class TaskProgress:
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
             keys = self._registry_keys()
-            for task_id, _, _ in chunk:
+            task_ids = [group[0] for group in chunk]
+            for task_id in task_ids:
                 keys += [self._keys.seen(task_id), self._keys.counts(task_id)]
-            args = [KEPT_MS, *(arg for group in chunk for arg in group)]
-            task_ids = [task_id for task_id, _, _ in chunk]
+            args = [KEPT_MS, MOST_REASONS, *(arg for group in chunk for arg in group)]
             found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
             progress |= {one.task_id: one for one in found}
         return list(progress.values())
@@ -139,6 +161,15 @@ class TaskProgress:
         with self._client.understood():
             return _read(task_ids, replies)
 
+    async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
+        pipeline = self._client.pipeline()
+        for task_id in task_ids:
+            pipeline.execute_command("HGETALL", self._keys.counts(task_id))
+        with self._client.reach():
+            replies = await pipeline.execute()
+        with self._client.understood():
+            return [_deaths(*pair) for pair in zip(task_ids, replies, strict=True)]
+
 
 def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
     """Yield groups in their order, as many as one call of the script should take."""
@@ -150,7 +181,9 @@ def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
             if chunk and (len(seqs) > room or len(chunk) == GROUPS_A_CALL):
                 yield chunk
                 chunk, room = [], SEQS_A_CALL
-            chunk.append((item.task_id, str(item.kind), _packed(item.task_id, seqs)))
+            failed = "1" if item.reason and item.reason != DEAD_ADDRESS else ""
+            packed = _packed(item.task_id, seqs)
+            chunk.append((item.task_id, str(item.kind), packed, item.reason, failed))
             room -= len(seqs)
     if chunk:
         yield chunk
@@ -177,3 +210,16 @@ def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
 
 def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
     return Progress(task_id, *(int(count or 0) for count in counts))
+
+
+def _deaths(task_id: str, counts: Any) -> Deaths:
+    """Read the counts by reason; the client gives a hash as a dict, or as a list of pairs."""
+    fields = (
+        counts if isinstance(counts, dict) else dict(zip(counts[::2], counts[1::2], strict=True))
+    )
+    by_reason = {
+        name.removeprefix(_DIED_OF).decode(): int(count)
+        for name, count in fields.items()
+        if name.startswith(_DIED_OF)
+    }
+    return Deaths.of(task_id, by_reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.dispatcher.reasons import without_values
+from pushlane.dispatcher.reasons import death_class, without_values
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope
 from pushlane.lanes.task import Level
@@ -90,3 +90,24 @@ def test_a_batch_of_many_reasons_looks_at_each_value_once(monkeypatch: pytest.Mo
 
     assert {outcome.reason for outcome in outcomes} == {"no ***"}
     assert len(looked_at) == 100
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("processor raised KeyError", "processor raised KeyError"),
+        ("gave up after 5 attempts: processor raised OSError", "processor raised OSError"),
+        ("processor raised KeyError at shop.py:12", "processor raised KeyError"),
+        ("processor returned False", "processor returned False"),
+        ("no such number 4711", "processor"),
+        ("my processor raised Ann", "processor"),
+    ],
+)
+def test_of_a_function_only_our_own_words_are_a_class_of_deaths(reason: str, told: str) -> None:
+    assert death_class(reason, is_own_words=True) == told
+
+
+def test_a_class_of_deaths_leaves_out_what_a_sink_says_in_detail() -> None:
+    reason = "gave up after 5 attempts: HTTP 500: no route to 4711"
+
+    assert death_class(reason, is_own_words=False) == "HTTP 500"

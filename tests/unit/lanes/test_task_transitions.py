@@ -159,3 +159,33 @@ def test_a_task_finishes_with_the_time(state):
 
 def test_a_dropped_lane_is_noted():
     assert task_transitions.lane_dropped(RUNNING).lane_dropped
+
+
+def test_a_task_is_stopped_for_its_deaths_once():
+    ruled = replace(RUNNING, stop_if_dead="5%")
+    stopped = task_transitions.stop("6 of 100 died")(ruled)
+
+    assert (stopped.state, stopped.reason, stopped.stopped) == (
+        State.PAUSED,
+        "6 of 100 died",
+        True,
+    )
+    resumed = task_transitions.resume(stopped)
+    assert (resumed.state, resumed.reason) == (State.RUNNING, "")
+    assert task_transitions.stop("7 of 100 died")(resumed) is resumed
+
+
+def test_a_new_limit_of_deaths_holds_again():
+    stopped = replace(RUNNING, stop_if_dead="5%", stopped=True)
+
+    assert task_transitions.set_stop_if_dead("5%")(stopped).stopped is False
+    assert task_transitions.set_stop_if_dead("off")(stopped).stop_if_dead == "off"
+    with pytest.raises(BadInput, match="has no %"):
+        task_transitions.set_stop_if_dead("5")(stopped)
+
+
+@pytest.mark.parametrize("fields", [{}, {"state": State.PAUSED}, {"state": State.DONE}])
+def test_what_has_no_rule_or_does_not_run_is_not_stopped(fields):
+    task = replace(RUNNING, **({"stop_if_dead": "5%"} | fields if fields else {}))
+
+    assert task_transitions.stop("all died")(task) is task

@@ -19,7 +19,9 @@ from pushlane.lanes.embedded.schema import use_log
 from pushlane.lanes.embedded.worker import FILE_NAME, Session
 from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
 from pushlane.lanes.presence import Process
+from pushlane.lanes.push import Kind
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished
 
 LANE = "task-a"
 
@@ -92,6 +94,21 @@ async def test_a_store_from_before_there_were_documents_gets_them(folder):
     async with connect(Settings(data_dir=folder)) as backend:
         assert await backend.documents.put("rule", "weekly", b"text", None) is not None
         assert await backend.presence.list() == []
+
+
+async def test_a_store_from_before_deaths_had_reasons_counts_them_from_now_on(folder):
+    settings = Settings(broker="embedded", data_dir=folder)
+    async with connect(settings) as backend:
+        await backend.registry.record([Finished("t", Kind.DEAD, [1], "HTTP 404")])
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("ALTER TABLE progress DROP COLUMN failed")
+        connection.execute("ALTER TABLE progress DROP COLUMN deaths")
+
+    async with connect(settings) as backend:
+        [now] = await backend.registry.record([Finished("t", Kind.DEAD, [1, 2], "HTTP 404")])
+        [deaths] = await backend.registry.deaths(["t"])
+
+    assert (now.dead, now.failed, deaths.by_reason) == (2, 1, {"HTTP 404": 1})
 
 
 async def test_rows_of_processes_whose_time_is_over_go(folder):

@@ -1,0 +1,42 @@
+"""`stop-if-dead` changes at which share of dead pushes a task is paused."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pushlane.cli.completion import complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, on_backend, with_flags
+from pushlane.lanes.stop_rule import OFF
+from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import set_stop_if_dead
+
+
+def register(app: typer.Typer) -> None:
+    app.command("stop-if-dead")(with_flags(stop_if_dead))
+
+
+def stop_if_dead(
+    flags: Flags,
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task),
+    ],
+    rule: Annotated[
+        str, typer.Argument(metavar="5%|off", help="The share of dead pushes that pauses it.")
+    ],
+) -> None:
+    """Pause a task when more of its pushes die than this; one that is paused stays so."""
+    edit = set_stop_if_dead(rule)
+    changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
+    note(f"task {changed.id} stops if: {stop_text(changed)}")
+
+
+def stop_text(task: Task) -> str:
+    """Return how many dead pushes stop a task, for people."""
+    if task.stop_if_dead == OFF:
+        return "off"
+    again = "; it did, and does not again" if task.stopped else ""
+    return f"more than {task.stop_if_dead} are dead{again}"

@@ -1,0 +1,86 @@
+"""Pauses a task of which too many pushes die, where they are counted.
+
+The counts are those of all processes, so whoever counts past the limit sees it, and of several that
+do one pauses the task. What is in flight then still lands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
+from pushlane.lanes.errors import UnknownFormat, UnknownTask
+from pushlane.lanes.stop_rule import StopRule, read_stop_rule
+from pushlane.lanes.task import Finished, Progress, State
+
+log = logging.getLogger("pushlane.pauses")
+
+
+class StopIfDead:
+    """Keeps to the tasks' `stop_if_dead`."""
+
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._passed: dict[str, Progress] = {}
+        self._due = asyncio.Event()
+
+    def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
+        """Hear how far tasks are, now that these seqs are counted."""
+        ruled = [(one, rule) for one in progress if one.failed and (rule := self._rule(one))]
+        if not ruled:
+            return
+        added: Counter[str] = Counter()
+        for group in finished:
+            added[group.task_id] += len(group.seqs)
+        for one, rule in ruled:
+            if rule.is_passed(one, added[one.task_id]):
+                self._passed.setdefault(one.task_id, one)
+                self._due.set()
+
+    async def run(self) -> None:
+        """Pause what has passed its limit, until cancelled."""
+        await whenever(self._due, self._stop_all, Backoff(log, "the registry"))
+
+    def _rule(self, progress: Progress) -> StopRule | None:
+        """Return the rule that may stop a task now."""
+        task = self._tasks.find(progress.task_id)
+        if task is None or task.stopped or task.state is not State.RUNNING:
+            return None
+        if task.total is not None and progress.finished >= task.total:
+            return None
+        return read_stop_rule(task.stop_if_dead)
+
+    async def _stop_all(self) -> None:
+        while self._passed:
+            progress = next(iter(self._passed.values()))
+            await self._stop(progress)
+            del self._passed[progress.task_id]
+
+    async def _stop(self, progress: Progress) -> None:
+        task_id = progress.task_id
+        [deaths] = await self._backend.registry.deaths([task_id])
+        reason = _reason(progress, deaths)
+        try:
+            task = await self._backend.stop(task_id, reason)
+        except (UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
+            return
+        self._tasks.apply(task)
+        if task.reason == reason:
+            log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
+
+
+def _reason(progress: Progress, deaths: Deaths) -> str:
+    commonest = next((one for one in deaths.by_reason if one != DEAD_ADDRESS), "")
+    most = f", most often {commonest}" if commonest else ""
+    task_id = progress.task_id
+    return (
+        f"stopped: {progress.failed:,} of {progress.finished:,} died{most}; mend it, then pushlane "
+        f"resume {task_id} (dead ones: pushlane dead retry --task {task_id})"
+    )

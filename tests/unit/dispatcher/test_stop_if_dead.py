@@ -1,0 +1,201 @@
+"""A task of which too many pushes die is paused, once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
+from pushlane.lanes import task_transitions
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
+from pushlane.lanes.naming import is_pool, own_lane
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Kind, Outcome
+from pushlane.lanes.stop_rule import DEFAULT_STOP
+from pushlane.lanes.task import Finished, Level, Progress, State, Task
+from tests.unit.dispatcher.support import (
+    MemorySink,
+    add_task,
+    backend_in,
+    dispatching,
+    drain,
+    until_state,
+)
+
+
+def refuse(_: Delivery) -> Outcome:
+    return Outcome.dead("HTTP 410")
+
+
+async def progress_of(backend: Backend, task: Task) -> Progress:
+    [progress] = await backend.registry.progress([task.id])
+    return progress
+
+
+class Refusing(MemorySink):
+    """Kills every push, and holds back what comes behind the 300th and behind the 900th."""
+
+    def __init__(self) -> None:
+        super().__init__(refuse)
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        if len(self.received) in (300, 900):
+            self.gate.clear()
+        return await super().deliver(batch)
+
+    async def stopped(self, backend: Backend, task: Task) -> Task:
+        """The task, once it is paused; what was in flight lands then."""
+        paused = await until_state(backend, task, State.PAUSED)
+        self.gate.set()
+        return paused
+
+
+@pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
+async def test_a_task_whose_pushes_all_die_is_paused_and_says_why(
+    tmp_path: Path, level: Level
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, level, 4_000, stop_if_dead=DEFAULT_STOP)
+        sink = Refusing()
+        async with dispatching(backend, sink, settings):
+            paused = await sink.stopped(backend, task)
+
+        assert (paused.stopped, is_pool(paused.lane)) == (True, False)
+        assert paused.reason.startswith("stopped: ")
+        assert " died, most often HTTP 410; mend it, then pushlane resume " in paused.reason
+        progress = await progress_of(backend, task)
+        assert progress.dead == progress.failed == len(sink.received) < 400
+        deaths = [Deaths(task.id, {"HTTP 410": progress.dead})]
+        assert await backend.registry.deaths([task.id]) == deaths
+
+
+async def test_resumed_it_goes_on_to_its_end_without_asking_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.HIGH, 700, stop_if_dead="5%")
+        sink = Refusing()
+        async with dispatching(backend, sink, settings):
+            await sink.stopped(backend, task)
+            await backend.registry.change(task.id, task_transitions.resume)
+            done = await until_state(backend, task, State.DONE)
+
+        assert (done.reason, done.stop_if_dead) == ("", "5%")
+        assert await progress_of(backend, task) == Progress(task.id, dead=700, failed=700)
+
+
+async def test_a_new_limit_stops_it_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.HIGH, 2_000, stop_if_dead="5%")
+        sink = Refusing()
+        async with dispatching(backend, sink, settings):
+            await sink.stopped(backend, task)
+            await backend.registry.change(task.id, task_transitions.set_stop_if_dead("90%"))
+            await backend.registry.change(task.id, task_transitions.resume)
+            again = await sink.stopped(backend, task)
+
+        assert (again.stopped, again.stop_if_dead) == (True, "90%")
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer"),
+    [
+        ("off", refuse),
+        ("5%", lambda _: Outcome.gone("UNREGISTERED")),
+        ("5%", lambda delivery: Outcome.dropped("not now")),
+        ("55%", lambda one: DELIVERED if one.push.seq % 2 else Outcome.dead("HTTP 410")),
+    ],
+    ids=["off", "dead addresses", "dropped", "fewer than the limit"],
+)
+async def test_others_go_on_to_their_end(tmp_path: Path, rule: str, answer) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.HIGH, 1_000, stop_if_dead=rule)
+
+        await drain(backend, MemorySink(answer), settings)
+
+        assert (await backend.registry.get(task.id)).state is State.DONE
+
+
+async def test_dead_addresses_are_told_as_such_and_warn_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.HIGH, 5, stop_if_dead="5%")
+        other = await add_task(backend, Level.HIGH, 5)
+        gone = Outcome.gone("UNREGISTERED")
+        sink = MemorySink(lambda one: gone if one.push.task_id == task.id else refuse(one))
+
+        await drain(backend, sink, settings)
+
+        assert await backend.registry.deaths([task.id]) == [Deaths(task.id, {DEAD_ADDRESS: 5})]
+        warned = [record.getMessage() for record in caplog.records if "died" in record.getMessage()]
+        assert warned[0] == f"default: 1 push died: HTTP 410 (task {other.id})"
+        assert not [line for line in warned if task.id in line or "to-" in line]
+
+
+class Counted:
+    """A task of 1,000 pushes with a rule, and two processes that count its dead ones."""
+
+    def __init__(self, backend: Backend, task: Task) -> None:
+        self.backend = backend
+        self.task = task
+        self.stops = [self._stop() for _ in range(2)]
+        self.seq = 0
+
+    def _stop(self) -> StopIfDead:
+        tasks = KnownTasks(self.backend)
+        tasks.apply(self.task)
+        return StopIfDead(self.backend, tasks)
+
+    async def die(self, count: int, process: int = 0) -> None:
+        seqs = list(range(self.seq + 1, self.seq + count + 1))
+        self.seq += count
+        finished = [Finished(self.task.id, Kind.DEAD, seqs, "HTTP 404")]
+        self.stops[process].on_counted(await self.backend.registry.record(finished), finished)
+
+
+async def test_of_processes_that_count_past_the_limit_one_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pushlane.pauses")
+    async with backend_in(tmp_path) as (backend, _):
+        task = await add_task(backend, Level.HIGH, 1_000, stop_if_dead="5%")
+        counted = Counted(backend, task)
+        running = [asyncio.create_task(stop.run()) for stop in counted.stops]
+
+        await counted.die(60, process=0)
+        await counted.die(60, process=1)
+        await counted.die(60, process=0)
+        paused = await until_state(backend, task, State.PAUSED)
+        await counted.die(60, process=1)
+        for each in running:
+            each.cancel()
+
+        assert paused.lane == own_lane(task.id)
+        assert len(caplog.records) == 1
+        assert paused.reason in caplog.records[0].getMessage()
+
+
+async def test_one_who_has_not_heard_of_the_resume_pauses_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await add_task(backend, Level.HIGH, 1_000, stop_if_dead="5%")
+        await backend.stop(task.id, "first")
+        await backend.registry.change(task.id, task_transitions.resume)
+
+        late = await backend.stop(task.id, "late")
+
+        assert (late.state, late.reason) == (State.RUNNING, "")
+
+
+async def test_a_task_that_has_ended_is_left_alone_and_gets_no_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await add_task(backend, Level.LOW, 10, stop_if_dead="5%")
+        await backend.registry.change(task.id, task_transitions.cancel)
+
+        await backend.stop(task.id, "late")
+
+        assert own_lane(task.id) not in await backend.broker.lanes()
