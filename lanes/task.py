@@ -103,7 +103,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stream of pushes.
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
-    that the same key with other content is refused. Times are Unix milliseconds; 0 means unset.
+    that the same key with other content is refused; `made_of` has short hashes of its parts, by
+    which what differs can be named (`producers.keys`). Times are Unix milliseconds; 0 means unset.
     Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients
     are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
     tells that its later lane is open, where pushes wait for their time.
@@ -153,6 +154,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reached: tuple[str, ...] = ()
     version: int = 0
     format: int = 1
+    made_of: bytes = b""
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
 
     def __repr__(self) -> str:

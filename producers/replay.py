@@ -195,6 +195,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "bundle": 0,
         "key": "",
         "fingerprint": "",
+        "made_of": b"",
         "state": State.SUBMITTED,
         "total": None,
         "not_before_ms": 0,

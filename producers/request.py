@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Progress, Task
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
 
@@ -89,7 +89,8 @@ class SubmitResult:
     """The sealed task of a submit, and what the call did for it.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
-    says that an earlier submit of the key had stopped half-way, `already_done` that it had not.
+    says that an earlier submit of the key had stopped half-way, `already_done` that it had not:
+    `progress` is then what has become of that one's pushes, else None.
     `spooled` counts the pushes that wait in a spool, of a task that no dispatcher knows of yet.
     `rejects` is None when no row was bad.
     """
@@ -101,3 +102,4 @@ class SubmitResult:
     resumed: bool = False
     already_done: bool = False
     spooled: int = 0
+    progress: Progress | None = None

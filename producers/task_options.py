@@ -42,6 +42,9 @@ class TaskOptions:
     `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
     `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
     the file that a submit is given is read first.
+
+    Pushes without title, body, data and payload are refused unless it is `silent`, and the name of
+    a column in doubled braces unless it has `literal_braces`: `{{name}}` is then the text {name}.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -74,6 +77,8 @@ class TaskOptions:
     sink: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
     payload: Mapping[str, Any] | Path | None = None
+    silent: bool = False
+    literal_braces: bool = False
 
     @property
     def sinks(self) -> tuple[str, ...]:
@@ -86,10 +91,13 @@ class TaskOptions:
         return self.sinks or (DEFAULT_SINK,)
 
 
-LATER = ("sink", "address", "payload")
+LATER = ("sink", "address", "payload", "silent")
 """The options that came after keys of fan-outs were first hashed: unless given they do not count,
 so that a fan-out which an older version has begun is known by its key.
 """
+
+CHECKS_ALONE = ("literal_braces",)
+"""The options that refuse or allow, and never change what is sent: they count in no key."""
 
 
 _WRITTEN_AS: dict[str, dict[str, tuple[Any, Any]]] = {

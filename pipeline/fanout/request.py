@@ -13,7 +13,7 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
 from pushlane.producers.task_builder import describe
-from pushlane.producers.task_options import LATER
+from pushlane.producers.task_options import CHECKS_ALONE, LATER
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")
@@ -67,7 +67,11 @@ class FanoutRequest:
         options = {k: v for k, v in self.options.items() if not _is_secret(k)}
         source = [self.audience, self.format, sorted(options.items()), self.where]
         spec = self.spec.model_dump(mode="json")
-        counted = {name: value for name, value in spec.items() if value or name not in LATER}
+        counted = {
+            name: value
+            for name, value in spec.items()
+            if name not in CHECKS_ALONE and (value or name not in LATER)
+        }
         return [*source, list(self.exclude), counted]
 
 
