@@ -16,7 +16,7 @@ from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.task_view import task_fields
+from pushlane.cli.task_view import already_text, task_fields
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
 
 def _remark(result: FanoutResult) -> None:
     if result.already_done and result.task:
-        total = pushes_text(result.task.total or 0)
-        note(f"the key's task is complete already: {total}, nothing published now")
+        note(f"{already_text(result.task, result.progress)}: nothing published now")
     elif result.task:
         went_on = " (went on with an earlier run)" if result.resumed else ""
         note(

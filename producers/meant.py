@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pushlane.lanes.errors import BadInput
@@ -39,6 +41,17 @@ def refuse_empty(options: TaskOptions, name: str, columns: Sequence[str]) -> Non
             f"{name}: its pushes would have {NOTHING}; give {_texts_of(columns)}, or --silent if "
             "that is meant"
         )
+
+
+def unmeant(options: TaskOptions, name: str, columns: Sequence[str]) -> Iterator[str]:
+    """Yield what would be refused of these options if they did not allow it."""
+    strict = replace(options, silent=False, literal_braces=False)
+    checks = partial(refuse_empty, strict, name, columns), partial(refuse_doubled, strict, columns)
+    for check in checks:
+        try:
+            check()
+        except BadInput as error:
+            yield str(error)
 
 
 def nothing_in(push: Push, chain: Sequence[str]) -> BadRow | None:
