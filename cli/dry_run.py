@@ -26,6 +26,7 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
 from pushlane.producers.input import OnProgress
 from pushlane.producers.meant import NOTHING
+from pushlane.producers.payloads import OTHERS
 from pushlane.producers.request import SubmitRequest
 
 _UNSERVED = ("no_dispatcher", "sink_unserved")
@@ -100,7 +101,7 @@ def _samples(ran: DryRun, *, reveal: bool) -> Iterator[dict[str, Any]]:
             "title": push.title,
             "body": push.body,
             "data": push.data,
-            "payload": push.payloads,
+            "payload": {sink or OTHERS: one for sink, one in (push.payloads or {}).items()},
         }
         given = {name: value for name, value in shown.items() if value}
         yield {

@@ -109,7 +109,7 @@ class _Tally:
         self.seen = 0
         self.least_bytes = self.most_bytes = self.total_bytes = 0
         self.empty = 0
-        self.recipients = _Recipients()
+        self.recipients = _RecipientCount()
         self.by_sink: Counter[str] = Counter()
         self.samples: list[Push] = []
 
@@ -129,7 +129,7 @@ class _Tally:
         return next((name for name in self._task.chain if push.address(name)), self._task.chain[0])
 
 
-class _Recipients:
+class _RecipientCount:
     """Tells recipients apart by 64 bits of a hash, as long as there are not too many."""
 
     def __init__(self) -> None:

@@ -18,6 +18,9 @@ from pushlane.lanes.naming import another_key
 from pushlane.lanes.task import Progress, State, Task, settled
 
 _PART_BYTES = 2
+_FOLLOWS = {"pool_lanes": "level"}
+"""Parts that differ by themselves where another one does."""
+
 _SHOWN_AS = {
     "retention_s": "retention",
     "attributes": "attribute",
@@ -46,7 +49,7 @@ def other_content(task: Task, kept: Task, names: Sequence[str], possible: str) -
     It says what differs, by the `names` of the parts that both have hashes of; what is `possible`
     if the hashes do not tell, as of tasks of older versions.
     """
-    differing = list(_differing(task.made_of, kept.made_of, names))
+    differing = _differing(task.made_of, kept.made_of, names)
     what = f"which differs in {_listed(differing)}" if differing else f"with other {possible}"
     return TaskConflict(
         f"key {task.key!r} is used by task {kept.id}, {what}; repeat that submit as it was, or "
@@ -86,12 +89,11 @@ def _short_hash(part: Any) -> bytes:
     return zlib.crc32(msgspec.json.encode(part)).to_bytes(4, "big")[:_PART_BYTES]
 
 
-def _differing(ours: bytes, theirs: bytes, names: Sequence[str]) -> Iterable[str]:
+def _differing(ours: bytes, theirs: bytes, names: Sequence[str]) -> list[str]:
     known = min(len(ours), len(theirs)) // _PART_BYTES
-    for place, name in enumerate(names[:known]):
-        part = slice(place * _PART_BYTES, (place + 1) * _PART_BYTES)
-        if ours[part] != theirs[part]:
-            yield _shown(name)
+    places = ((n, slice(_PART_BYTES * n, _PART_BYTES * (n + 1))) for n in range(known))
+    found = [names[n] for n, part in places if ours[part] != theirs[part]]
+    return [_shown(name) for name in found if _FOLLOWS.get(name) not in found]
 
 
 def _shown(name: str) -> str:

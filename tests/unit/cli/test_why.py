@@ -89,7 +89,7 @@ def test_a_limit_of_a_newer_version_is_left_out_and_named(command: Command) -> N
     told = "left out, as only a newer version reads them: the limits of task/new"
 
     assert told in command("why", task).stderr
-    assert told in command("submit", "rows.csv", "--level", "high", "--dry-run").stderr
+    assert told in command("submit", "rows.csv", "--level", "high", "--silent", "--dry-run").stderr
     assert command("why", task, "--json").json["unread_limits"] == ["task/new"]
     assert "app/shop" in command("limits").stdout
 
