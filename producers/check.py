@@ -24,12 +24,12 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
 from pushlane.producers.input import OnProgress, as_file
-from pushlane.producers.keys import other_content, short_hashes
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.sources import open_source
+from pushlane.producers.submit_keys import other_content, short_hashes
 from pushlane.producers.task_builder import DESCRIBED, describe, described
 
 _BLOCK_BYTES = 1 << 22

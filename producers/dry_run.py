@@ -16,12 +16,12 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
-from pushlane.producers.keys import refuse_stopped
 from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
 from pushlane.producers.meant import nothing_in
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit_keys import refuse_stopped
 from pushlane.producers.task_builder import new_task
 
 MOST_COUNTED = 1_000_000

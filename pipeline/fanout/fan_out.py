@@ -32,13 +32,13 @@ from pushlane.pipeline.fanout.stage import (
     remove_abandoned,
 )
 from pushlane.producers.input import OnProgress
-from pushlane.producers.keys import KeyEnded, other_content, progress_of, refuse_stopped
 from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.retry import until_reachable
+from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
 
 _LOOK_S = 0.5

@@ -12,8 +12,8 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Progress, Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
-from pushlane.producers.keys import short_hashes
 from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit_keys import short_hashes
 from pushlane.producers.task_builder import DESCRIBED, describe, described
 from pushlane.producers.task_options import CHECKS_ALONE, LATER
 

@@ -32,10 +32,10 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.fanout.pack import row_encoder, values
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pushlane.pipeline.spec import load_spec
-from pushlane.producers.keys import other_content, refuse_stopped, short_hashes
 from pushlane.producers.publish import Publication
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
+from pushlane.producers.submit_keys import other_content, refuse_stopped, short_hashes
 from pushlane.producers.task_builder import DESCRIBED, describe, described, new_task
 
 NAME = "pushlane"

@@ -17,7 +17,7 @@ from pushlane.pipeline.rules.rule_file import rule_spec
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress
-from pushlane.producers.keys import KeyEnded
+from pushlane.producers.submit_keys import KeyEnded
 
 log = logging.getLogger("pushlane.rules")
 
