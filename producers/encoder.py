@@ -76,7 +76,6 @@ class Encoder:
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, no_recipient = Predecessors(), _no_recipient(options.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
-        sinks, may_be_empty = task.chain, options.silent
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             if not (recipient := recipient_text(values[0])):
@@ -107,17 +106,16 @@ class Encoder:
                     addresses=addresses_of(values),
                     payloads=payloads_of(values),
                 )
-                if not may_be_empty and (empty := nothing_in(push, sinks)):
-                    return empty
                 packed = encode(push)
             except Unusable as unusable:
                 return unusable.row
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
-            too_large = _too_large(push, packed, limits)
-            if key and not too_large:
+            empty = None if options.silent else nothing_in(push, task.chain)
+            bad = empty or _too_large(push, packed, limits)
+            if key and not bad:
                 last.add(key, seq)
-            return too_large or packed
+            return bad or packed
 
         return encode_row
 

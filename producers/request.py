@@ -29,8 +29,8 @@ class SubmitRequest(TaskOptions):
     `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory; all
     but a file are copied to a temporary file first, since every row is checked before the first is
     published. The task of a file has its name unless it is given one: `sale` for `sale.parquet`.
-    A `key` that is empty is none: each submit then makes another task. `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
-    given.
+    An empty `key` is none: each submit then makes another task. `rejects` is where bad rows are
+    listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
     """
 
     source: RowsInput
