@@ -1,11 +1,13 @@
 """Prints what a submit would do: rows, pushes by sink, samples, and when it would start and end.
 
-Nothing that a row holds is shown unless it is asked for; recipients are masked in any case.
+Samples are shown as they would be sent, so that a wrong template is seen. Recipients are masked
+unless they are asked for, wherever they stand in the texts too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text, rows_text
-from pushlane.cli.render import print_json, seconds_text, time_text
+from pushlane.cli.render import plain, print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
 from pushlane.lanes.backend import Backend
@@ -21,11 +23,13 @@ from pushlane.lanes.push import Push
 from pushlane.lanes.receipt import masked_recipients
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.dry_run import DryRun, dry_run
+from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
 from pushlane.producers.input import OnProgress
+from pushlane.producers.meant import NOTHING
+from pushlane.producers.payloads import OTHERS
 from pushlane.producers.request import SubmitRequest
 
-_TOLD_WITH_A_CURE = ("no_dispatcher", "sink_unserved")
+_UNSERVED = ("no_dispatcher", "sink_unserved")
 Tried = tuple[DryRun, list[SinkPrediction]]
 
 
@@ -40,18 +44,24 @@ async def try_submit(
 def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
     """Print it; what rows hold is shown with `reveal` only."""
     ran, predictions = tried
-    samples = list(_samples(ran, request, reveal=reveal))
+    of_recipients = _of_recipients(ran, dedupes=bool(request.dedupe))
+    samples = list(_samples(ran, reveal=reveal))
     if as_json:
         print_json(_as_json(ran, predictions, samples))
         return
     typer.echo(f"{pushes_text(ran.accepted)}, {rows_text(ran.rejected, 'bad row')} left out")
+    if of_recipients:
+        typer.echo(of_recipients)
+    if ran.empty:
+        typer.echo(f"{pushes_text(ran.empty)} with {NOTHING} (--silent)")
     mean = round(ran.total_bytes / ran.accepted)
     typer.echo(f"bytes a push: {ran.least_bytes:,} to {ran.most_bytes:,}, {mean:,} on average")
     for one in predictions:
         typer.echo(_prediction_text(one))
         for cause in one.causes:
-            do = f": {cause.do}" if cause.name in _TOLD_WITH_A_CURE else ""
-            typer.echo(f"  {cause.name}: {cause.detail}{do}")
+            typer.echo(f"  {cause.detail}")
+            if cause.name in _UNSERVED:
+                typer.echo(f"    do: {cause.do}")
     for sample in samples:
         _print_sample(sample)
     if unread := next((one.unread_limits for one in predictions), ()):
@@ -66,53 +76,74 @@ def _remark(ran: DryRun, *, reveal: bool) -> None:
         is_sealed = ran.existing.total is not None
         what = "a submit would do nothing" if is_sealed else "a submit would go on with it"
         note(f"the key is that of task {ran.existing.id} already: {what}")
-    note("nothing was submitted" + ("" if reveal else "; --reveal shows samples as they would go"))
+    note("nothing was submitted" + ("" if reveal else "; --reveal shows recipients"))
 
 
-def _samples(ran: DryRun, request: SubmitRequest, *, reveal: bool) -> Iterator[dict[str, Any]]:
+def _of_recipients(ran: DryRun, *, dedupes: bool) -> str:
+    """Tell of recipients with several pushes, empty if there are none."""
+    if ran.recipients is None:
+        return f"not counted whether a recipient occurs twice: over {MOST_COUNTED:,} recipients"
+    if not ran.repeated:
+        return ""
+    occur = "1 recipient occurs" if ran.repeated == 1 else f"{ran.repeated:,} recipients occur"
+    would = "" if dedupes else "would "
+    return (
+        f"{occur} more than once; with --dedupe recipient {ran.recipients:,} of "
+        f"{pushes_text(ran.accepted)} {would}go"
+    )
+
+
+def _samples(ran: DryRun, *, reveal: bool) -> Iterator[dict[str, Any]]:
     for push in ran.samples:
         sinks = ran.task.chain
+        shown = {
+            "recipient": push.recipient,
+            "title": push.title,
+            "body": push.body,
+            "data": push.data,
+            "payload": {sink or OTHERS: one for sink, one in (push.payloads or {}).items()},
+        }
+        given = {name: value for name, value in shown.items() if value}
         yield {
             "seq": push.seq,
             "sink": next((name for name in sinks if push.address(name)), sinks[0]),
-            "recipient": masked_recipients([push.recipient])[0],
-            **(_revealed(push) if reveal else _marked(push, request)),
+            **(given if reveal else _masked(push, given)),
         }
 
 
-def _revealed(push: Push) -> dict[str, Any]:
-    shown = {"title": push.title, "body": push.body, "data": push.data, "payload": push.payloads}
-    return {name: value for name, value in shown.items() if value}
+def _masked(push: Push, shown: dict[str, Any]) -> dict[str, Any]:
+    """Return what is shown with masks of the push's recipient and addresses in their places."""
+    personal = {push.recipient, *filter(None, (push.addresses or {}).values())}
+    masks = dict(zip(personal, masked_recipients(list(personal)), strict=True))
+    longest_first = sorted(map(re.escape, personal), key=len, reverse=True)
+    found = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
 
+    def masked(value: Any) -> Any:
+        if isinstance(value, str):
+            return found.sub(lambda one: masks[one[0]], value)
+        if isinstance(value, Mapping):
+            return {name: masked(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [masked(one) for one in value]
+        return masks.get(str(value), value)
 
-def _marked(push: Push, request: SubmitRequest) -> dict[str, Any]:
-    """Return the templates with their fields in braces, and of data the names."""
-    shown = {
-        "title": request.title,
-        "body": request.body,
-        "data": list(push.data or ()),
-        "payload": request.payload,
-    }
-    return {name: value for name, value in shown.items() if value}
+    return {name: masked(value) for name, value in shown.items()}
 
 
 def _print_sample(sample: dict[str, Any]) -> None:
-    typer.echo(f"push {sample['seq']:,} to {sample['recipient']} at sink {sample['sink']}")
+    typer.echo(f"push {sample['seq']:,} to {plain(sample['recipient'])} at sink {sample['sink']}")
     for name in ("title", "body", "data", "payload"):
-        value = sample.get(name)
-        if isinstance(value, list):
-            text = ", ".join(value)
-        else:
+        if value := sample.get(name):
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if value:
-            typer.echo(f"  {name}: {''.join(sign if sign.isprintable() else ' ' for sign in text)}")
+            typer.echo(f"  {name}: {plain(text)}")
 
 
 def _prediction_text(one: SinkPrediction) -> str:
-    share = "" if one.entitled_share is None else f", entitled to {100 * one.entitled_share:.3g} %"
+    share = "" if one.entitled_share is None else f", its share {100 * one.entitled_share:.3g} %"
     rate = "" if one.sink_per_s is None else f" of {one.sink_per_s:,.4g} pushes/s"
     if one.expected is None:
-        end = "its end cannot be told"
+        is_unserved = any(cause.name in _UNSERVED for cause in one.causes)
+        end = "ETA unknown" + (": nothing is delivering yet" if is_unserved else "")
     else:
         starts_s, ends_s = one.expected
         start = "now" if starts_s < 1 else f"in {seconds_text(starts_s)}"
@@ -138,6 +169,9 @@ def _as_json(
             "mean": round(ran.total_bytes / ran.accepted, 1),
             "total": ran.total_bytes,
         },
+        "empty": ran.empty,
+        "recipients": ran.recipients,
+        "repeated_recipients": ran.repeated,
         "existing_task": ran.existing.id if ran.existing else None,
         "samples": samples,
         "sinks": [_prediction_as_json(one) for one in predictions],

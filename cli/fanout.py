@@ -12,11 +12,11 @@ import typer
 
 from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_commands
-from pushlane.cli.parsing import parse_pairs, pushes_text
+from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.task_view import task_fields
+from pushlane.cli.task_view import already_text, task_fields
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ Options = Annotated[
     typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
 ]
 Key = Annotated[
-    str, typer.Option(help="The same key makes one task; made of this command unless given.")
+    str | None, typer.Option(help="The same key makes one task; made of this command unless given.")
 ]
 Most = Annotated[int | None, typer.Option(metavar="N", help="Refuse more pushes than this.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, and write nothing.")]
@@ -65,7 +65,7 @@ def fanout(
     exclude: Exclude = None,
     format_: Format = "",
     option: Options = None,
-    key: Key = "",
+    key: Key = None,
     most: Most = None,
     dry_run: DryRun = False,
     frozen: Frozen = False,
@@ -88,7 +88,7 @@ def fanout(
         exclude=tuple(exclude or ()),
         format=format_,
         options=parse_pairs(option or (), "--option"),
-        key=key,
+        key=parse_key(key),
         most=most,
         dry_run=dry_run,
         frozen=frozen,
@@ -117,8 +117,7 @@ def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
 
 def _remark(result: FanoutResult) -> None:
     if result.already_done and result.task:
-        total = pushes_text(result.task.total or 0)
-        note(f"the key's task is complete already: {total}, nothing published now")
+        note(f"{already_text(result.task, result.progress)}: nothing published now")
     elif result.task:
         went_on = " (went on with an earlier run)" if result.resumed else ""
         note(

@@ -40,6 +40,16 @@ def parse_pairs(given: Sequence[str], flag: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def parse_key(given: str | None) -> str:
+    """Return the key, empty where none was given. Raises BadInput for one that is blank."""
+    if given is not None and not given.strip():
+        raise BadInput(
+            f"--key {given!r} is blank: is the variable that it comes from set? Without --key, "
+            "each run makes another task"
+        )
+    return given or ""
+
+
 def pushes_text(number: int) -> str:
     return "1 push" if number == 1 else f"{number:,} pushes"
 

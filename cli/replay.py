@@ -18,6 +18,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers import replay as replays
+from pushlane.producers.meant import NOTHING
 from pushlane.producers.replay import Begun, ReplayedTask
 from pushlane.producers.times import parse_since
 
@@ -77,8 +78,10 @@ def _left(made: list[Task]) -> str:
 
 def _show(made: ReplayedTask, as_json: bool) -> None:
     note(f"{pushes_text(made.published)} on the lane, level {made.task.level}")
+    if made.empty:
+        note(f"warning: {pushes_text(made.empty)} with {NOTHING}, sent as they were")
     if as_json:
-        task = task_fields(made.task)
-        print_json({"task_id": made.task.id, "published": made.published, "task": task})
+        counts = {"published": made.published, "empty": made.empty}
+        print_json({"task_id": made.task.id, **counts, "task": task_fields(made.task)})
     else:
         typer.echo(made.task.id)

@@ -15,7 +15,7 @@ from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_options import TaskFlags
-from pushlane.cli.task_view import task_fields
+from pushlane.cli.task_view import already_text, task_fields
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
@@ -61,7 +61,7 @@ def submit(
         ),
     ] = False,
     reveal: Annotated[
-        bool, typer.Option("--reveal", help="With --dry-run: show what samples hold.")
+        bool, typer.Option("--reveal", help="With --dry-run: show recipients unmasked.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -70,7 +70,7 @@ def submit(
     Run again with the same --key, it goes on where it stopped, or does nothing more.
     """
     if reveal and not dry_run:
-        raise typer.BadParameter("--reveal shows what a dry run found; add --dry-run")
+        raise typer.BadParameter("--reveal shows the recipients of a dry run; add --dry-run")
     request = SubmitRequest(source=file, format=format_, rejects=rejects, **options.read(now_ms()))
     if dry_run:
         _try(flags.settings(), request, reveal=reveal, as_json=as_json)
@@ -140,8 +140,7 @@ def _remark(result: SubmitResult, spool: Path | None) -> None:
         waits = "waits in the spool already" if result.resumed else "waits in the spool"
         note(f"{pushes_text(result.spooled)}: it {waits}; to send it: pushlane spool send {spool}")
     elif result.already_done:
-        total = pushes_text(task.total or 0)
-        note(f"the key's task is complete already: {total}, nothing submitted now")
+        note(f"{already_text(task, result.progress)}: nothing submitted now")
     elif result.resumed:
         note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
     else:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pushlane.cli.completion import complete_delivery, complete_level
-from pushlane.cli.parsing import parse_level, parse_word
+from pushlane.cli.parsing import parse_key, parse_level, parse_word
 from pushlane.lanes.task import DeliveryMode, OnUnknown
 from pushlane.producers.task_options import read_options, sink_names
 
@@ -66,7 +66,7 @@ class TaskFlags:
     name: Annotated[
         str, typer.Option(help="For people to know it by; that of its file unless given.")
     ] = ""
-    key: Annotated[str, typer.Option(help="The same key makes one task, not two.")] = ""
+    key: Annotated[str | None, typer.Option(help="The same key makes one task, not two.")] = None
     app: Annotated[str, typer.Option(help="Who sends.")] = "default"
     not_before: Annotated[
         str,
@@ -159,7 +159,6 @@ class TaskFlags:
             help="JSON with what is sent as it is, by sink or under *; {field} names a column.",
         ),
     ] = ""
-
     stop_if_dead: Annotated[
         str,
         typer.Option(
@@ -168,6 +167,16 @@ class TaskFlags:
             help="Pause it when more of its pushes die; 50% of the first 1000 unless given.",
         ),
     ] = ""
+    silent: Annotated[
+        bool,
+        typer.Option("--silent", help="Allow pushes without title, body, data and payload."),
+    ] = False
+    literal_braces: Annotated[
+        bool,
+        typer.Option(
+            "--literal-braces", help="Send {{name}} as the text {name}, though it is a column."
+        ),
+    ] = False
 
     def read(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of TaskOptions that the flags stand for.
@@ -177,6 +186,7 @@ class TaskFlags:
         """
         read = {
             "level": parse_level(self.level),
+            "key": parse_key(self.key),
             "data": tuple(self.data or ()),
             "attribute": tuple(self.attribute or ()),
             "sink": () if self.sink is None else sink_names(self.sink.strip() or ","),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.cli.parsing import SCHEDULED, shown_state
+from pushlane.cli.parsing import SCHEDULED, pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
 from pushlane.cli.stop_if_dead import stop_text
 from pushlane.diagnosis.causes import stalled_advice
@@ -149,10 +149,18 @@ def _delivery_text(task: Task) -> str:
 
 
 def task_fields(task: Task) -> dict[str, Any]:
-    """Return the task's fields for programs, without its fingerprint and unknown fields."""
+    """Return the task's fields for programs, without hashes of its content and unknown fields."""
     fields: dict[str, Any] = msgspec.to_builtins(replace(task, unknown=msgspec.UNSET))
-    del fields["fingerprint"]
+    del fields["fingerprint"], fields["made_of"]
     return fields
+
+
+def already_text(task: Task, progress: Progress | None) -> str:
+    """Return what has become of the task that a key stands for, as a remark."""
+    state, total = shown_state(task, now_ms()), pushes_text(task.total or 0)
+    if progress is not None and task.total and not task.state.is_terminal:
+        total = f"{100 * progress.finished // task.total} % of {total} ended"
+    return f"already submitted as task {task.id} ({state}, {total})"
 
 
 async def view_of(backend: Backend, task_id: str) -> TaskView:

@@ -26,6 +26,14 @@ _LATER = "-later"
 _DEAD = "-dead"
 
 
+def another_key(key: str) -> str:
+    """Return a key to use when this one's task is over: `sale-2` for `sale`, `sale-3` for that."""
+    stem, dash, number = key.rpartition("-")
+    if dash and re.fullmatch("[1-9][0-9]{0,2}", number):
+        return f"{stem}-{int(number) + 1}"
+    return f"{key}-2"
+
+
 def own_lane(task_id: str) -> str:
     """Return the exclusive lane of a task, at the first sink of its chain."""
     return _TASK + task_id

@@ -103,10 +103,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stream of pushes.
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
-    that the same key with other content is refused. Times are Unix milliseconds; 0 means unset.
-    Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients
-    are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
-    tells that its later lane is open, where pushes wait for their time.
+    that the same key with other content is refused; `made_of` has short hashes of its parts, by
+    which what differs can be named (`producers.submit_keys`). Times are Unix milliseconds; 0 means
+    unset. Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which
+    recipients are left alone, `zone` (an IANA name) where those are whose push does not tell.
+    `has_later` tells that its later lane is open, where pushes wait for their time.
     `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
     `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
     `lane_dropped` tells that nothing of it can come off a lane any more.
@@ -157,6 +158,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stopped: bool = False
     version: int = 0
     format: int = 1
+    made_of: bytes = b""
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
 
     def __repr__(self) -> str:

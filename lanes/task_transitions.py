@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
-from pushlane.lanes.naming import own_lane
+from pushlane.lanes.naming import another_key, own_lane
 from pushlane.lanes.stop_rule import OFF, stored_stop
 from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
@@ -246,11 +246,19 @@ def _on_own_lane(task: Task) -> Task:
 
 def _live(task: Task, verb: str) -> Task:
     if task.state.is_terminal:
+        is_kept = task.state is not State.CANCELLED  # the lane of one that was cancelled is gone
+        clone = f"pushlane clone {task.id}, or " if is_kept else ""
         raise InvalidChange(
             f"task {task.id} is {task.state}: a finished task cannot be {verb}; to send it again: "
-            f"pushlane clone {task.id}, or submit the file again"
+            f"{clone}{submit_again(task)}"
         )
     return task
+
+
+def submit_again(task: Task) -> str:
+    """Return the advice to submit the file of a task again that has used up its key, if any."""
+    key = f" under another key, such as {another_key(task.key)}" if task.key else ""
+    return f"submit the file again{key}"
 
 
 def _end(task: Task, state: State) -> Task:

@@ -17,6 +17,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.meant import NOTHING, has_content
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
@@ -51,8 +52,14 @@ class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskO
         return SubmitRequest(source=(), **read_options(written, at_ms))
 
     def check(self, settings: Settings, key: str = "") -> None:
-        """Raise BadInput if no task with this key could be made of the spec now."""
-        new_task(self.request(now_ms(), key), settings)
+        """Raise BadInput if no task with this key can be made of the spec now, or an empty one."""
+        request = self.request(now_ms(), key)
+        new_task(request, settings)
+        if not self.silent and not has_content(request):
+            raise BadInput(
+                f"the task's pushes would have {NOTHING}; give its spec a title or a body, or "
+                "`silent = true` if that is meant"
+            )
 
 
 def load_spec(path: Path) -> TaskSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import zlib
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,16 +22,23 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.encoder import Encoder, EncodeRow, shown_columns
+from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
 from pushlane.producers.input import OnProgress, as_file
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.sources import open_source
-from pushlane.producers.task_builder import describe
+from pushlane.producers.submit_keys import other_content, short_hashes
+from pushlane.producers.task_builder import DESCRIBED, describe, described
 
 _BLOCK_BYTES = 1 << 22
+
+_KEY_PARTS = ("rows", "silent", *DESCRIBED)
+_POSSIBLE = (
+    "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
+    "bad rows, batch)"
+)
 
 OnBad = Callable[[int, BadRow], None]
 
@@ -39,7 +47,7 @@ OnBad = Callable[[int, BadRow], None]
 class CheckedRows:
     """Rows of which every one can be published as it was checked, unless the file changes.
 
-    `rejects` is None when no row was bad.
+    `rejects` is None when no row was bad; `empty` counts bad ones that only a silent task may have.
     """
 
     path: Path
@@ -49,6 +57,7 @@ class CheckedRows:
     limits: PayloadLimits
     accepted: int
     rejected: int
+    empty: int
     rejects: Path | None
 
     def chunks(self, task: Task, size: int) -> Generator[list[bytes], None, None]:
@@ -78,7 +87,7 @@ async def checked_rows(
         limits = payload_limits(settings, task.chain)
         rows = await _checked(request, path, source, task, limits, tell)
         if request.key:
-            task = replace(task, fingerprint=await _fingerprint(request, settings, path))
+            task = await _fingerprinted(task, request, settings, path, rows.empty)
         yield task, rows
 
 
@@ -93,7 +102,7 @@ async def _checked(
     signature = _signature(path)
     encoder = Encoder(request, source)
     rejects = RejectsFile(_rejects_path(request), source.unit)
-    on_bad = rejects.add if request.bad_rows == "skip" else _stop(source)
+    on_bad = rejects.add if request.bad_rows == "skip" else _stop(source, request.recipient)
     accepted = 0
     try:
         encode_row = encoder.for_task(task, limits)
@@ -107,7 +116,8 @@ async def _checked(
     listed = rejects.path if rejects.count else None
     if accepted == 0:
         raise _nothing_left(source, listed)
-    return CheckedRows(path, signature, source, encoder, limits, accepted, rejects.count, listed)
+    counts = accepted, rejects.count, rejects.empty
+    return CheckedRows(path, signature, source, encoder, limits, *counts, listed)
 
 
 def _chunks(
@@ -139,26 +149,51 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-async def _fingerprint(request: SubmitRequest, settings: Settings, path: Path) -> str:
-    """Return a hash of all that a repeat of the same submit must have in common."""
+async def _fingerprinted(
+    task: Task, request: SubmitRequest, settings: Settings, path: Path, empty: int
+) -> Task:
+    """Return the task with hashes of all that a repeat of the same submit must have in common.
+
+    Whether it is silent counts only where rows were left out, so that a submit which an older
+    version has begun, and which takes such rows, can be gone on with.
+    """
     digest = hashlib.sha256(describe(request, settings))
+    rows = 0
 
     def add_file() -> Generator[None, None, None]:
+        nonlocal rows
         with path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
+                rows = zlib.crc32(block, rows)
                 yield
 
     async with prefetched(add_file()) as blocks:
         async for _ in blocks:
             pass
-    return digest.hexdigest()
+    if empty:
+        digest.update(b"without empty rows")
+    parts = (rows, bool(empty), *described(request, settings).values())
+    return replace(task, fingerprint=digest.hexdigest(), made_of=short_hashes(parts))
 
 
-def _stop(source: RowSource) -> OnBad:
+def refuse_other(task: Task, kept: Task) -> None:
+    """Refuse a key of which a task is `kept` that was made of something else than `task`.
+
+    Raises:
+        TaskConflict: names what differs.
+    """
+    if kept.fingerprint != task.fingerprint:
+        raise other_content(task, kept, _KEY_PARTS, _POSSIBLE)
+
+
+def _stop(source: RowSource, recipient: str) -> OnBad:
     """Return what refuses the file at its first bad row."""
-    is_varying = source.columns and not source.fixed
-    hint = f" (the first row has: {shown_columns(source)})" if is_varying else ""
+    hint = ""
+    if source.columns and not source.fixed:
+        lacks = recipient not in source.columns
+        add = recipient_hint(recipient, source.columns) if lacks else ""
+        hint = f" (the first row has: {shown_columns(source)}{add})"
 
     def stop(number: int, bad: BadRow) -> None:
         place = f":{number}" if source.unit == "line" else f", row {number},"
@@ -178,7 +213,7 @@ class RejectsFile:
 
     def __init__(self, path: Path, unit: str) -> None:
         self.path = path
-        self.count = 0
+        self.count = self.empty = 0
         self._unit = unit
         self._file: IO[bytes] | None = None
 
@@ -191,6 +226,7 @@ class RejectsFile:
         except OSError as error:
             raise self._unwritable(error) from error
         self.count += 1
+        self.empty += bad.is_empty
 
     def close(self) -> None:
         try:

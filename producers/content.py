@@ -35,6 +35,11 @@ class Content(NamedTuple):
     address: str | Mapping[str, Any] | None = None
     payload: Mapping[str, Any] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to show or to read in it."""
+        return not (self.title or self.body or self.data or self.payload)
+
 
 def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.

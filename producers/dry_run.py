@@ -11,25 +11,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.push import Push, decode
+from pushlane.lanes.push import Push, decode_many
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
+from pushlane.producers.meant import nothing_in
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitRequest
-from pushlane.producers.submit import refuse_other
+from pushlane.producers.submit_keys import refuse_stopped
 from pushlane.producers.task_builder import new_task
+
+MOST_COUNTED = 1_000_000
+"""Of more recipients than this it is not counted how many have several pushes; takes 100 MB."""
 
 
 @dataclass(frozen=True)
 class DryRun:
     """What a submit would do. `task` is as it would be made; `existing` has its key already.
 
-    `by_sink` counts pushes under the sink that each goes to first. `samples` are the first push,
-    one of the middle and the last.
+    `by_sink` counts pushes under the sink that each goes to first. `empty` are those without title,
+    body, data and payload, of a silent task. `recipients` counts different ones, and `repeated`
+    those with several pushes; both are None above a million. `samples` are the first push, one of
+    the middle and the last.
     """
 
     task: Task
@@ -41,6 +47,9 @@ class DryRun:
     least_bytes: int
     most_bytes: int
     total_bytes: int
+    empty: int
+    recipients: int | None
+    repeated: int | None
     samples: Sequence[Push]
 
 
@@ -53,7 +62,7 @@ async def dry_run(
 
     Raises:
         BadInput: the request or its rows cannot be used.
-        TaskConflict: the key belongs to other content.
+        TaskConflict: the key belongs to other content, or to a task that was cancelled or expired.
     """
     request = request.complete()
     made = new_task(request, settings)
@@ -61,6 +70,7 @@ async def dry_run(
     async with checked_rows(request, settings, made, tell) as (task, rows):
         existing = await task_of_key(backend, task.key)
         if existing is not None:
+            await refuse_stopped(backend, existing)
             refuse_other(task, existing)
         tally = _Tally(task, rows.accepted)
         async with prefetched(_read(rows, task, tally)) as chunks:
@@ -77,6 +87,9 @@ async def dry_run(
             least_bytes=tally.least_bytes,
             most_bytes=tally.most_bytes,
             total_bytes=tally.total_bytes,
+            empty=tally.empty,
+            recipients=tally.recipients.count,
+            repeated=tally.recipients.repeated,
             samples=tally.samples,
         )
 
@@ -88,13 +101,15 @@ def _read(rows: CheckedRows, task: Task, tally: _Tally) -> Generator[None, None,
 
 
 class _Tally:
-    """Counts the bodies of pushes; of a task with one sink few have to be decoded."""
+    """Counts the pushes of a task as they would be published, and keeps a few."""
 
     def __init__(self, task: Task, total: int) -> None:
         self._task = task
         self._shown = {1, (total + 1) // 2, total}
         self.seen = 0
         self.least_bytes = self.most_bytes = self.total_bytes = 0
+        self.empty = 0
+        self.recipients = _RecipientCount()
         self.by_sink: Counter[str] = Counter()
         self.samples: list[Push] = []
 
@@ -103,15 +118,38 @@ class _Tally:
         self.least_bytes = min(self.least_bytes or sizes[0], *sizes)
         self.most_bytes = max(self.most_bytes, *sizes)
         self.total_bytes += sum(sizes)
-        first, *behind = self._task.chain
-        if behind:
-            self.by_sink.update(self._sink_of(decode(body)) for body in bodies)
-        else:
-            self.by_sink[first] += len(bodies)
-        for seq, body in enumerate(bodies, self.seen + 1):
-            if seq in self._shown:
-                self.samples.append(decode(body))
+        pushes, chain = decode_many(bodies), self._task.chain
+        self.by_sink.update(map(self._sink_of, pushes))
+        self.empty += sum(nothing_in(push, chain) is not None for push in pushes)
+        self.recipients.add(pushes)
+        self.samples += (push for push in pushes if push.seq in self._shown)
         self.seen += len(bodies)
 
     def _sink_of(self, push: Push) -> str:
         return next((name for name in self._task.chain if push.address(name)), self._task.chain[0])
+
+
+class _RecipientCount:
+    """Tells recipients apart by 64 bits of a hash, as long as there are not too many."""
+
+    def __init__(self) -> None:
+        self._found: set[int] | None = set()
+        self._repeated: set[int] = set()
+
+    def add(self, pushes: Sequence[Push]) -> None:
+        found = self._found
+        if found is None:
+            return
+        for push in pushes:
+            known = hash(push.recipient)
+            (self._repeated if known in found else found).add(known)
+        if len(found) > MOST_COUNTED:
+            self._found = None
+
+    @property
+    def count(self) -> int | None:
+        return None if self._found is None else len(self._found)
+
+    @property
+    def repeated(self) -> int | None:
+        return None if self._found is None else len(self._repeated)

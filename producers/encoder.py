@@ -5,6 +5,8 @@ The same task and row give the same bytes every time, so that a repeated publish
 
 from __future__ import annotations
 
+import re
+import shlex
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
@@ -14,10 +16,11 @@ from typing import Any
 from pushlane.lanes.errors import BadInput, OversizedPush
 from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
-from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean, nearest
 from pushlane.lanes.task import Task
 from pushlane.producers.addresses import address_columns, read_addresses
 from pushlane.producers.labels import Labels, read_labels
+from pushlane.producers.meant import nothing_in, refuse_doubled, refuse_empty
 from pushlane.producers.payloads import payload_fields, read_payloads
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
@@ -29,13 +32,18 @@ _BUCKETS = 1 << 20
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
 
 _MAX_SHOWN = 40
+_RECIPIENTS = (
+    *("recipient", "email", "emailaddress", "mail", "phone", "phonenumber", "mobile", "msisdn"),
+    *("token", "devicetoken", "device", "deviceid", "user", "userid", "customerid", "id"),
+)
 
 
 class Encoder:
     """The templates and columns of a task's options, checked against what a source has.
 
     Raises:
-        BadInput: a column or a template field that is not there, or a broken template.
+        BadInput: a column or a template field that is not there, a broken template, one with a
+            column in doubled braces, or options that make empty pushes.
     """
 
     def __init__(self, options: TaskOptions, source: RowSource) -> None:
@@ -56,6 +64,8 @@ class Encoder:
         optional = tuple(field for field in extra if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
+        refuse_doubled(options, (*source.columns, *self.wanted.names))
+        refuse_empty(options, source.name, source.columns)
 
     def for_task(self, task: Task, limits: PayloadLimits) -> EncodeRow:
         """Return a function from seq and values to the push's bytes, or to why there are none."""
@@ -101,10 +111,11 @@ class Encoder:
                 return unusable.row
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
-            too_large = _too_large(push, packed, limits)
-            if key and not too_large:
+            empty = None if options.silent else nothing_in(push, task.chain)
+            bad = empty or _too_large(push, packed, limits)
+            if key and not bad:
                 last.add(key, seq)
-            return too_large or packed
+            return bad or packed
 
         return encode_row
 
@@ -132,13 +143,26 @@ class Encoder:
         for role, fields in used.items():
             for field in fields:
                 if field not in source.columns:
+                    hint = (
+                        recipient_hint(field, source.columns)
+                        if role == "recipient"
+                        else did_you_mean(field, source.columns)
+                    )
                     raise BadInput(
                         f"{source.name} has no column {field!r}, which is asked for as {role}; its "
-                        f"columns are: {shown_columns(source)}{did_you_mean(field, source.columns)}"
+                        f"columns are: {shown_columns(source)}{hint}"
                     )
         for field in self.wanted.names:
             if source.columns.count(field) > 1:
                 raise BadInput(f"{source.name} has more than one column {field!r}; rename one")
+
+
+def recipient_hint(wanted: str, columns: Sequence[str]) -> str:
+    """Return the option that takes the column which most likely has the recipients, if any."""
+    plain = {re.sub("[^a-z]", "", column.lower()): column for column in reversed(columns)}
+    usual = (plain[name] for name in _RECIPIENTS if name in plain)
+    likely = nearest(wanted, columns) or next(usual, None)
+    return f"; add --recipient {shlex.quote(likely)}" if likely else ""
 
 
 def shown_columns(source: RowSource) -> str:

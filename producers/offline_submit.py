@@ -11,10 +11,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from pushlane.lanes.errors import TaskConflict
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.store import Batch, Header
@@ -50,11 +49,7 @@ def _earlier(folder: SpoolFolder, task: Task) -> Task | None:
     for spool in folder.spools:
         earlier = spool.header.task
         if task.key and earlier.key == task.key:
-            if earlier.fingerprint != task.fingerprint:
-                raise TaskConflict(
-                    f"the spool has key {task.key!r} with other rows or options, as task "
-                    f"{earlier.id}; choose another key"
-                )
+            refuse_other(task, earlier)
             return earlier
     return None
 

@@ -54,6 +54,12 @@ def payload_fields(options: TaskOptions) -> dict[str, tuple[str, ...]]:
     return {str(sink): _fields(sink, block) for sink, block in blocks.items()}
 
 
+def payload_texts(options: TaskOptions) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a payload, which are templates, each with its block's name."""
+    blocks = options.payload if isinstance(options.payload, Mapping) else {}
+    return ((str(sink), text) for sink, block in blocks.items() for text in _texts(block))
+
+
 def _fields(sink: str, block: Any) -> tuple[str, ...]:
     try:
         fields = [field for text in _texts(block) for field in Template(text).fields]

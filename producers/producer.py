@@ -7,6 +7,7 @@ thread of the producer's own. It never delivers anything.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.stop_rule import OFF
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.producers.content import Content, encoder
+from pushlane.producers.meant import NOTHING
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.outbox.folder import SpoolFolder
@@ -32,6 +34,8 @@ from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
 from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
+
+log = logging.getLogger("pushlane.producer")
 
 
 class Producer:
@@ -42,7 +46,8 @@ class Producer:
     the share of dead pushes that pauses the task, like `5%`. Without a spool the
     task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
     process, and the next producer of that folder goes on with the same task, until
-    `close(seal=True)`; other options than before begin a new one. Settings are those of
+    `close(seal=True)`; other options than before begin a new one. The first push with nothing in it
+    is warned of. Settings are those of
     `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before.
 
     Raises:
@@ -80,6 +85,7 @@ class Producer:
         self._background: OutboxThread | None = None
         self._first_seq = 1
         self._pid = 0
+        self._told_empty = False
 
     def open(self) -> Producer:
         """Open the producer; the broker need not be there yet.
@@ -129,7 +135,7 @@ class Producer:
         content = Content(
             recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
-        return self._put(encoder(self._task, self._limits, content), self._options.max_block_s)
+        return self._put(self._encoder(content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -148,7 +154,7 @@ class Producer:
         content = Content(
             recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
-        encode = encoder(self._task, self._limits, content)
+        encode = self._encoder(content)
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)
@@ -244,6 +250,18 @@ class Producer:
                 "process, with a spool of its own"
             )
         return self._background
+
+    def _encoder(self, content: Content) -> Encode:
+        encode = encoder(self._task, self._limits, content)
+        if content.is_empty and not self._told_empty:
+            self._told_empty = True
+            log.warning(
+                "producer %s: a push has %s; such pushes are sent as they are, and told of once",
+                self._name,
+                NOTHING,
+                extra={"action": "push_empty", "task": self.task_id},
+            )
+        return encode
 
     def _put(self, encode: Encode, block_s: float) -> str:
         return f"{self.task_id}-{self._running.buffer.put(encode, block_s)}"

@@ -20,11 +20,12 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import InvalidChange, MalformedPush
 from pushlane.lanes.naming import is_pool, own_lane, submit_lease
-from pushlane.lanes.push import Push, decode, encode
+from pushlane.lanes.push import Push, decode, decode_many, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.lanes.task_transitions import now_ms, submit_again
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
+from pushlane.producers.meant import nothing_in
 from pushlane.producers.publish import Publication, chunk_size
 from pushlane.producers.retry import until_reachable
 
@@ -39,10 +40,11 @@ def _untold(new: Task) -> None:
 
 @dataclass(frozen=True)
 class ReplayedTask:
-    """The new task, sealed, and how many pushes it was given."""
+    """The new task, sealed, how many pushes it was given, and how many of those are empty."""
 
     task: Task
     published: int
+    empty: int = 0
 
 
 class Seqs:
@@ -109,10 +111,12 @@ async def replay(
 
     async def publish() -> ReplayedTask:
         await retried(publication.open)
+        empty = 0
         async for bodies in _chunks(backend, old, new, since_ms, chunk_size(settings.batch)):
             await retried(partial(publication.publish, bodies, f"submit-{new.id}"))
+            empty += sum(nothing_in(push, new.chain) is not None for push in decode_many(bodies))
         total = publication.published
-        return ReplayedTask(await retried(partial(publication.seal, total)), total)
+        return ReplayedTask(await retried(partial(publication.seal, total)), total, empty)
 
     busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
     guard = LeaseGuard(backend.lease, submit_lease(new.id), busy, sleep)
@@ -130,7 +134,7 @@ async def _refuse_untold(backend: Backend, old: Task, since_ms: int) -> None:
             raise InvalidChange(
                 f"task {old.id} has {count:,} of its {old.total:,} pushes retained, those "
                 f"published since {_time_text(retained_ms)}; replay from then on, or "
-                "submit the file again"
+                f"{submit_again(old)}"
             )
     if not await _count(backend, old, since_ms):
         raise InvalidChange(
@@ -195,6 +199,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "bundle": 0,
         "key": "",
         "fingerprint": "",
+        "made_of": b"",
         "state": State.SUBMITTED,
         "total": None,
         "not_before_ms": 0,
@@ -237,7 +242,7 @@ def _nothing_retained(task: Task) -> str:
         why = "it shares a pool lane, and keeps nothing there; submit it with a retention"
     else:
         why = "its lane keeps nothing; submit it with a retention"
-    return f"task {task.id} has no pushes retained: {why}. To send it again, submit the file again"
+    return f"task {task.id} has no pushes retained: {why}. To send it again, {submit_again(task)}"
 
 
 def _time_text(at_ms: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from pushlane.lanes.conversion import kind_of, path, text
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Progress, Task
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
 
@@ -32,8 +32,9 @@ class SubmitRequest(TaskOptions):
     `source` is the path of a file, `-` or an open binary stream (which need a `format`), or rows in
     memory; all but a file are copied to a temporary file first, since every row is checked before
     the first is published. The task of a file has its name unless it is given one: `sale` for
-    `sale.parquet`. `rejects` is where bad rows are listed with `bad_rows="skip"`:
-    `FILE.rejects.jsonl` unless given.
+    `sale.parquet`.
+    An empty `key` is none: each submit then makes another task. `rejects` is where bad rows are
+    listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
     """
 
     source: RowsInput
@@ -114,7 +115,8 @@ class SubmitResult:
     """The sealed task of a submit, and what the call did for it.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
-    says that an earlier submit of the key had stopped half-way, `already_done` that it had not.
+    says that an earlier submit of the key had stopped half-way, `already_done` that it had not:
+    `progress` is then what has become of that one's pushes, else None.
     `spooled` counts the pushes that wait in a spool, of a task that no dispatcher knows of yet.
     `rejects` is None when no row was bad.
     """
@@ -126,3 +128,4 @@ class SubmitResult:
     resumed: bool = False
     already_done: bool = False
     spooled: int = 0
+    progress: Progress | None = None

@@ -14,10 +14,14 @@ from pushlane.lanes.errors import BadInput
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """The reason why a row cannot be used; a submit that stops at bad rows raises `error`."""
+    """The reason why a row cannot be used; a submit that stops at bad rows raises `error`.
+
+    `is_empty` says that its push has nothing in it, which a silent task may send.
+    """
 
     reason: str
     error: type[BadInput] = BadInput
+    is_empty: bool = False
 
 
 class Unusable(Exception):

@@ -16,12 +16,12 @@ from typing import TypeVar
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
@@ -30,6 +30,7 @@ from pushlane.producers.publish import Publication, chunk_size, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
 from pushlane.producers.retry import until_reachable
+from pushlane.producers.submit_keys import progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
 
 Result = TypeVar("Result")
@@ -51,7 +52,8 @@ async def submit(
     Raises:
         BadInput: the request or its rows cannot be used, or nobody knows a sink of it; nothing was
             published.
-        TaskConflict: the key belongs to other content, or a submit of it is under way.
+        TaskConflict: the key belongs to other content or to a task that was cancelled or has
+            expired, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
     request = request.complete()
@@ -60,6 +62,8 @@ async def submit(
     await refuse_unknown_sinks(backend, settings, made)
     async with checked_rows(request, settings, made, tell) as (task, rows):
         kept = await backend.add(task, settings)
+        if kept.id != task.id:
+            await refuse_stopped(backend, kept)
         refuse_other(task, kept)
         guard = LeaseGuard(backend.lease, submit_lease(kept.id), _busy(kept), sleep)
 
@@ -106,7 +110,8 @@ class _Publishing:
         """
         result = SubmitResult(self._task, 0, self._rows.rejected, self._rows.rejects)
         if self._task.total is not None:
-            return replace(result, already_done=True)
+            progress = await progress_of(self._backend, self._task)
+            return replace(result, already_done=True, progress=progress)
         refuse_ended(self._task)
         await self._publication.open()
         last = await self._reached() if self._may_be_forgotten() else 0
@@ -155,16 +160,6 @@ class _Publishing:
     def _say(self, note: str = "") -> None:
         total, task_id = self._rows.accepted, self._task.id
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, self._published, total, task_id, note))
-
-
-def refuse_other(task: Task, kept: Task) -> None:
-    """Raises TaskConflict when the task that has the key was made of something else."""
-    if kept.fingerprint != task.fingerprint:
-        raise TaskConflict(
-            f"key {task.key!r} is used by task {kept.id} with other rows or options (level, quota, "
-            "app, columns, order, dedupe, quiet hours, templates, delivery, bad rows, batch); "
-            "repeat that submit as it was, or choose another key"
-        )
 
 
 def _busy(task: Task) -> str:

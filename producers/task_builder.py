@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from pushlane.lanes.naming import own_lane, pool_lane
@@ -72,40 +74,60 @@ def _has_routes(options: TaskOptions) -> bool:
     return bool(options.sinks or options.address or options.payload)
 
 
-def describe(options: TaskOptions, settings: Settings) -> bytes:
-    """Return, as JSON, all that decides what pushes and batches are made of the same rows.
+def described(options: TaskOptions, settings: Settings) -> dict[str, Any]:
+    """Return all that decides what pushes and batches are made of the same rows, by name.
 
     Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
     """
-    labels = [options.attributes, options.trace_id]  # without any, as it was before there were any
-    later = {"sink": options.sinks, "address": options.address, "payload": options.payload}
-    given = {name: value for name, value in later.items() if value}
-    if limits := payload_limits(settings, options.chain).sinks:
-        given["limits"] = limits  # they decide which rows are bad
+    return {
+        **{name: getattr(options, name) for name in _FROM_THE_FIRST},
+        "batch": settings.batch,
+        "pool_lanes": settings.pool_lanes if options.level is Level.LOW else 0,
+        "attributes": options.attributes,
+        "trace_id": options.trace_id,
+        "sink": options.sinks,
+        "address": options.address,
+        "payload": options.payload,
+        "limits": payload_limits(settings, options.chain).sinks,  # they decide which rows are bad
+    }
+
+
+def describe(options: TaskOptions, settings: Settings) -> bytes:
+    """Return what is `described` as JSON, the same for what older versions have submitted."""
+    parts = described(options, settings)
+    first = [parts[name] for name in (*_FROM_THE_FIRST, "batch", "pool_lanes")]
+    labels = [parts["attributes"], parts["trace_id"]]
+    given = {name: parts[name] for name in _SINCE_THEN if parts[name]}
     return msgspec.json.encode(
-        [
-            options.level,
-            options.quota,
-            options.app,
-            options.recipient,
-            options.title,
-            options.body,
-            options.data,
-            options.ordered_by,
-            options.dedupe,
-            options.collapse,
-            options.not_before_column,
-            options.expires_column,
-            options.quiet,
-            options.zone,
-            options.zone_column,
-            options.bad_rows,
-            options.delivery,
-            options.on_unknown,
-            options.retention_s,
-            settings.batch,
-            settings.pool_lanes if options.level is Level.LOW else 0,
-            *(labels if any(labels) else ()),
-            *([given] if given else ()),
-        ]
+        [*first, *(labels if any(labels) else ()), *([given] if given else ())]
     )
+
+
+_FROM_THE_FIRST = (
+    "level",
+    "quota",
+    "app",
+    "recipient",
+    "title",
+    "body",
+    "data",
+    "ordered_by",
+    "dedupe",
+    "collapse",
+    "not_before_column",
+    "expires_column",
+    "quiet",
+    "zone",
+    "zone_column",
+    "bad_rows",
+    "delivery",
+    "on_unknown",
+    "retention_s",
+)
+_SINCE_THEN = ("sink", "address", "payload", "limits")
+DESCRIBED = (
+    *_FROM_THE_FIRST,
+    *("batch", "pool_lanes", "attributes", "trace_id"),
+    *_SINCE_THEN,
+)
+"""The names of what is `described`, in its order; new ones go to the end."""

@@ -12,7 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from pushlane.lanes.conversion import kind_of, moment_ms, one_of, seconds, text, texts, whole, word
+from pushlane.lanes.conversion import (
+    instance,
+    kind_of,
+    moment_ms,
+    one_of,
+    seconds,
+    text,
+    texts,
+    whole,
+    word,
+)
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
@@ -51,6 +61,8 @@ class TaskOptions:
 
     `stop_if_dead` is the share of dead pushes that pauses the task, like `5%`, or `off`. Unless
     given it is half of the first 1,000 of a task with a total, and off for one that stays open.
+    Pushes without title, body, data and payload are refused unless it is `silent`, and the name of
+    a column in doubled braces unless it has `literal_braces`: `{{name}}` is then the text {name}.
 
     Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
     list for a tuple, `fcm,sms` for sinks; for a time a datetime, a timedelta from now on, or a text
@@ -91,6 +103,8 @@ class TaskOptions:
     address: tuple[str, ...] = ()
     payload: Mapping[str, Any] | Path | None = None
     stop_if_dead: str = ""
+    silent: bool = False
+    literal_braces: bool = False
 
     def __post_init__(self) -> None:
         for name, converted in _CONVERSIONS.items():
@@ -141,15 +155,19 @@ _CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "delivery": partial(word, kind=DeliveryMode),
     "on_unknown": _unless_none(partial(word, kind=OnUnknown)),
     "bad_rows": partial(one_of, known=("stop", "skip")),
+    **dict.fromkeys(("silent", "literal_braces"), partial(instance, kind=bool)),
     "sink": _sinks,
     "payload": _payload,
 }
 
 
-LATER = ("sink", "address", "payload", "stop_if_dead")
+LATER = ("sink", "address", "payload", "stop_if_dead", "silent")
 """The options that came after keys of fan-outs were first hashed: unless given they do not count,
 so that a fan-out which an older version has begun is known by its key.
 """
+
+CHECKS_ALONE = ("literal_braces",)
+"""The options that refuse or allow, and never change what is sent: they count in no key."""
 
 
 _WRITTEN_AS: dict[str, dict[str, tuple[Any, Any]]] = {

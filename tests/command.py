@@ -57,7 +57,7 @@ class Command:
         """A task of so many rows; its id."""
         lines = "".join(f"user-{number}\n" for number in range(rows))
         path = self.file("rows.csv", f"recipient\n{lines}")
-        ran = self("submit", path, "--level", level, *more)
+        ran = self("submit", path, "--level", level, "--title", "Hi", *more)
         assert ran.exit_code == 0, ran.stderr
         return ran.stdout.strip()
 

@@ -186,7 +186,7 @@ class Pushlane:
 
     def submit(self, level: str, count: int, *arguments: str) -> str:
         """The id of a new task of so many pushes."""
-        return self("submit", self.rows(count), "--level", level, *arguments)
+        return self("submit", self.rows(count), "--level", level, "--title", "Hi", *arguments)
 
     def task(self, task_id: str) -> dict[str, Any]:
         return self.json("task", "show", task_id)

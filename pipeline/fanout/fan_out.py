@@ -21,7 +21,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
-from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
+from pushlane.pipeline.fanout.request import KEY_PARTS, FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.sessions import FanoutSession
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
 from pushlane.pipeline.fanout.stage import (
@@ -38,6 +38,7 @@ from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.retry import until_reachable
+from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
 
 _LOOK_S = 0.5
@@ -56,7 +57,7 @@ async def fan_out(
     Raises:
         BadInput: the request, the audience or a row cannot be used; nothing was published.
         TaskConflict: the key belongs to other content, the audience changed since it was frozen, a
-            fan-out of the key is under way, or the task has ended.
+            fan-out of the key is under way, or its task was cancelled or has expired.
         PipelineFailed: Spark stopped half-way; the same call goes on.
         Unreachable: a service does not answer at the start.
     """
@@ -108,15 +109,19 @@ class _FanOut:
         if known is None:  # whatever is frozen, none of it was published
             self._request.spec.check(self._settings, self._request.task_key)
         else:
+            await self._refuse_stopped(known)
             self._refuse_other(known)
             if known.total is not None:
-                await asyncio.to_thread(self._stage.drop_rows)
-                counts = manifest.counts if manifest else None
-                return FanoutResult(known, counts, already_done=True)
-            await self._refuse_ended(known)
+                return await self._already(known, manifest)
             self._refuse_lost(known, manifest)
         async with FanoutSession(self._request) as session:
             return await self._fan_out(session, manifest)
+
+    async def _already(self, known: Task, manifest: StageManifest | None) -> FanoutResult:
+        await asyncio.to_thread(self._stage.drop_rows)
+        counts = manifest.counts if manifest else None
+        progress = await progress_of(self._backend, known)
+        return FanoutResult(known, counts, already_done=True, progress=progress)
 
     async def _fan_out(
         self, session: FanoutSession, manifest: StageManifest | None
@@ -159,7 +164,8 @@ class _FanOut:
         request, settings = self._request, self._settings
         submit = request.spec.request(task_transitions.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
-        made = replace(new_task(submit, settings), fingerprint=mark)
+        hashes = request.made_of(settings)
+        made = replace(new_task(submit, settings), fingerprint=mark, made_of=hashes)
         await refuse_unknown_sinks(self._backend, settings, made)
         task = await self._backend.sized(made, settings)
         manifest = await session(
@@ -224,6 +230,14 @@ class _FanOut:
                 "--frozen; or fan out what it is now, as another task: with another --key"
             )
 
+    async def _refuse_stopped(self, task: Task) -> None:
+        """Raise if the task was cancelled or has expired, and drop its frozen rows."""
+        try:
+            await refuse_stopped(self._backend, task)
+        except KeyEnded:
+            await asyncio.to_thread(self._stage.drop_rows)
+            raise
+
     async def _refuse_ended(self, task: Task) -> None:
         """Raise if the task has ended, and drop its frozen rows, which are not needed then."""
         try:
@@ -241,10 +255,8 @@ class _FanOut:
 
     def _refuse_other(self, known: Task) -> None:
         if not self._is_ours(known):
-            raise TaskConflict(
-                f"key {known.key!r} is used by task {known.id} with another audience, rule, "
-                "exclusion or task spec; repeat that command as it was, or choose another --key"
-            )
+            ours = replace(known, made_of=self._request.made_of(self._settings))
+            raise other_content(ours, known, KEY_PARTS, "audience, rule, exclusion or task spec")
 
     def _refuse_lost(self, known: Task, manifest: StageManifest | None) -> None:
         if manifest is None or manifest.task.id != known.id:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Progress, Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
-from pushlane.producers.task_builder import describe
-from pushlane.producers.task_options import LATER
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit_keys import short_hashes
+from pushlane.producers.task_builder import DESCRIBED, describe, described
+from pushlane.producers.task_options import CHECKS_ALONE, LATER
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")
 _NO_BATCH = {"batch": 1}
+
+KEY_PARTS = ("audience", "format", "option", "where", "exclude", *DESCRIBED)
+"""The names of what the key of a fan-out stands for, in the order of the hashes kept of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +35,8 @@ class FanoutRequest:
     are left out. `zone` is the time zone of days in the rule, the session's unless given. The same
     `key` with the same content is one task; without one, a key is made of the request. More pushes
     than `most` are refused. `frozen` resumes with what an earlier run had frozen, whatever the
-    audience holds now. `master`, `memory` and `spark_options` are Spark's.
+    audience holds now. `advise` is told of what the spec allows though it is hardly meant: empty
+    pushes, and columns in doubled braces. `master`, `memory` and `spark_options` are Spark's.
     """
 
     audience: str
@@ -44,6 +50,7 @@ class FanoutRequest:
     most: int | None = None
     dry_run: bool = False
     frozen: bool = False
+    advise: Callable[[str], None] | None = None
     master: str = MASTER
     memory: str = MEMORY
     spark_options: Mapping[str, str] = field(default_factory=dict)
@@ -54,20 +61,30 @@ class FanoutRequest:
         return self.key or self.spec.key or f"fanout-{_hash(self._content())[:16]}"
 
     def fingerprint(self, settings: Settings) -> str:
-        """Return a hash of all that a repeat must have in common with the first call.
-
-        Start and expiry are left out, as they count from the first call.
-        """
-        unset = {"not_before": "", "delay": "", "expires": ""}
-        submit = self.spec.model_copy(update=unset).request(0)
-        described = describe(submit, settings.but(**_NO_BATCH))
+        """Return a hash of all that a repeat must have in common with the first call."""
+        described = describe(self._submit(), settings.but(**_NO_BATCH))
         return _hash([described.decode(), *self._content()[:-1]])
+
+    def made_of(self, settings: Settings) -> bytes:
+        """Return short hashes of the same, one for each of KEY_PARTS."""
+        options = described(self._submit(), settings.but(**_NO_BATCH))
+        return short_hashes([*self._content()[:-1], *options.values()])
+
+    def _submit(self) -> SubmitRequest:
+        """Return the submit without start and expiry, as they count from the first call."""
+        unset = {"not_before": "", "delay": "", "expires": ""}
+        spec: TaskSpec = self.spec.model_copy(update=unset)
+        return spec.request(0)
 
     def _content(self) -> list[object]:
         options = {k: v for k, v in self.options.items() if not _is_secret(k)}
         source = [self.audience, self.format, sorted(options.items()), self.where]
         spec = self.spec.model_dump(mode="json")
-        counted = {name: value for name, value in spec.items() if value or name not in LATER}
+        counted = {
+            name: value
+            for name, value in spec.items()
+            if name not in CHECKS_ALONE and (value or name not in LATER)
+        }
         return [*source, list(self.exclude), counted]
 
 
@@ -97,7 +114,8 @@ class FanoutResult:
 
     `published` counts the rows that this call sent, of which the broker keeps each once. `resumed`
     says that this call continued an unfinished run, `already_done` that an earlier one had
-    finished. The times are those of this call's own steps.
+    finished: `progress` is then what has become of its pushes, else None. The times are those of
+    this call's own steps.
     """
 
     task: Task | None
@@ -107,3 +125,4 @@ class FanoutResult:
     already_done: bool = False
     freeze_s: float = 0.0
     publish_s: float = 0.0
+    progress: Progress | None = None

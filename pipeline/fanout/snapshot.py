@@ -40,6 +40,7 @@ from pushlane.pipeline.fanout.render import rendered
 from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest
 from pushlane.pipeline.fanout.signature import Signature, difference, signature
 from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, StageManifest
+from pushlane.producers.meant import unmeant
 from pushlane.producers.request import SubmitRequest
 
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
@@ -137,6 +138,9 @@ def _plan_freeze(
     """
     audience = read_audience(spark, request.audience, request.format, request.options)
     row_encoder(submit, audience.columns, request.audience)  # refuses columns that are not there
+    if request.advise is not None:
+        for text in unmeant(submit, request.audience, audience.columns):
+            request.advise(text)
     nameless, left_out, made = (Observation() for _ in range(3))
     rows = _render_columns(audience.matching(request.where, request.zone), submit, request.audience)
     has_none = F.coalesce(F.col(RECIPIENT), F.lit("")) == ""

@@ -32,10 +32,11 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.fanout.pack import row_encoder, values
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pushlane.pipeline.spec import load_spec
-from pushlane.producers.publish import Publication, refuse_ended
+from pushlane.producers.publish import Publication
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
-from pushlane.producers.task_builder import describe, new_task
+from pushlane.producers.submit_keys import other_content, refuse_stopped, short_hashes
+from pushlane.producers.task_builder import DESCRIBED, describe, described, new_task
 
 NAME = "pushlane"
 
@@ -125,13 +126,14 @@ def _writer_of_task(
 async def _opened(settings: Settings, request: SubmitRequest) -> Task:
     """Return the task of this key, with its lane open."""
     fingerprint = hashlib.sha256(describe(request, settings)).hexdigest()
+    hashes = short_hashes(described(request, settings).values())
     async with connect(settings) as backend:
         made = new_task(request, settings)
-        wanted = replace(made, fingerprint=fingerprint)
+        wanted = replace(made, fingerprint=fingerprint, made_of=hashes)
         task = await backend.add(wanted, settings)
+        await refuse_stopped(backend, task)
         if task.fingerprint != fingerprint:
-            raise TaskConflict(f"key {task.key!r} is used by task {task.id} with another spec")
-        refuse_ended(task)
+            raise other_content(wanted, task, DESCRIBED, "spec")
         if task.total is not None:
             return task
         if not task.bundle:

@@ -5,8 +5,10 @@ A run keeps the audience that was frozen for it to its end; later changes count 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.fanout.request import MEMORY, AudienceCounts, FanoutRequest
@@ -15,6 +17,9 @@ from pushlane.pipeline.rules.rule_file import rule_spec
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress
+from pushlane.producers.submit_keys import KeyEnded
+
+log = logging.getLogger("pushlane.rules")
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,18 @@ class SparkExpander:
     memory: str = MEMORY
     spark_options: Mapping[str, str] = field(default_factory=dict)
     on_progress: OnProgress | None = None
+    told: set[tuple[str, str]] = field(default_factory=set)
 
     async def __call__(self, order: RunOrder) -> Expanded:
         from pushlane.pipeline.fanout.fan_out import fan_out
 
         request = self._request(order.rule, order.key, most=order.most, frozen=True)
-        result = await fan_out(self.settings, request, self.on_progress)
+        try:
+            result = await fan_out(self.settings, request, self.on_progress)
+        except KeyEnded as error:
+            if error.task.total is None:
+                raise
+            return Expanded(error.task.id, error.task.total)  # cancelled once it was complete
         assert result.task is not None
         return Expanded(result.task.id, result.task.total or 0)
 
@@ -68,8 +79,20 @@ class SparkExpander:
             key=key,
             most=most,
             frozen=frozen,
+            advise=partial(self._advise, rule.name) if rule.silent is None else None,
             dry_run=dry_run,
             master=self.master,
             memory=self.memory,
             spark_options=self.spark_options,
         )
+
+    def _advise(self, name: str, text: str) -> None:
+        """Log once what a rule does that an older version has saved, and a new one may not."""
+        if (name, text) not in self.told:
+            self.told.add((name, text))
+            log.warning(
+                "rule %s: %s. It goes on, as it was saved before this was refused; save it again",
+                name,
+                text,
+                extra={"action": "rule_unmeant", "rule": name},
+            )

@@ -24,7 +24,7 @@ MOST_BYTES = 24 * 1024
 LONGEST_WINDOW_S = 31 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET = re.compile(r"pass|secret|token|credential|key", re.IGNORECASE)
-_OURS = ("name", "since_ms", "revision")
+_OURS = ("name", "since_ms", "revision", "silent", "literal_braces")
 
 
 class Rule(BaseModel):
@@ -34,6 +34,8 @@ class Rule(BaseModel):
     pushes of a day in `zone`. `catch_up` says which runs are made up for that nobody was there to
     make, of those not longer ago than `catch_up_s`. Due times up to `since_ms` do not count: the
     rule was not there, was paused, or had another schedule. `revision` grows with every change.
+    `silent` and `literal_braces` are the options of its task, kept here since older versions read
+    the rule too; None in a rule that one of them has saved, which may do both.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")  # what a newer version has added is kept
@@ -52,6 +54,8 @@ class Rule(BaseModel):
     catch_up: CatchUp = "latest"
     catch_up_s: float = Field(86_400.0, ge=0, le=LONGEST_WINDOW_S)
     paused: bool = False
+    silent: bool | None = None
+    literal_braces: bool | None = None
     since_ms: int = 0
     revision: int = 1
 

@@ -16,6 +16,8 @@ from pushlane.pipeline.rules.rule import Rule, make_rule
 from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml, with_payload
 from pushlane.producers.times import parse_age
 
+_ALLOWED = ("silent", "literal_braces")
+
 
 def read_rule_file(path: Path) -> dict[str, Any]:
     """Read the fields of a rule from a TOML file; the file's name is the rule's unless it has one.
@@ -44,6 +46,7 @@ def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Ru
         raise BadInput(
             f"rule {name!r}: its task has a key, but each run has one of its own; leave it out"
         )
+    rule = _with_allowed(rule)
     rule_spec(rule).check(settings, f"rule-{name}")
     return rule
 
@@ -55,7 +58,17 @@ def rule_spec(rule: Rule) -> TaskSpec:
         BadInput: an option is unknown, missing or has a bad value.
     """
     spec = parse_spec(rule.task, f"of rule {rule.name!r}")
-    return spec if spec.name else spec.model_copy(update={"name": rule.name})
+    allowed = {name: getattr(rule, name) is not False for name in _ALLOWED}
+    made: TaskSpec = spec.model_copy(update={**allowed, "name": spec.name or rule.name})
+    return made
+
+
+def _with_allowed(rule: Rule) -> Rule:
+    """Return the rule with what its task allows in fields of its own (see `Rule`)."""
+    spec = parse_spec(rule.task, f"of rule {rule.name!r}")
+    task = {name: rule.task[name] for name in rule.task if name.replace("-", "_") not in _ALLOWED}
+    allowed = {name: getattr(spec, name) for name in _ALLOWED}
+    return rule.model_copy(update={**allowed, "task": task})
 
 
 def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:

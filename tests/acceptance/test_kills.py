@@ -51,7 +51,7 @@ def test_a_submit_killed_again_and_again_is_complete_in_the_end(
 ) -> None:
     """What a submit has put on the lane shows in the deliveries of a dispatcher beside it."""
     count = 120_000
-    submit = ("submit", pushlane.rows(count), "--level", level, "--key", "again")
+    submit = ("submit", pushlane.rows(count), "--level", level, "--title", "Hi", "--key", "again")
     dispatcher = pushlane.dispatch("--sink", deliveries.sink)
     for _ in range(3):
         cut_off = pushlane.start(*submit)

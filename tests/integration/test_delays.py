@@ -31,7 +31,7 @@ def test_a_delayed_push_goes_out_after_its_time_and_those_behind_it_go_first(
     due_s = time.time() + 15
     rows = [f"late-{n},{due_s}" for n in range(100)] + [f"soon-{n}," for n in range(300)]
     path = file_of(pushlane, "recipient,at", rows)
-    task = pushlane("submit", path, "--level", "low", "--not-before-column", "at")
+    task = pushlane("submit", path, "--level", "low", "--title", "Hi", "--not-before-column", "at")
 
     receiver.until(400, running)
 
@@ -74,7 +74,8 @@ def test_recipients_are_left_alone_in_their_own_quiet_hours(pushlane, receiver) 
     hours = f"{now - timedelta(hours=2):%H:%M}-{now + timedelta(hours=2):%H:%M}"
     rows = [f"user-{n},{'UTC' if n % 2 else 'Etc/GMT+8'}" for n in range(200)]
     path = file_of(pushlane, "recipient,tz", rows)
-    task = pushlane("submit", path, "--level", "high", "--quiet", hours, "--zone-column", "tz")
+    options = ("--title", "Hi", "--quiet", hours, "--zone-column", "tz")
+    task = pushlane("submit", path, "--level", "high", *options)
     running = pushlane.dispatch("--sink", receiver.sink)
 
     receiver.until_of(task, 100, running)

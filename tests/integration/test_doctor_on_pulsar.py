@@ -296,7 +296,9 @@ def test_a_dump_of_a_deployment_holds_no_secret(
     urls += ["--redis-url", pulsar_settings.redis_url, "--namespace", pulsar_settings.namespace]
     text = f"recipient,note\n{canaries.word('to')},{canaries.word('text')}\n"
     rows = command.file("rows.csv", text)
-    ran = command("submit", rows, "--level", "high", "--name", canaries.word("name"), *urls)
+    ran = command(
+        "submit", rows, "--level", "high", "--silent", "--name", canaries.word("name"), *urls
+    )
     assert ran.exit_code == 0, ran.stderr
 
     async def receive() -> bytes:

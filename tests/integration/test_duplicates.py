@@ -34,7 +34,9 @@ def by_recipient(receiver: Received) -> dict[int, list[tuple[str, int]]]:
 
 
 def test_each_recipient_of_a_deduped_task_gets_one_push_over_a_kill(pushlane, receiver) -> None:
-    task = pushlane("submit", rows(pushlane, PUSHES), "--level", "high", "--dedupe", "recipient")
+    task = pushlane(
+        "submit", rows(pushlane, PUSHES), "--level", "high", "--silent", "--dedupe", "recipient"
+    )
     survivor, victim = start(pushlane, receiver, "--drain"), start(pushlane, receiver)
     survivor.until("started")
     victim.until("started")
@@ -52,7 +54,9 @@ def test_each_recipient_of_a_deduped_task_gets_one_push_over_a_kill(pushlane, re
 
 def test_no_recipient_gets_an_older_push_after_a_newer_one(pushlane, receiver) -> None:
     def submit(count: int) -> str:
-        return pushlane("submit", rows(pushlane, count), "--level", "high", "--collapse", "score")
+        return pushlane(
+            "submit", rows(pushlane, count), "--level", "high", "--silent", "--collapse", "score"
+        )
 
     older = submit(RECIPIENTS)
     crew = [start(pushlane, receiver), start(pushlane, receiver)]
@@ -72,8 +76,12 @@ def test_no_recipient_gets_an_older_push_after_a_newer_one(pushlane, receiver) -
 
 
 def test_all_that_waits_is_replaced_by_what_is_newer(pushlane, receiver) -> None:
-    older = pushlane("submit", rows(pushlane, RECIPIENTS), "--level", "high", "--collapse", "score")
-    newer = pushlane("submit", rows(pushlane, PUSHES), "--level", "low", "--collapse", "score")
+    older = pushlane(
+        "submit", rows(pushlane, RECIPIENTS), "--level", "high", "--silent", "--collapse", "score"
+    )
+    newer = pushlane(
+        "submit", rows(pushlane, PUSHES), "--level", "low", "--silent", "--collapse", "score"
+    )
 
     pushlane.drain(receiver.sink)
 

@@ -33,7 +33,7 @@ def test_each_recipient_gets_as_many_as_the_cap_says_over_a_kill(pushlane, recei
     lines = "".join(f"device-{n % RECIPIENTS}\n" for n in range(1, PUSHES + 1))
     path.write_text(f"recipient\n{lines}")
     cap(pushlane)
-    task = pushlane("submit", path, "--level", "high")
+    task = pushlane("submit", path, "--level", "high", "--title", "Hi")
     crew = [
         pushlane.dispatch("--slots", SLOTS, "--sink", receiver.sink, *more)
         for more in (("--drain",), ())

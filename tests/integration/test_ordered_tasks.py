@@ -23,7 +23,9 @@ def rows(pushlane: Pushlane) -> Path:
 
 
 def submit(pushlane: Pushlane, level: str) -> str:
-    return pushlane("submit", rows(pushlane), "--level", level, "--ordered-by", "user")
+    return pushlane(
+        "submit", rows(pushlane), "--level", level, "--title", "Hi", "--ordered-by", "user"
+    )
 
 
 def start(pushlane: Pushlane, receiver: Received, *more: str) -> Running:

@@ -303,7 +303,7 @@ def test_commands_run_with_the_roles_of_their_processes(
 
     made = run_as(ADMINISTRATOR, "bootstrap", *ROLE_FLAGS)
     rows = command.file("rows.csv", "recipient\none\ntwo\n")
-    submitted = run_as("writer", "submit", rows, "--level", "high")
+    submitted = run_as("writer", "submit", rows, "--level", "high", "--title", "Hi")
     late = run_as("dispatcher", "dispatch", "--sink", "null", for_s=-60)
     dispatched = run_as("dispatcher", "dispatch", "--drain", "--sink", "null")
     shown = run_as("writer", "task", "show", submitted.stdout.strip(), "--json")

@@ -8,7 +8,7 @@ KEYED = ("--key", "campaign-1")
 
 
 def start_submit(pushlane: Pushlane, level: str, count: int) -> Running:
-    return pushlane.start("submit", pushlane.rows(count), "--level", level, *KEYED)
+    return pushlane.start("submit", pushlane.rows(count), "--level", level, "--title", "Hi", *KEYED)
 
 
 def test_a_submit_repeated_after_its_end_adds_nothing(pushlane, deliveries) -> None:
@@ -35,7 +35,7 @@ def test_two_submits_of_one_key_at_once_make_one_task(pushlane, deliveries) -> N
 def test_the_same_key_with_other_rows_is_refused(pushlane, deliveries) -> None:
     task = pushlane.submit("high", 10, *KEYED)
 
-    other = pushlane.ran("submit", pushlane.rows(11), "--level", "high", *KEYED)
+    other = pushlane.ran("submit", pushlane.rows(11), "--level", "high", "--title", "Hi", *KEYED)
 
     assert other.exit_code == 1
     assert "campaign-1" in other.stderr

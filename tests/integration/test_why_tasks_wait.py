@@ -154,7 +154,7 @@ def test_a_dry_run_tells_when_tasks_that_compete_will_be_through(named: Pushlane
     for level in ("high", "medium"):
         named.submit(level, 1_500, "--sink", "steady")
     until(lambda: stand(named, "steady")["in_flight"] == 4)
-    again = ("submit", named.rows(600), "--level", "medium", "--sink", "steady")
+    again = ("submit", named.rows(600), "--level", "medium", "--title", "Hi", "--sink", "steady")
 
     predicted = named.json(*again, "--dry-run")
     task = named(*again)

@@ -251,7 +251,7 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
     async with connect(embedded) as backend:
         await backend.registry.change("k", task_transitions.cancel)
 
-    with pytest.raises(TaskConflict, match="is cancelled"):
+    with pytest.raises(TaskConflict, match="was cancelled: 0 pushes were delivered"):
         await run(embedded, request)
     assert list(FanoutStage(embedded, "k").path.glob("*/*")) == []  # recipients are in those
 
@@ -272,7 +272,7 @@ async def test_a_key_of_another_rule_is_refused(embedded, tmp_path) -> None:
     audience = people(tmp_path)
     await run(embedded, asked(audience, key="k"))
 
-    with pytest.raises(TaskConflict, match="another audience, rule, exclusion or task spec"):
+    with pytest.raises(TaskConflict, match="which differs in where; "):
         await run(embedded, asked(audience, key="k", where="age > 3"))
 
 
@@ -409,7 +409,7 @@ async def test_pushes_of_a_time_zone_come_together(embedded, tmp_path) -> None:
     lines = "".join(f"u{number},{zones[number % 3]}\n" for number in range(30))
     rows.write_text(f"recipient,tz\n{lines}")
 
-    task_spec = spec(quiet="22:00-08:00", zone_column="tz")
+    task_spec = spec(title="Hi", quiet="22:00-08:00", zone_column="tz")
     result = await run(embedded, asked(rows, spec=task_spec))
 
     pushes = await on_lane(embedded, result.task)
@@ -523,7 +523,13 @@ async def test_more_than_is_allowed_is_refused(embedded, tmp_path) -> None:
         ({"where": "age = 1000"}, "has no rows for which 'age = 1000' holds"),
         ({"where": "1 = 0"}, "has no rows for which '1 = 0' holds"),
         ({"spec": spec(title="{nam}")}, "no column 'nam', which is asked for as title template"),
-        ({"spec": spec(recipient="device")}, "no column 'device', which is asked for as recipient"),
+        ({"spec": spec(title="{{name}}")}, r"`\{\{name\}\}` would be sent as the text \{name\}"),
+        ({"spec": spec()}, "pushes would have no title, body, data or payload; give its spec a ti"),
+        ({"spec": spec(), "dry_run": True}, "would have no title, body, data or payload"),
+        (
+            {"spec": spec(title="Hi", recipient="device")},
+            "no column 'device', which is asked for as recipient",
+        ),
         ({"exclude": ("{people}:devise",)}, "no column 'devise'"),
         ({"exclude": ("{people}",)}, "nobody is left of 200 rows"),
     ],
@@ -553,13 +559,42 @@ async def test_a_recipient_must_be_a_text_or_a_number(embedded, tmp_path) -> Non
 async def test_rows_that_cannot_be_used_are_refused_or_skipped(embedded, tmp_path) -> None:
     rows = tmp_path / "zones.csv"
     rows.write_text("recipient,tz\na,Europe/Rome\nb,Europe/Roma\n")
-    options = {"quiet": "22:00-08:00", "zone_column": "tz"}
+    options = {"title": "Hi", "quiet": "22:00-08:00", "zone_column": "tz"}
 
     with pytest.raises(BadInput, match=r"1 rows .* has the unknown time zone 'Europe/Roma'"):
         await run(embedded, asked(rows, spec=spec(**options)))
 
     result = await run(embedded, asked(rows, spec=spec(bad_rows="skip", **options)))
     assert (result.task.total, result.counts.bad) == (1, 1)
+
+
+async def test_rows_of_which_nothing_is_left_are_refused_or_skipped_or_silent(
+    embedded, tmp_path
+) -> None:
+    rows = tmp_path / "texts.csv"
+    rows.write_text("recipient,text\na,Hi\nb,\n")
+
+    with pytest.raises(BadInput, match=r"1 rows .* has no title, body, data or payload"):
+        await run(embedded, asked(rows, spec=spec(title="{text}")))
+
+    made = [
+        await run(embedded, asked(rows, spec=spec(title="{text}", **option)))
+        for option in ({"bad_rows": "skip"}, {"silent": True})
+    ]
+    assert [(one.task.total, one.counts.bad) for one in made] == [(1, 1), (2, 0)]
+
+
+async def test_the_key_of_another_or_a_cancelled_fan_out_says_so(embedded, tmp_path) -> None:
+    request = asked(people(tmp_path, 20), key="k")
+    task = (await run(embedded, request)).task
+
+    with pytest.raises(TaskConflict, match=r"which differs in where and title; .* such as k-2"):
+        await run(embedded, request, where="age > 3", spec=spec(title="Hello {name}"))
+
+    async with connect(embedded) as backend:
+        await backend.registry.change(task.id, task_transitions.cancel)
+    with pytest.raises(TaskConflict, match=r"was cancelled: 0 of its 20 pushes .* such as k-2"):
+        await run(embedded, request)
 
 
 async def test_json_lines_are_an_audience(embedded, tmp_path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
@@ -81,6 +82,37 @@ def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_aga
         assert seqs(await on_lane(settings, task)) == [*range(1, 31)]
 
     asyncio.run(scenario())
+
+
+def test_a_rule_that_an_older_version_has_saved_goes_on_with_a_warning(spark, tmp_path, caplog):
+    settings, audience = Settings(data_dir=tmp_path / "store"), people(tmp_path, 10)
+    expand = SparkExpander(settings)
+    empty, braced = ({"level": "high", **texts} for texts in ({}, {"title": "Hi {{name}}"}))
+
+    made = [
+        asyncio.run(expand(RunOrder(rule(audience, task=task), key, None)))
+        for key, task in (("a", empty), ("b", empty), ("c", braced))
+    ]
+
+    assert [one.total for one in made] == [10, 10, 10]
+    told = [one.getMessage() for one in caplog.records if one.name == "pushlane.rules"]
+    assert len(told) == 2
+    assert "would have no title, body, data or payload" in told[0]
+    assert "`{{name}}` would be sent as the text {name}" in told[1]
+
+
+def test_a_run_whose_task_was_cancelled_once_it_was_complete_is_done(spark, tmp_path):
+    settings, audience = Settings(data_dir=tmp_path / "store"), people(tmp_path, 10)
+    expand, order = SparkExpander(settings), RunOrder(rule(audience), "a", None)
+    made = asyncio.run(expand(order))
+
+    async def cancel() -> None:
+        async with connect(settings) as backend:
+            await backend.registry.change(made.task_id, task_transitions.cancel)
+
+    asyncio.run(cancel())
+
+    assert asyncio.run(expand(order)) == made
 
 
 @pytest.fixture

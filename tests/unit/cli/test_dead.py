@@ -70,7 +70,9 @@ def test_one_is_shown_without_what_it_holds_unless_asked(command: Command, died:
 
 def test_where_it_was_to_go_is_shown_with_what_it_holds(command: Command) -> None:
     rows = command.file("rows.jsonl", '{"recipient": "ann", "phone": "+39061"}\n')
-    task = command("submit", rows, "--level", "high", "--address", "phone").stdout.strip()
+    task = command(
+        "submit", rows, "--level", "high", "--body", "Hi", "--address", "phone"
+    ).stdout.strip()
     command("dispatch", "--drain", "--sink", "json:dumps")  # raises, as a push is no JSON
 
     hidden = command("dead", "list", "--json").stdout + command("dead", "list").stdout

@@ -28,7 +28,7 @@ _DISPATCHER = {"uvloop", "prometheus_client", "_cyutility"}
     [
         (["--version"], _ALWAYS),
         (["tasks"], _ALWAYS | _TABLE),
-        (["submit", "rows.csv", "--level", "high"], _ALWAYS | _TABLE),
+        (["submit", "rows.csv", "--level", "high", "--silent"], _ALWAYS | _TABLE),
         (["dispatch", "--drain", "--sink", "null"], _ALWAYS | _TABLE | _DISPATCHER),
     ],
 )

@@ -73,6 +73,30 @@ def test_options_alone_make_a_rule_and_a_later_edit_of_the_spec_changes_it_not(c
     assert shown["exclude"] == [f"{command.folder / 'gone.csv'}:device"]
 
 
+def test_a_new_rule_whose_pushes_would_be_empty_is_refused_unless_its_task_is_silent(
+    command: Command,
+):
+    command.file("users.parquet", "")
+    empty = RULE.replace('title = "Hi {name}"', "")
+
+    said = refused(command, "add", command.file("weekly.toml", empty))
+    assert "no title, body, data or payload; give its spec a title or a body, or `silent" in said
+
+    for option in ("silent = true", "silent = true\nliteral-braces = true"):
+        rule = command.file("weekly.toml", f"{empty}\n{option}\n")
+        assert command("rules", "add", rule, "--replace").exit_code == 0
+    shown = command("rules", "show", "weekly", "--json").json
+    assert (shown["silent"], shown["literal_braces"]) == (True, True)
+    assert shown["task"] == {"level": "low"}, "older versions would not know the options"
+
+
+def test_a_rule_says_that_it_refuses_what_is_hardly_meant(weekly: Command):
+    shown = weekly("rules", "show", "weekly", "--json").json
+
+    assert (shown["silent"], shown["literal_braces"]) == (False, False)
+    assert "no field 'silent'" in refused(weekly, "add", weekly.file("b.toml", "silent = true"))
+
+
 def test_options_replace_the_fields_of_a_file(command: Command):
     path = command.file("weekly.toml", RULE)
 

@@ -117,7 +117,7 @@ def submit(command: Command, tmp_path: Path) -> Callable[..., Ran]:
 
     def run(*more: str | Path) -> Ran:
         spool = tmp_path / "spool"
-        return command("submit", rows, "--level", "high", "--spool", spool, *more)
+        return command("submit", rows, "--level", "high", "--title", "Hi", "--spool", spool, *more)
 
     return run
 

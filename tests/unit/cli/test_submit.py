@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 
 import pytest
@@ -14,11 +15,12 @@ from pushlane.producers.task_options import written_options
 from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
+HI = ("--level", "high", "--title", "Hi")
 SINKS = '[sinks.fcm]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'
 
 
 def test_it_prints_the_task_id_and_nothing_else_on_stdout(command: Command) -> None:
-    ran = command("submit", command.file("a.csv", ROWS), "--level", "high")
+    ran = command("submit", command.file("a.csv", ROWS), *HI)
 
     [listed] = command("tasks", "--json").json
     assert ran.stdout == f"{listed['id']}\n"
@@ -26,34 +28,33 @@ def test_it_prints_the_task_id_and_nothing_else_on_stdout(command: Command) -> N
 
 
 def test_as_json_it_prints_the_whole_result(command: Command) -> None:
-    ran = command("submit", command.file("a.csv", ROWS), "--level", "low", "--json")
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "low", "--body", "Hi", "--json")
 
     assert ran.json["task_id"] == ran.json["task"]["id"]
     assert (ran.json["published"], ran.json["rejected"]) == (2, 0)
-    assert "fingerprint" not in ran.json["task"]
+    assert not {"fingerprint", "made_of"} & ran.json["task"].keys()
 
 
 def test_it_reads_standard_input(command: Command) -> None:
-    ran = command("submit", "-", "--format", "csv", "--level", "high", "--json", given=ROWS)
+    ran = command("submit", "-", "--format", "csv", *HI, "--json", given=ROWS)
 
     assert ran.json["published"] == 2
 
 
 def test_the_same_key_makes_one_task(command: Command) -> None:
-    arguments = ("submit", command.file("a.csv", ROWS), "--level", "high", "--key", "k")
+    arguments = ("submit", command.file("a.csv", ROWS), *HI, "--key", "k")
 
     first, second = command(*arguments), command(*arguments)
 
     assert (second.exit_code, second.stdout) == (0, first.stdout)
-    assert "complete already" in second.stderr
+    task = first.stdout.strip()
+    assert f"already submitted as task {task} (running, 0 % of 2 pushes ended)" in second.stderr
 
 
 def test_the_same_key_with_other_rows_is_refused(command: Command) -> None:
-    command("submit", command.file("a.csv", ROWS), "--level", "high", "--key", "k")
+    command("submit", command.file("a.csv", ROWS), *HI, "--key", "k")
 
-    ran = command(
-        "submit", command.file("b.csv", "recipient\nc\n"), "--level", "high", "--key", "k"
-    )
+    ran = command("submit", command.file("b.csv", "recipient\nc\n"), *HI, "--key", "k")
 
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "key 'k'" in ran.stderr
@@ -63,7 +64,7 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
     path = command.file("a.jsonl", '{"recipient": "a"}\nno row\n')
     rejects = command.folder / "bad.jsonl"
 
-    ran = command("submit", path, "--level", "high", "--bad-rows", "skip", "--rejects", rejects)
+    ran = command("submit", path, *HI, "--bad-rows", "skip", "--rejects", rejects)
 
     assert ran.exit_code == 0
     assert "1 bad row left out" in ran.stderr
@@ -73,22 +74,22 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.csv", "--level", "high"], "missing.csv does not exist"),
+        (["missing.csv", *HI], "missing.csv does not exist"),
         (["{rows}", "--level", "hihg"], "did you mean 'high'?"),
-        (["{rows}", "--level", "high", "--recipient", "mail"], "recipient, name"),
-        (["{rows}", "--level", "high", "--title", "Hi {nam}"], "no column 'nam'"),
-        (["{rows}", "--level", "high", "--quota", "0"], "quota 0"),
-        (["{rows}", "--level", "high", "--expires", "2001-01-01"], "has passed"),
-        (["{rows}", "--level", "high", "--expires", "soon"], "'soon' is neither"),
-        (["{rows}", "--level", "high", "--delay", "1h", "--not-before", "09:00"], "give one"),
-        (["{rows}", "--level", "high", "--delay", "soon"], "'soon' is not a duration"),
-        (["{rows}", "--level", "high", "--not-before", "25:00"], "'25:00' is neither"),
-        (["{rows}", "--level", "high", "--not-before", "2001-01-01"], "has passed"),
-        (["{rows}", "--level", "high", "--delay", "2h", "--expires", "1h"], "3600 s before it sta"),
-        (["{rows}", "--level", "high", "--quiet", "22-8"], "try 22:00-08:00"),
-        (["{rows}", "--level", "high", "--quiet", "1:00-2:00", "--zone", "Mars"], "unknown time z"),
-        (["-", "--level", "high"], "--format"),
-        (["{rows}", "--level", "high", "--dedupe", "name"], "unknown dedupe 'name'; use recipient"),
+        (["{rows}", *HI, "--recipient", "mail"], "recipient, name"),
+        (["{rows}", *HI, "--title", "Hi {nam}"], "no column 'nam'"),
+        (["{rows}", *HI, "--quota", "0"], "quota 0"),
+        (["{rows}", *HI, "--expires", "2001-01-01"], "has passed"),
+        (["{rows}", *HI, "--expires", "soon"], "'soon' is neither"),
+        (["{rows}", *HI, "--delay", "1h", "--not-before", "09:00"], "give one"),
+        (["{rows}", *HI, "--delay", "soon"], "'soon' is not a duration"),
+        (["{rows}", *HI, "--not-before", "25:00"], "'25:00' is neither"),
+        (["{rows}", *HI, "--not-before", "2001-01-01"], "has passed"),
+        (["{rows}", *HI, "--delay", "2h", "--expires", "1h"], "3600 s before it sta"),
+        (["{rows}", *HI, "--quiet", "22-8"], "try 22:00-08:00"),
+        (["{rows}", *HI, "--quiet", "1:00-2:00", "--zone", "Mars"], "unknown time z"),
+        (["-", *HI], "--format"),
+        (["{rows}", *HI, "--dedupe", "name"], "unknown dedupe 'name'; use recipient"),
     ],
 )
 def test_what_cannot_be_used_is_one_error_line(
@@ -208,13 +209,13 @@ def test_sinks_and_addresses_are_named_by_flags(command: Command) -> None:
     rows = command.file("a.csv", "recipient,token,phone\na,t,1\n")
     places = ("--sink", "fcm,sms", "--address", "fcm=token", "--address", "sms=phone")
 
-    ran = command("submit", rows, "--level", "high", "--json", *places)
+    ran = command("submit", rows, *HI, "--json", *places)
 
     assert ran.json["task"]["sinks"] == ["fcm", "sms"]
-    assert command("submit", rows, "--level", "high", "--sink", "fcm,fcm").exit_code == 1
+    assert command("submit", rows, *HI, "--sink", "fcm,fcm").exit_code == 1
 
 
-def test_a_dry_run_shows_what_would_go_without_what_rows_hold(command: Command) -> None:
+def test_a_dry_run_shows_rows_as_they_would_go_with_masked_recipients(command: Command) -> None:
     rows = command.file("a.csv", "recipient,name,code\nann@example.com,Ann,778\n")
     templates = ("--title", "Hi {name}", "--data", "code", "--dry-run")
 
@@ -222,13 +223,15 @@ def test_a_dry_run_shows_what_would_go_without_what_rows_hold(command: Command) 
 
     assert ran.exit_code == 0
     assert "1 push, 0 bad rows left out" in ran.stdout
-    assert "push 1 to an…om at sink default\n  title: Hi {name}\n  data: code\n" in ran.stdout
-    assert "no_dispatcher: no dispatcher runs at all" in ran.stdout
-    assert not any(word in ran.stdout + ran.stderr for word in ("ann@example.com", "Ann", "778"))
+    assert (
+        'push 1 to an…om at sink default\n  title: Hi Ann\n  data: {"code":"778"}\n' in ran.stdout
+    )
+    assert "ETA unknown: nothing is delivering yet\n  no dispatcher runs at all" in ran.stdout
+    assert "ann@example.com" not in ran.stdout + ran.stderr
     assert command("tasks", "--json").json == []
 
 
-def test_a_dry_run_reveals_what_is_asked_for_and_masks_the_recipient(command: Command) -> None:
+def test_a_dry_run_reveals_the_recipient_if_asked(command: Command) -> None:
     rows = command.file("a.csv", "recipient,name,code\nann@example.com,Ann,778\n")
     templates = ("--title", "Hi {name}", "--data", "code", "--dry-run", "--reveal", "--json")
 
@@ -237,28 +240,27 @@ def test_a_dry_run_reveals_what_is_asked_for_and_masks_the_recipient(command: Co
     assert sample == {
         "seq": 1,
         "sink": "default",
-        "recipient": "an…om",
+        "recipient": "ann@example.com",
         "title": "Hi Ann",
         "data": {"code": "778"},
     }
 
 
-def test_a_dry_run_shows_a_payload_as_a_template_or_as_it_would_go(command: Command) -> None:
-    payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
-    arguments = ("submit", command.file("a.csv", ROWS), "--level", "high", "--payload", payload)
+def test_a_dry_run_masks_recipients_and_addresses_wherever_they_stand(command: Command) -> None:
+    rows = command.file("a.csv", "recipient,token,name\n4917001,tok-secret-1,Tom4917001\n")
+    payload = command.file("p.json", '{"*": {"to": ["{recipient}", "{token}"], "text": "{name}"}}')
+    texts = ("--title", "{token}!", "--body", "To {recipient}.", "--data", "recipient")
+    places = ("--payload", payload, "--address", "token", "--dry-run", "--json")
 
-    shown = command(*arguments, "--dry-run")
-    revealed = command(*arguments, "--dry-run", "--reveal")
+    [sample] = command("submit", rows, "--level", "high", *texts, *places).json["samples"]
 
-    assert '  payload: {"*":{"text":"Hi {name}"}}\n' in shown.stdout
-    assert "Ann" not in shown.stdout
-    assert '{"text":"Hi Ann"}' in revealed.stdout
+    assert (sample["recipient"], sample["title"], sample["body"]) == ("4…1", "to…-1!", "To 4…1.")
+    assert sample["data"] == {"recipient": "4…1"}
+    assert sample["payload"] == {"*": {"to": ["4…1", "to…-1"], "text": "Tom4917001"}}
 
 
 def test_a_dry_run_as_json_has_counts_sizes_and_the_prediction(command: Command) -> None:
-    shown = command(
-        "submit", command.file("a.csv", ROWS), "--level", "high", "--dry-run", "--json"
-    ).json
+    shown = command("submit", command.file("a.csv", ROWS), *HI, "--dry-run", "--json").json
 
     assert (shown["rows"], shown["rejected"], shown["pushes_by_sink"]) == (2, 0, {"default": 2})
     assert shown["bytes"]["total"] == shown["bytes"]["least"] + shown["bytes"]["most"]
@@ -268,9 +270,9 @@ def test_a_dry_run_as_json_has_counts_sizes_and_the_prediction(command: Command)
 
 def test_a_dry_run_says_whose_key_it_is(command: Command) -> None:
     rows = command.file("a.csv", ROWS)
-    task = command("submit", rows, "--level", "high", "--key", "k").stdout.strip()
+    task = command("submit", rows, *HI, "--key", "k").stdout.strip()
 
-    ran = command("submit", rows, "--level", "high", "--key", "k", "--dry-run")
+    ran = command("submit", rows, *HI, "--key", "k", "--dry-run")
 
     assert f"the key is that of task {task} already: a submit would do nothing" in ran.stderr
 
@@ -330,3 +332,86 @@ def test_a_payload_is_a_file(command: Command) -> None:
     assert ran.json["published"] == 2
     assert (bad.exit_code, bad.stdout) == (1, "")
     assert "x.json is no JSON: line 1, column 2" in bad.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_pushes_without_texts_are_refused_unless_they_are_silent(
+    command: Command, more: tuple[str, ...]
+) -> None:
+    rows = command.file("a.csv", ROWS)
+
+    ran = command("submit", rows, "--level", "low", *more)
+    silent = command("submit", rows, "--level", "low", "--silent", *more)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "no title, body, data or payload; give --title or --body, or --silent" in ran.stderr
+    assert silent.exit_code == 0
+
+
+def test_a_column_in_doubled_braces_is_refused_unless_its_name_is_meant(command: Command) -> None:
+    arguments = ("submit", command.file("a.csv", ROWS), "--level", "low", "--title", "Hi {{name}}")
+
+    ran = command(*arguments)
+    meant = command(*arguments, "--literal-braces", "--dry-run", "--json")
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "`{{name}}` would be sent as the text {name}; for the column write {name}" in ran.stderr
+    assert meant.json["samples"][0]["title"] == "Hi {name}"
+
+
+@pytest.mark.parametrize("key", ["", "  "])
+def test_a_key_that_is_blank_is_refused(command: Command, key: str) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), *HI, "--key", key)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert f"--key {key!r} is blank: is the variable that it comes from set?" in ran.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_the_key_of_a_cancelled_task_fails_and_names_another(
+    command: Command, more: tuple[str, ...]
+) -> None:
+    arguments = ("submit", command.file("a.csv", ROWS), *HI, "--key", "k")
+    task = command(*arguments).stdout.strip()
+    command("cancel", task, "--yes")
+
+    ran = command(*arguments, *more)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert f"task {task}, which was cancelled: 0 of its 2 pushes were delivered" in ran.stderr
+    assert "use another key, such as k-2" in ran.stderr
+    assert "under another key, such as k-2" in command("resume", task).stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("Email,name", "; add --recipient Email"),
+        ("Device Token,name", "; add --recipient 'Device Token'"),
+        ("name,recipients", "; add --recipient recipients"),
+        ("colour,size", "its columns are: colour, size\n"),
+    ],
+)
+def test_a_missing_recipient_is_told_with_the_option_that_takes_the_likeliest_column(
+    command: Command, header: str, said: str
+) -> None:
+    first = json.dumps(dict.fromkeys(header.split(","), "a"))
+
+    ran = command("submit", command.file("a.csv", f"{header}\na,b\n"), *HI)
+    of_json = command("submit", command.file("a.jsonl", first), *HI)
+
+    assert said in ran.stderr
+    assert (said.strip() in of_json.stderr) == said.startswith(";")
+
+
+def test_a_dry_run_tells_of_recipients_that_occur_twice(command: Command) -> None:
+    rows = command.file("a.csv", "recipient\na\nb\na\nc\n")
+    once = "1 recipient occurs more than once; with --dedupe recipient 3 of 4 pushes"
+
+    plain = command("submit", rows, *HI, "--dry-run")
+    deduped = command("submit", rows, *HI, "--dry-run", "--dedupe", "recipient")
+    shown = command("submit", rows, *HI, "--dry-run", "--json").json
+
+    assert f"{once} would go\n" in plain.stdout
+    assert f"{once} go\n" in deduped.stdout
+    assert (shown["recipients"], shown["repeated_recipients"], shown["empty"]) == (3, 1, 0)

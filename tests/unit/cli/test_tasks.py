@@ -315,7 +315,7 @@ def test_a_finished_task_changes_its_level_no_more(command: Command, verb: tuple
 
     assert ran.exit_code == 1
     assert "is cancelled" in ran.stderr
-    assert f"pushlane clone {task}" in ran.stderr
+    assert "to send it again: submit the file again" in ran.stderr
 
 
 @pytest.mark.parametrize(("retention", "kept_s"), [("0", 0), ("90s", 90), ("2h", 7_200)])

@@ -89,7 +89,7 @@ def test_a_limit_that_cannot_be_read_is_left_out_and_named(command: Command) -> 
     told = "left out, as they cannot be read (pushlane doctor): the limits of task/new"
 
     assert told in command("why", task).stderr
-    assert told in command("submit", "rows.csv", "--level", "high", "--dry-run").stderr
+    assert told in command("submit", "rows.csv", "--level", "high", "--silent", "--dry-run").stderr
     assert command("why", task, "--json").json["unread_limits"] == ["task/new"]
     assert "app/shop" in command("limits").stdout
 

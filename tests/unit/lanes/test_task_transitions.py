@@ -102,8 +102,17 @@ def test_an_ended_task_has_nothing_left_to_cancel(state):
 
 @pytest.mark.parametrize("task", TERMINAL)
 def test_an_ended_task_is_not_resumed_but_cloned(task):
-    with pytest.raises(InvalidChange, match="pushlane clone t1"):
+    is_kept = task.state is not State.CANCELLED
+    way_on = "pushlane clone t1, or submit" if is_kept else "again: submit"
+    with pytest.raises(InvalidChange, match=f"{way_on} the file again$"):
         task_transitions.resume(task)
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+@pytest.mark.parametrize(("key", "other"), [("k", "k-2"), ("k-2", "k-3"), ("k-0", "k-0-2")])
+def test_an_ended_task_with_a_key_is_submitted_again_under_another(task, key, other):
+    with pytest.raises(InvalidChange, match=f"again under another key, such as {other}$"):
+        task_transitions.resume(replace(task, key=key))
 
 
 def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():

@@ -38,7 +38,7 @@ def settings(settings: Settings) -> Settings:
 
 async def submitted(settings: Settings, source: Any, **options: Any) -> tuple[Task, list[Push]]:
     """Submit these rows, and return the task with what is on its lane."""
-    request = SubmitRequest(**{"source": source, "level": Level.HIGH, **options})
+    request = SubmitRequest(**{"source": source, "level": Level.HIGH, "title": "Hi", **options})
     async with connect(settings) as backend:
         task = (await submit(backend, settings, request)).task
         return task, await lane_of(backend, task.id)

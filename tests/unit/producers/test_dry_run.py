@@ -70,7 +70,7 @@ async def test_pushes_are_counted_at_the_first_sink_that_they_have_an_address_fo
     ]
     places = ("fcm=token", "sms=phone")
 
-    ran = await tried(named, rows, sink=("fcm", "sms"), address=places, body="")
+    ran = await tried(named, rows, sink=("fcm", "sms"), address=places, body="Hi")
 
     assert ran.by_sink == {"fcm": 3, "sms": 5}
 
@@ -78,10 +78,10 @@ async def test_pushes_are_counted_at_the_first_sink_that_they_have_an_address_fo
 async def test_rows_are_refused_or_left_out_as_by_a_submit(settings: Settings, tmp_path) -> None:
     rows = [{"recipient": ""}, {"recipient": "a"}]
     with pytest.raises(BadInput, match="has no recipient"):
-        await tried(settings, rows, body="")
+        await tried(settings, rows, body="Hi")
 
     listed_in = tmp_path / "rejects.jsonl"
-    ran = await tried(settings, rows, body="", bad_rows="skip", rejects=listed_in)
+    ran = await tried(settings, rows, body="Hi", bad_rows="skip", rejects=listed_in)
 
     assert (ran.accepted, ran.rejected, ran.rejects) == (1, 1, listed_in)
 

@@ -65,7 +65,7 @@ async def tried(method: Callable[..., Awaitable[Any]], *values: Any, **named: An
 @given(name=st.sampled_from([field.name for field in fields(SubmitRequest)]), value=VALUES)
 @settings(max_examples=300, deadline=None)
 def test_a_task_of_whatever_options_can_be_stored_or_is_refused(name: str, value: Any) -> None:
-    options = {"source": ROWS, "level": "medium", name: value}
+    options = {"source": ROWS, "level": "medium", "title": "Hi", name: value}
     try:
         task = new_task(SubmitRequest(**options), Settings())
     except BadInput:
@@ -87,7 +87,7 @@ async def test_a_submit_of_whatever_options_leaves_only_tasks_that_can_be_read(
     async with Client(where(tmp_path)) as client:
 
         async def submit(value: Any) -> Any:
-            options = {"source": ROWS, "level": "medium", name: value}
+            options = {"source": ROWS, "level": "medium", "title": "Hi", name: value}
             return await client.submit(SubmitRequest(**options))
 
         for value in _ODD:
@@ -98,7 +98,7 @@ async def test_a_submit_of_whatever_options_leaves_only_tasks_that_can_be_read(
 @pytest.mark.parametrize("name", ["set_quota", "promote", "demote", "pause", "replay"])
 async def test_a_change_to_whatever_value_is_kept_or_refused(tmp_path: Path, name: str) -> None:
     async with Client(where(tmp_path)) as client:
-        task = (await client.submit(SubmitRequest(source=ROWS, level="medium"))).task
+        task = (await client.submit(SubmitRequest(source=ROWS, level="medium", title="Hi"))).task
         for value in _ODD:
             await tried(getattr(client, name), task.id, value)
             assert (await client.task(task.id)).id == task.id
@@ -159,6 +159,7 @@ async def test_what_has_one_meaning_is_taken(tmp_path: Path) -> None:
         request = SubmitRequest(
             source=str(rows),
             level="HIGH",
+            title="Hi",
             quota="3",
             max_attempts="7",
             retention_s="2h",
@@ -180,7 +181,7 @@ async def test_what_has_one_meaning_is_taken(tmp_path: Path) -> None:
 
 async def test_a_quota_that_is_not_whole_changes_nothing(tmp_path: Path) -> None:
     async with Client(where(tmp_path)) as client:
-        task = (await client.submit(SubmitRequest(source=ROWS, level="high"))).task
+        task = (await client.submit(SubmitRequest(source=ROWS, level="high", title="Hi"))).task
 
         for quota in (5 / 2, True):
             with pytest.raises(BadInput, match=r"quota \S+ is no whole number; use one from 1 to"):

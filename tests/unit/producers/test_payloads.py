@@ -34,7 +34,7 @@ ROW = {"recipient": "ann", "name": "Ann", "count": 3, "more": {"a": [1, None]}, 
 
 async def submitted(settings: Settings, source: Any, payload: Any, **options: Any) -> list[Push]:
     """Submit these rows with this payload, and return what is on the lane."""
-    given = {"sink": SINKS, "level": Level.HIGH, **options}
+    given = {"sink": SINKS, "level": Level.HIGH, "silent": True, **options}
     async with connect(settings) as backend:
         request = SubmitRequest(source=source, payload=payload, **given)
         return await lane_of(backend, (await submit(backend, settings, request)).task.id)

@@ -29,7 +29,7 @@ def test_a_submit_is_stopped_at_half_of_the_first_thousand_unless_told() -> None
 
 @pytest.mark.parametrize("wrong", [0.05, 0, True, None, "5"])
 def test_what_is_no_share_is_refused(wrong: Any) -> None:
-    with pytest.raises(BadInput, match="stop.if.dead"):
+    with pytest.raises(BadInput, match=r"stop.if.dead"):
         made(stop_if_dead=wrong)
 
 

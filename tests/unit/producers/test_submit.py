@@ -7,8 +7,10 @@ import json
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
+import msgspec
 import pytest
 
 from pushlane.lanes import task_transitions
@@ -46,7 +48,7 @@ class Fixture:
 
     def request(self, source=None, **options):
         source = self.standard if source is None else source
-        return replace(SubmitRequest(source=source, level=Level.HIGH), **options)
+        return replace(SubmitRequest(source=source, level=Level.HIGH, silent=True), **options)
 
     async def submit(self, source=None, backend=None, sleep=None, **options):
         request = self.request(source, **options)
@@ -514,24 +516,73 @@ async def test_a_submit_of_which_nobody_knows_what_was_published_is_refused(tmp_
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "named"),
     [
-        {"title": "other"},
-        {"quota": 2},
-        {"level": Level.LOW},
-        {"delivery": "once"},
-        {"ordered_by": "name"},
-        {"dedupe": "recipient"},
-        {"collapse": "score"},
-        {"attributes": ("name",)},
-        {"trace_id": "name"},
+        ({"title": "other"}, "title"),
+        ({"quota": 2}, "quota"),
+        ({"level": Level.LOW}, "level"),
+        ({"delivery": "once"}, "delivery"),
+        ({"ordered_by": "name"}, "ordered-by"),
+        ({"dedupe": "recipient"}, "dedupe"),
+        ({"collapse": "score"}, "collapse"),
+        ({"attributes": ("name",)}, "attribute"),
+        ({"trace_id": "name"}, "trace-id"),
+        ({"retention_s": 5.0}, "retention"),
+        ({"title": "x", "quota": 2, "app": "shop"}, "quota, app and title"),
     ],
 )
-async def test_a_key_with_other_options_is_refused(tmp_path, change):
+async def test_a_key_with_other_options_is_refused_by_those_that_differ(tmp_path, change, named):
     async with submitting(tmp_path) as f:
         first = await f.submit(key="spring")
-        with pytest.raises(TaskConflict, match=f"used by task {first.task.id} with other rows"):
+        said = f"used by task {first.task.id}, which differs in {named}; .* such as spring-2"
+        with pytest.raises(TaskConflict, match=said):
             await f.submit(key="spring", **change)
+
+
+async def test_a_key_with_other_rows_and_options_is_refused_by_both(tmp_path):
+    async with submitting(tmp_path) as f:
+        await f.submit(key="spring")
+        with pytest.raises(TaskConflict, match="which differs in rows and title;"):
+            await f.submit(f.file("other.csv", rows=24), key="spring", title="x")
+
+
+async def test_of_a_task_of_an_older_version_all_that_may_differ_is_named(tmp_path):
+    async with submitting(tmp_path) as f:
+        first = await f.submit(key="spring")
+        older = partial(msgspec.structs.replace, made_of=b"")
+        await f.backend.registry.change(first.task.id, older)
+        with pytest.raises(TaskConflict, match="with other rows or options"):
+            await f.submit(key="spring", title="x")
+
+
+async def test_the_key_of_a_cancelled_task_says_so_and_which_key_to_use(tmp_path):
+    async with submitting(tmp_path) as f:
+        task = (await f.submit(key="spring-2")).task
+        await f.backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2, 3])])
+        await f.backend.registry.change(task.id, task_transitions.cancel)
+
+        said = f"{task.id}, which was cancelled: 3 of its 25 pushes .* those 3 again.* spring-3$"
+        with pytest.raises(TaskConflict, match=said):
+            await f.submit(key="spring-2")
+
+
+async def test_the_key_of_an_expired_task_is_refused_too(tmp_path):
+    async with submitting(tmp_path) as f:
+        task = (await f.submit(key="spring")).task
+        await f.backend.registry.change(task.id, task_transitions.finish(State.EXPIRED))
+
+        with pytest.raises(TaskConflict, match=r"has expired: 0 of its 25 .* spring-2$"):
+            await f.submit(key="spring", title="another")
+
+
+async def test_a_repeat_of_a_submit_tells_what_has_become_of_it(tmp_path):
+    async with submitting(tmp_path) as f:
+        task = (await f.submit(key="spring")).task
+        await f.backend.registry.record([Finished(task.id, Kind.DEAD, [1, 2])])
+
+        again = await f.submit(key="spring")
+
+    assert (again.already_done, again.progress.finished, again.progress.dead) == (True, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -845,7 +896,10 @@ async def test_a_json_row_without_a_template_field_names_row_and_field(tmp_path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recipient": "nmae"}, "no column 'nmae'.*its columns are: recipient, name; .*'name'"),
+        (
+            {"recipient": "nmae"},
+            "no column 'nmae'.*its columns are: recipient, name; add --recipient name",
+        ),
         ({"title": "{nam}"}, "no column 'nam', .*title template.*recipient, name"),
         ({"data": ("age",)}, "no column 'age', .*data"),
         ({"quota": 0}, "quota 0 is not from 1"),

@@ -21,7 +21,7 @@ def test_everything_public_is_there() -> None:
 
 async def test_it_submits_rows_in_memory(settings: Settings) -> None:
     async with Client(settings) as client:
-        result = await client.submit(SubmitRequest(source=ROWS, level=Level.HIGH))
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.HIGH, title="Hi"))
 
         [task] = await client.tasks()
         assert (task.id, task.total, task.state) == (result.task.id, 3, State.RUNNING)
@@ -30,7 +30,7 @@ async def test_it_submits_rows_in_memory(settings: Settings) -> None:
 
 async def test_it_steers_a_task(settings: Settings) -> None:
     async with Client(settings) as client:
-        result = await client.submit(SubmitRequest(source=ROWS, level=Level.LOW))
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.LOW, title="Hi"))
         task_id = result.task.id
 
         assert (await client.promote(task_id, Level.HIGH)).level is Level.HIGH

@@ -21,7 +21,7 @@ def rows(first: int, last: int) -> pa.RecordBatch:
 
 def frozen(*batches: pa.RecordBatch, bundle: int = 4) -> list[dict[str, Any]]:
     """The rows that a partition of these batches is frozen as."""
-    request = SubmitRequest(source=(), level=Level.HIGH)
+    request = SubmitRequest(source=(), level=Level.HIGH, silent=True)
     task = Task(id="t1", level=Level.HIGH, lane="task-t1", bundle=bundle)
     step = packing(request, task, PayloadLimits(), ["recipient"])
     return [row for made in step(batches) for row in made.to_pylist()]
