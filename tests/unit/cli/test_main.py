@@ -55,10 +55,10 @@ _RUN = """
 import sys
 
 before = set(sys.modules)
-from pushlane.cli.main import main
+from pushlane.cli.main import build
 
 try:
-    main()
+    build()(prog_name="pushlane")
 except SystemExit as end:
     assert not end.code, end.code
 loaded = {name: sys.modules[name] for name in set(sys.modules) - before if "." not in name}
