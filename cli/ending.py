@@ -48,7 +48,7 @@ def _number(code: object) -> int:
     """Return the exit code that Python makes of what `SystemExit` holds."""
     if code is None or isinstance(code, int):
         return code or 0
-    print(code, file=sys.stderr)
+    sys.stderr.write(f"{code}\n")
     return 1
 
 

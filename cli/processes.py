@@ -46,13 +46,14 @@ def register(app: typer.Typer) -> None:
 
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the processes that dispatch now."""
-    found = on_backend(flags.settings(), lambda backend: backend.presence.list())
+    settings = flags.settings()
+    found = on_backend(settings, lambda backend: backend.presence.list())
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif found:
         print_table(_COLUMNS, found)
     else:
-        note("no process dispatches")
+        note(f"no process dispatches {settings.place}")
 
 
 def formats(
@@ -75,7 +76,7 @@ def formats(
             "all_read": min(live, default=None),
         }
 
-    shown = on_backend(flags.settings(), apply)
+    shown = on_backend(flags.settings(), apply, create=lowest is not None)
     if as_json:
         print_json(shown)
     else:

@@ -16,6 +16,8 @@ from pushlane.lanes.presence import Process
 from pushlane.lanes.settings import Settings
 
 MOST_TOPICS = 50
+NO_STORE = "store-missing"
+"""The check whose error says that there is no embedded store to look at."""
 
 
 class Bounds(NamedTuple):

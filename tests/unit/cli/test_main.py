@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.cli.main import _COMMANDS, commands_of
+from tests.command import make_store
 
 
 @pytest.mark.parametrize("module", _COMMANDS)
@@ -37,6 +38,7 @@ def test_a_command_loads_no_library_that_it_can_do_without(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("recipient\nuser-1\n")
+    make_store(tmp_path / "store")
     given = [str(rows) if word == "rows.csv" else word for word in words]
 
     ran = subprocess.run(
