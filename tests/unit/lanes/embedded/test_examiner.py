@@ -109,6 +109,7 @@ async def test_a_store_that_others_may_read_is_told(settings: Settings) -> None:
 
 
 def test_a_large_write_ahead_log(tmp_path: Path) -> None:
+    (tmp_path / STORE_FILE).touch()
     facts = StoreFacts(
         Settings(data_dir=tmp_path),
         examiner.Fact("ok"),
