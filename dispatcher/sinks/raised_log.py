@@ -45,7 +45,7 @@ class RaisedLog:
     def _tell_count(self, error: Raised, now_s: float) -> None:
         count = self._untold.pop(error)
         times = "once more" if count == 1 else f"{count:,} more times"
-        self._tell(error, f"; {times} in the last {now_s - self._told_s[error]:.0f} s")
+        self._tell(error, f"; {times} in the last {max(1.0, now_s - self._told_s[error]):.0f} s")
         self._told_s[error] = now_s
 
     def _tell(self, error: Raised, count: str) -> None:

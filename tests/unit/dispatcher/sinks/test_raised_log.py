@@ -83,5 +83,5 @@ def test_the_number_of_places_is_bounded(
     assert lines[-1] == "processor shop:send raised other errors"
     heard.tell_rest()
     assert said(caplog) == [
-        "processor shop:send raised other errors; 949 more times in the last 0 s"
+        "processor shop:send raised other errors; 949 more times in the last 1 s"
     ]
