@@ -40,9 +40,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             ends = Counter(_exit_code(words, environment) for _ in range(options.runs))
             codes[words[0]] = dict(ends)
             say(f"{words[0]}: {dict(ends)}")
-    wrong = [
-        f"{name} ended with {ends}" for name, ends in codes.items() if _has_other(ends, options)
-    ]
+    wrong = [f"{name}: {ends}" for name, ends in codes.items() if set(ends) != {options.expect}]
     return {"runs": options.runs, "busy": options.busy, "codes": codes, "failures": wrong}
 
 
