@@ -2,8 +2,8 @@
 
 `make bench` is `python -m bench all`: every one that docs/benchmarks.md shows. A benchmark is a
 module with `add_options`, `run` (its JSON), `figures` (its table), `RUNS` (what `all` runs of it)
-and, where there is one, `plot`. `faults` and `soak` take long and are run by themselves, and `dry`
-looks into what `fairness` finds.
+and, where there is one, `plot`. `faults`, `soak` and `exit-codes` take long and are run by
+themselves, and `dry` looks into what `fairness` finds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ MEASURED = (
     "throughput",
     "topics",
 )
-APART = {"all": "everything", "dry": "dry", "faults": "faults", "soak": "soak"}
+APART = {
+    "all": "everything",
+    "dry": "dry",
+    "exit-codes": "exit_codes",
+    "faults": "faults",
+    "soak": "soak",
+}
 
 
 def main() -> int:

@@ -11,9 +11,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.pulsar.admin import connect_admin, topic_path
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 
 _COMPACTED_S = 120.0
 _LOOK_S = 0.5
@@ -52,7 +51,7 @@ async def journal_bytes(settings: Settings, compact: bool) -> int:
 
 def store_bytes(folder: Path) -> int:
     """Pages that hold something: a file does not shrink, but its free pages are used again."""
-    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+    with closing(sqlite3.connect(folder / STORE_FILE)) as connection:
         pages, free, size = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")

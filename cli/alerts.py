@@ -100,7 +100,7 @@ def add(
         at_least=at_least,
         remind_s=parse_age(remind) // 1000,
     )
-    _in_store(flags, lambda store: store.add(rule, replace=replace))
+    _in_store(flags, lambda store: store.add(rule, replace=replace), create=True)
     note(f"alert {name} is saved; `pushlane alerts test {name}` says what it finds now")
 
 
@@ -202,7 +202,7 @@ def run(
     with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
         health.missing = contact.missing
         health.show(ALERT_METRICS, stats, settings)
-        problems = on_backend(settings, work)
+        problems = on_backend(settings, work, create=True)
     if once and problems:
         raise typer.Exit(1)
 
@@ -229,10 +229,14 @@ def _say(looks: list[AlertCheck]) -> None:
             note(f"alert {look.rule.name}: {look.problem}")
 
 
-def _in_store(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
+def _in_store(
+    flags: Flags, work: Callable[[AlertStore], Awaitable[T]], *, create: bool = False
+) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
-    return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))
+    return on_backend(
+        flags.settings(), lambda backend: work(AlertStore(backend.documents)), create=create
+    )
 
 
 def _rule_json(rule: AlertRule) -> dict[str, Any]:

@@ -42,6 +42,6 @@ async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[st
     chosen = settings.load(flags)
     if not chosen.capabilities.is_local or chosen.is_store_missing:
         return []
-    async with connect(chosen) as backend:
+    async with connect(chosen, create=False) as backend:
         tasks = [task async for page in pages(backend.registry) for task in page]
     return [(task.id, task.name) for task in tasks if task.id.startswith(incomplete)]

@@ -146,7 +146,8 @@ def list_(
 ) -> None:
     """List dead pushes, lane by lane, oldest first, without what they hold."""
     most = limit + 1 if limit else 0
-    found = _find(_settings(flags), lambda backend: wanted.selection(backend, most))
+    settings = _settings(flags)
+    found = _find(settings, lambda backend: wanted.selection(backend, most))
     dead = [letter.dead for letter in found.letters]
     shown = dead[:limit] if limit else dead
     if wants_json:
@@ -154,7 +155,7 @@ def list_(
     elif shown:
         print_table(_COLUMNS, shown)
     if not dead:
-        note("no dead pushes fit" if wanted.is_given else "none is dead")
+        note(f"{'no dead pushes fit' if wanted.is_given else 'none is dead'} {settings.place}")
     if len(dead) > len(shown):
         note(f"there are more than {limit}; see them with --limit, or choose with --task, --reason")
     _tell_cut(found)

@@ -21,13 +21,13 @@ from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands
 from pushlane.cli.render import plain, print_json
 from pushlane.lanes.checks import SEVERITIES, Examination, Finding
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
-from pushlane.lanes.inspection import MOST_TOPICS, Bounds, examiner_of
+from pushlane.lanes.inspection import MOST_TOPICS, NO_STORE, Bounds, examiner_of
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.version import VERSION
 
 WARNED = 4
 _ERRORS = 1
-_UNREACHED = frozenset({"broker", "admin-rest", "redis"})
+_UNREACHED = frozenset({"broker", "admin-rest", "redis", NO_STORE})
 _HEARD_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.5
 
@@ -54,23 +54,25 @@ def doctor(
     """Check broker, Redis, store, host and settings, and say what mends what is wrong.
 
     Nothing is sent, and without --fix nothing is changed. Exit code 0: nothing worse than a note,
-    4: warnings, 1: errors, 3: a service does not answer.
+    4: warnings, 1: errors, 3: a service does not answer, or there is no store.
     """
     bounds = Bounds(most_topics=topics, bookie=bookie_url)
     done: list[str] = []
+    place = ""
     try:
         settings = flags.settings()
     except BadInput as error:
         found = refused(error)
     else:
+        place = settings.place
         found, _ = asyncio.run(examine(settings, bounds))
         if fix and (agreed := [one for one in found.findings if _is_agreed(one, yes)]):
             found, done = asyncio.run(_fixed(settings, bounds, agreed))
     code = exit_code(found.findings)
     if as_json:
-        print_json(as_document(found) | {"fixed": done, "exit_code": code})
+        print_json(as_document(found) | {"store": place or None, "fixed": done, "exit_code": code})
     else:
-        _print(found, done)
+        _print(found, done, place)
     if code:
         raise typer.Exit(code)
 
@@ -140,7 +142,9 @@ async def _again(settings: Settings, bounds: Bounds, mended: set[tuple[str, ...]
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _print(found: Examination, done: Sequence[str]) -> None:
+def _print(found: Examination, done: Sequence[str], place: str) -> None:
+    if place:
+        typer.echo(f"looked   {plain(place)}")
     for line in done:
         typer.echo(f"mended   {plain(line)}")
     by_check: dict[tuple[str, str], list[Finding]] = defaultdict(list)

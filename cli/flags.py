@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar,
 
 import typer
 
-from pushlane.cli.errors import errors_told
+from pushlane.cli.errors import errors_told, note
 from pushlane.cli.logs import keep_values_out
 from pushlane.lanes import settings
+from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,15 +56,29 @@ class Flags:
         return settings.origins(self.settings(), self.given)
 
 
-def on_backend(settings: Settings, work: Callable[[Backend], Awaitable[T]]) -> T:
-    """Open a backend, do the work on it, close it, and return the work's result."""
+def on_backend(
+    settings: Settings, work: Callable[[Backend], Awaitable[T]], *, create: bool = False
+) -> T:
+    """Open a backend, do the work on it, close it, and return the work's result.
+
+    With `create` an embedded store that is not there is made, and the user is told where.
+
+    Raises:
+        NoStore: there is no embedded store, and `create` is False.
+    """
     import asyncio
 
     from pushlane.lanes import backend
 
     async def session() -> T:
-        async with backend.connect(settings) as opened:
-            return await work(opened)
+        is_new = settings.is_store_missing
+        async with backend.connect(settings, create=create) as opened:
+            if is_new:
+                note(f"made a new store {settings.place}")
+            try:
+                return await work(opened)
+            except UnknownTask as error:
+                raise UnknownTask(f"{error}; looked {settings.place}") from error
 
     return asyncio.run(session())
 

@@ -116,18 +116,19 @@ def _set(settings: Settings, subject: str, changes: dict[str, Any]) -> tuple[Sub
         way = f"pushlane quota --app {quote(found.name)} --none"
         return found, now, f"its quota and part stay; to end them: {way}" if has_share else ""
 
-    return on_backend(settings, work)
+    return on_backend(settings, work, create=bool(changes))
 
 
 def limits(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show all limits that are set, and what is used of them."""
-    found = on_backend(flags.settings(), limits_in_use)
+    settings = flags.settings()
+    found = on_backend(settings, limits_in_use)
     if as_json:
         print_json([_as_json(one) for one in found])
     elif found:
         print_table(_COLUMNS, found)
     else:
-        note("no limits; set one: pushlane limit app/NAME --rate 100/s")
+        note(f"no limits {settings.place}; set one: pushlane limit app/NAME --rate 100/s")
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from pushlane.cli.ending import run_and_end
 from pushlane.lanes.version import VERSION
 
 _COMMANDS = {
@@ -96,9 +97,9 @@ def _typer(**options: Any) -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """Run the console script."""
-    build()(prog_name="pushlane")
+def main() -> NoReturn:
+    """Run the console script, and end the process with the command's exit code."""
+    run_and_end(lambda: build()(prog_name="pushlane"))
 
 
 def _print_version(wanted: bool) -> None:

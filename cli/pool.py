@@ -46,7 +46,7 @@ def pool(
         size = await pool_size(backend.documents, settings.pool_lanes)
         return size, await _look(backend, size)
 
-    size, found = on_backend(settings, apply)
+    size, found = on_backend(settings, apply, create=lanes is not None)
     if as_json:
         print_json({"lanes": size, "shared": found})
     else:

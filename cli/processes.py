@@ -47,7 +47,8 @@ def register(app: typer.Typer) -> None:
 
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the processes that dispatch now."""
-    found = on_backend(flags.settings(), lambda backend: backend.presence.list())
+    settings = flags.settings()
+    found = on_backend(settings, lambda backend: backend.presence.list())
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif found:
@@ -55,7 +56,7 @@ def processes(flags: Flags, as_json: JsonFlag = False) -> None:
         for text in split_sinks(found).values():
             note(f"warning: {text}")
     else:
-        note("no process dispatches")
+        note(f"no process dispatches {settings.place}")
 
 
 def formats(
@@ -78,7 +79,7 @@ def formats(
             "all_read": min(live, default=None),
         }
 
-    shown = on_backend(flags.settings(), apply)
+    shown = on_backend(flags.settings(), apply, create=lowest is not None)
     if as_json:
         print_json(shown)
     else:

@@ -92,7 +92,7 @@ def _of_app(
             limit = await set_app_share(documents, app, quota=pushes, high_part=high_part)
         return limit, await unknown_text(backend, settings, Subject("app", app))
 
-    limit, remark = on_backend(settings, work)
+    limit, remark = on_backend(settings, work, create=not (is_shown or none))
     if is_shown and not none:
         typer.echo(_share_text(app, limit))
     else:

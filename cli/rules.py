@@ -147,7 +147,7 @@ def add(
         await (store.replace(built) if replace else store.add(built))
         return await store.record(built.name)
 
-    _tell(rules_run.in_store(settings, save), "saved", as_json)
+    _tell(rules_run.in_store(settings, save, create=True), "saved", as_json)
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:

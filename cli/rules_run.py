@@ -112,11 +112,13 @@ def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> S
     return SparkExpander(settings, spark.master or MASTER, spark.memory or MEMORY, options, bar)
 
 
-def in_store(settings: Settings, work: Callable[[RuleStore], Awaitable[T]]) -> T:
+def in_store(
+    settings: Settings, work: Callable[[RuleStore], Awaitable[T]], *, create: bool = False
+) -> T:
     """Open the store of rules, do the work on it, close it, and return the work's result."""
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
-    return on_backend(settings, lambda backend: work(RuleStore(backend.documents)))
+    return on_backend(settings, lambda backend: work(RuleStore(backend.documents)), create=create)
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
@@ -130,7 +132,7 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
     from pushlane.pipeline.rules.rule_scheduler import RealClock, RunId
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    async with connect(settings) as backend:
+    async with connect(settings, create=False) as backend:
         store, now = RuleStore(backend.documents), now_ms()
         at_ms = await (
             request_again(store, name, _at_ms(at), now) if at else request_now(store, name, now)

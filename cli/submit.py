@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +19,7 @@ from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_options import TaskFlags
 from pushlane.cli.task_view import already_text, task_fields
+from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
@@ -23,6 +27,9 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.offline_submit import submit_offline
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit as submit_rows
+
+if TYPE_CHECKING:
+    from pushlane.cli.dry_run import Tried
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
@@ -90,7 +97,9 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
             if spool and _is_away(settings):
                 return asyncio.run(submit_offline(settings, request, spool, bar))
             return on_backend(
-                settings, lambda backend: submit_rows(backend, settings, request, bar)
+                settings,
+                lambda backend: submit_rows(backend, settings, request, bar),
+                create=True,
             )
         except KeyboardInterrupt:
             stopped = bar.task_id
@@ -101,15 +110,30 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
 def _try(settings: Settings, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
     from pushlane.cli.dry_run import print_tried, try_submit
 
-    with SubmitBar() as bar:
-        tried = on_backend(settings, lambda backend: try_submit(backend, settings, request, bar))
+    async def look(looked_at: Settings) -> Tried:
+        async with connect(looked_at) as backend:
+            return await try_submit(backend, settings, request, bar)
+
+    with _store_to_try(settings) as looked_at, SubmitBar() as bar:
+        tried = asyncio.run(look(looked_at))
     print_tried(tried, request, reveal=reveal, as_json=as_json)
+
+
+@contextmanager
+def _store_to_try(settings: Settings) -> Iterator[Settings]:
+    """Give these settings; where they have no store, those of an empty one that goes at the end."""
+    if not settings.is_store_missing:
+        yield settings
+        return
+    note(f"there is no store {settings.place} yet; without --dry-run it is made")
+    with TemporaryDirectory(prefix="pushlane-dry-run-") as folder:
+        yield settings.but(data_dir=Path(folder))
 
 
 def _is_away(settings: Settings) -> bool:
     """Return whether a service does not answer."""
     try:
-        on_backend(settings, lambda backend: backend.registry.weights())
+        on_backend(settings, lambda backend: backend.registry.weights(), create=True)
     except Unreachable as error:
         note(f"keeping it in the spool: {error}")
         return True

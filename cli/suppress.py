@@ -87,14 +87,15 @@ def remove(
 
 def count(flags: Flags, as_json: JsonFlag = False) -> None:
     """Count what is suppressed, by scope."""
-    found = on_backend(flags.settings(), lambda backend: backend.suppressions.counts())
+    settings = flags.settings()
+    found = on_backend(settings, lambda backend: backend.suppressions.counts())
     rows = sorted(found.items())
     if as_json:
         print_json([{"scope": s.kind, "name": s.name, "suppressed": size} for s, size in rows])
     elif rows:
         print_table(_COLUMNS, rows)
     else:
-        note("nothing is suppressed")
+        note(f"nothing is suppressed {settings.place}")
 
 
 def check(
@@ -141,7 +142,7 @@ def _change(
         return change_suppressed(backend, values, scope, bar, adds=adds)
 
     with SubmitBar() as bar:
-        return on_backend(flags.settings(), change)
+        return on_backend(flags.settings(), change, create=adds)
 
 
 def tell_left_out(done: ChangedSuppressions) -> None:

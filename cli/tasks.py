@@ -105,7 +105,8 @@ def tasks(
         print_table(COLUMNS, views)
     else:
         is_chosen = state or find or app or level
-        note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
+        what = "no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks"
+        note(f"{what} {settings.place}")
     if is_cut:
         note(_MORE.format(limit))
     running = [view.task for view in views if view.task.state is State.RUNNING]
@@ -149,7 +150,7 @@ def levels(
             await backend.registry.set_weights(wanted)
         return await backend.registry.weights()
 
-    shares = _shares(on_backend(flags.settings(), apply))
+    shares = _shares(on_backend(flags.settings(), apply, create=wanted is not None))
     if as_json:
         print_json(shares)
     else:

@@ -129,11 +129,15 @@ def register_(
     settings = flags.settings()
     if str(file) == "-" and kind is None:
         lines = sys.stdin.buffer
-        done = on_backend(settings, lambda backend: register_lines(backend, sink, lines))
+        done = on_backend(
+            settings, lambda backend: register_lines(backend, sink, lines), create=True
+        )
     else:
         values = Values(file, column, kind)
         with SubmitBar() as bar:
-            done = on_backend(settings, lambda backend: register_file(backend, sink, values, bar))
+            done = on_backend(
+                settings, lambda backend: register_file(backend, sink, values, bar), create=True
+            )
     note(f"{done.given:,} registered, of which {done.changed:,} had been dead or suppressed")
     tell_left_out(done)
     tell_unknown(flags, SuppressionScope("sink", sink))

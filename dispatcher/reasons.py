@@ -22,7 +22,7 @@ OF_CODE = "processor"
 """Stands in metrics for whatever a function of a user's own gave as its reason."""
 
 _LONGEST_LABEL = 64
-_GAVE_UP = re.compile(r"gave up after \d+ attempts: ")
+_GAVE_UP = re.compile(r"gave up after \d+ attempts?: ")
 _DETAIL = re.compile(r": |; | \(")
 _OURS = re.compile(r"processor (?:raised [A-Za-z_]\w{0,50}|returned False)(?!\w)", re.ASCII)
 _SHORT = 4  # such a value may be a part of any word or number

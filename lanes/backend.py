@@ -31,6 +31,7 @@ from pushlane.lanes.naming import (
     spread_over,
     task_of,
 )
+from pushlane.lanes.no_store import no_store
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import (
     Broker,
@@ -226,15 +227,24 @@ class Backend:
 
 
 @asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings, *, create: bool = True) -> AsyncIterator[Backend]:
     """Open the backend that the settings name, and close it in the end.
 
+    An embedded store that is not there is made, unless `create` is False.
+
     Raises:
+        NoStore: there is none and `create` is False; names the folder.
         Unreachable: a service has not answered for `start_patience_s`; names its URL.
     """
+    is_new = settings.is_store_missing
+    if is_new and not create:
+        raise no_store(settings)
     package = load_package(settings)
     async with AsyncExitStack() as stack:
-        yield await _opened(stack, lambda: package.connect(settings), settings.start_patience_s)
+        opened = await _opened(stack, lambda: package.connect(settings), settings.start_patience_s)
+        if is_new:
+            log.info("made a new store %s", settings.place, extra={"action": "store_made"})
+        yield opened
 
 
 @asynccontextmanager

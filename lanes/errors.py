@@ -22,6 +22,7 @@
         ├── Denied             a service does not accept our credentials (names their setting)
         │   └── MissingPermission  it knows us, but they lack a permission (names the command)
         ├── StorageFull        the embedded database cannot grow
+        ├── NoStore            no embedded store in the folder (names it, and what to set)
         └── UnknownHost        the name of a host has no address now
 
 Vendor exceptions are translated into these at the edge of each adapter.
@@ -164,6 +165,10 @@ class MissingPermission(Denied):
 
 class StorageFull(Unreachable):
     """The disk that holds the embedded database is full."""
+
+
+class NoStore(Unreachable):
+    """There is no embedded store in the folder that the settings name."""
 
 
 class UnknownHost(Unreachable):

@@ -18,6 +18,8 @@ from pushlane.lanes.settings import Settings
 
 MOST_TOPICS = 50
 MOST_UNREAD = 1_000
+NO_STORE = "store-missing"
+"""The check whose error says that there is no embedded store to look at."""
 
 
 class Bounds(NamedTuple):

@@ -30,6 +30,8 @@ from pushlane.lanes.transport import transport_problem
 from pushlane.lanes.urls import masked
 
 CONFIG_FILE = "pushlane.toml"
+STORE_FILE = "pushlane.db"
+"""The embedded store, in `data_dir`."""
 CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 """The variable that names another file of settings; `--config` sets it."""
 
@@ -218,9 +220,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.data_dir) if self.capabilities.is_local else self.broker
 
     @property
+    def place(self) -> str:
+        """Where the tasks are, as a sentence ends: in this folder, or at this broker."""
+        if self.capabilities.is_local:
+            return f"in {self.data_dir.absolute()}"
+        return f"at {masked(self.broker)} {self.namespace}"
+
+    @property
     def is_store_missing(self) -> bool:
-        """True when the store is a folder on this machine that nobody has made yet."""
-        return self.capabilities.is_local and not self.data_dir.is_dir()
+        """True when the store is a folder on this machine in which nobody has made it yet."""
+        if not self.capabilities.is_local:
+            return False
+        try:
+            return not (self.data_dir / STORE_FILE).exists()
+        except PermissionError:  # it may be there: to open it says what is wrong
+            return False
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -352,6 +366,8 @@ def _converted(name: str, given: _Given) -> Any:
         if isinstance(parsed, float) and not math.isfinite(parsed):
             raise _bad_setting(name, given, "give a finite number")
         value = msgspec.convert(parsed, kind, dec_hook=made)
+        if isinstance(value, Path):
+            value = _home_expanded(value)
     except ValueError as error:  # msgspec's own is one too
         raise _bad_setting(name, given, f"give {expected(kind)}") from error
     if name == "broker" and find_adapter(value) is None:
@@ -372,6 +388,14 @@ def _parsed(value: Any, kind: Any) -> Any:
     number = next((one for one in (int, float) if one in bare), None)
     is_number = isinstance(value, str) and value not in words
     return number(value) if number is not None and is_number else value
+
+
+def _home_expanded(path: Path) -> Path:
+    """Return the path with `~` as a home. Raises ValueError when there is no such home."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
 
 
 def made(kind: type, value: Any) -> Any:

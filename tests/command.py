@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -16,6 +17,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from pushlane.cli.main import build
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,16 @@ class Ran:
     def json(self) -> Any:
         """Standard output, which must be one document and nothing else."""
         return json.loads(self.stdout)
+
+
+def make_store(folder: Path) -> None:
+    """Make an empty store, as the first submit does: a command that reads makes none."""
+
+    async def make() -> None:
+        async with connect(Settings(data_dir=folder)):
+            pass
+
+    asyncio.run(make())
 
 
 def run_here(*arguments: str | Path, given: str = "") -> Ran:
@@ -74,6 +87,7 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs commands in an empty folder, with a store and no settings but its own."""
     monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
+    make_store(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers])
     for name in ("", "pushlane"):  # what `--log-format` sets up is for this test alone

@@ -25,7 +25,7 @@ import pytest
 
 from pushlane.cli.demo.arrivals import Follower
 from pushlane.cli.demo.receiver import running
-from tests.command import Ran, run_here
+from tests.command import Ran, make_store, run_here
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 200.0
@@ -276,6 +276,8 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
         on_pulsar = request.getfixturevalue("pulsar_settings")
         named = {"broker", "admin_url", "redis_url", "namespace", "data_dir"}
         settings = {name: str(getattr(on_pulsar, name)) for name in named}
+    if request.param == "embedded":
+        make_store(Path(settings["data_dir"]))
     commands = Pushlane(tmp_path, settings | {"pool_lanes": "1"})
     yield commands
     commands.end_all()

@@ -169,7 +169,8 @@ class Outcomes:
         if outcome.pause_task:
             return self.later(job, _PAUSED_AGAIN_S)
         if job.push.attempt >= job.task.max_attempts:
-            reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
+            attempts = "1 attempt" if job.push.attempt == 1 else f"{job.push.attempt} attempts"
+            reason = f"gave up after {attempts}: {outcome.reason}"
             may_repeat = job.task.delivery is DeliveryMode.AT_LEAST_ONCE
             arrival = Arrival.FAILED if may_repeat else outcome.arrival
             return self.settle(

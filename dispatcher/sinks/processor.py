@@ -12,19 +12,20 @@ import asyncio
 import importlib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.dispatcher.sinks.threads import Raised, Threads
+from pushlane.dispatcher.sinks.raised_log import RaisedLog
+from pushlane.dispatcher.sinks.threads import Threads
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.tracebacks import Raised, raised
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -96,7 +97,8 @@ class ProcessorSink:
         timeout_s: float,
         retry_timeouts: bool = False,
     ) -> None:
-        size = getattr(function, "batch_size", None)
+        _require_one_argument(function)
+        size = _size(function)
         self.batch_size: int = size or 1
         self.mixes_tasks: bool = getattr(function, "mixes_tasks", False)
         self._takes_list = size is not None
@@ -108,6 +110,7 @@ class ProcessorSink:
         self._timed_out = Outcome(kind, timed_out, arrival=Arrival.UNKNOWN, is_silent=True)
         self._most_hung = slots
         self._threads = Threads(2 * slots)
+        self._raised = RaisedLog(_name(function))
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         if self._threads.hung >= self._most_hung:
@@ -120,11 +123,14 @@ class ProcessorSink:
         except Exception as error:  # noqa: BLE001 - somebody else's code
             if deadline.expired():
                 return [self._timed_out] * len(batch)
-            answer = Raised(type(error).__name__)
+            answer = raised(error)
+        if isinstance(answer, Raised):
+            self._raised.hear(answer)
         return _outcomes(answer, len(batch))
 
     async def close(self) -> None:
         self._threads.close()
+        self._raised.tell_rest()
 
     async def _call(self, argument: Any) -> Any:
         if self._is_async:
@@ -150,7 +156,7 @@ def _outcome(answer: Any) -> Outcome:
     if answer is False:
         return Outcome.dead("processor returned False")
     if isinstance(answer, Raised):
-        return _unheard(f"processor raised {answer.kind}")
+        return _unheard(f"processor raised {answer}")
     return Outcome.pause(
         f"the processor returned a {type(answer).__name__}, not None, True, False or an Outcome; "
         "mend it, then resume",
@@ -166,6 +172,45 @@ def _hangs(count: int) -> Outcome:
     return Outcome.pause(
         f"{count} calls of the processor never came back; restart the dispatcher, then resume"
     )
+
+
+def _require_one_argument(function: Callable[..., Any]) -> None:
+    """Raise BadInput for what cannot be called with a push, or a list of them, alone."""
+    name, what = _name(function), "push" if _size(function) is None else "pushes"
+    wanted = f"write it as `def {name.rpartition('.')[2].rpartition(':')[2]}({what})`"
+    if inspect.isclass(function):
+        raise BadInput(f"processor {name} is a class, not a function; {wanted}")
+    if not callable(function):
+        raise BadInput(f"processor {name} cannot be called; {wanted}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # one of C may have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        of = "the push" if what == "push" else "a list of pushes"
+        raise BadInput(
+            f"processor {name} takes {_shown(signature)}, but is called with one argument, {of}; "
+            f"{wanted}"
+        ) from None
+
+
+def _name(function: Any) -> str:
+    """Return the function's name as in the settings; of an object, that of its class."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = getattr(named, "__module__", None)
+    return f"{module}:{named.__qualname__}" if module else str(named.__qualname__)
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """Return the names of its parameters, without defaults, which may be secrets."""
+    return f"({', '.join(signature.parameters)})"
+
+
+def _size(function: Any) -> int | None:
+    size: int | None = getattr(function, "batch_size", None)
+    return size
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -186,12 +231,6 @@ def import_module(name: str) -> Any:
             f"{here} or among the installed packages"
         ) from error
     except Exception as error:
-        raise BadInput(
-            f"processor module {name!r} raised {type(error).__name__} on import{_place_of(error)}"
-        ) from error
-
-
-def _place_of(error: Exception) -> str:
-    """Return where it was raised; its text is not shown, as it may hold a secret."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        told = raised(error)
+        places = f", at {', called from '.join(told.places[:2])}" if told.places else ""
+        raise BadInput(f"processor module {name!r} raised {told.kind} on import{places}") from error

@@ -11,11 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-
-class Raised(NamedTuple):
-    """The name of what a call raised; its message stays behind, it may hold a recipient."""
-
-    kind: str
+from pushlane.lanes.tracebacks import raised
 
 
 class _Call(NamedTuple):
@@ -38,7 +34,10 @@ class Threads:
         self.hung = 0
 
     async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """What the call returns, or `Raised`. Cancelling leaves the call behind as hung."""
+        """What the call returns, or the `Raised` of what it raised.
+
+        Cancelling leaves the call behind as hung.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         self._busy += 1
@@ -65,7 +64,7 @@ class Threads:
             try:
                 result = call.function(call.argument)
             except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
-                result = Raised(type(error).__name__)
+                result = raised(error)
             try:
                 loop.call_soon_threadsafe(self._settle, call.done, result)
             except RuntimeError:  # the loop is closed: nobody waits

@@ -12,9 +12,8 @@ from pathlib import Path
 from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.embedded.vendor_errors import code_of, translated
-from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 
 
 async def back_up(settings: Settings, file: Path) -> int:
@@ -38,7 +37,7 @@ async def restore(settings: Settings, file: Path) -> int:
 
 
 def _back_up(folder: Path, file: Path) -> int:
-    store = folder / FILE_NAME
+    store = folder / STORE_FILE
     if not store.is_file():
         raise BadInput(f"there is no store in {folder}; give another --data-dir")
     if not file.parent.is_dir():
@@ -52,14 +51,14 @@ def _restore(folder: Path, file: Path) -> int:
         raise BadInput(f"there is no file {file}; give one that `pushlane backup` has made")
     with translated(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (folder / FILE_NAME).exists():
+        if (folder / STORE_FILE).exists():
             raise BadInput(
                 f"a store is in {folder} already, and is left as it is; move it away, or give "
                 "another --data-dir"
             )
-        _require_alone(folder / FILE_NAME, "move it away too, with the store that it belongs to")
+        _require_alone(folder / STORE_FILE, "move it away too, with the store that it belongs to")
         _require_alone(file, "it is a store in use: copy that with `pushlane backup`")
-        return _copy(file, folder / FILE_NAME, "immutable=1")
+        return _copy(file, folder / STORE_FILE, "immutable=1")
 
 
 def _require_alone(store: Path, mend: str) -> None:
@@ -73,7 +72,7 @@ def _require_alone(store: Path, mend: str) -> None:
 def _copy(source: Path, target: Path, opened: str) -> int:
     """Copy a store, opened so, look whether it is whole, and name it last; it is durable then."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        unfinished = Path(folder) / FILE_NAME
+        unfinished = Path(folder) / STORE_FILE
         unfinished.touch(mode=0o600)
         with (
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?{opened}", uri=True)) as old,

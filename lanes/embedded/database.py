@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from pushlane.lanes.embedded.file_modes import keep_private
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.embedded.worker import FILE_NAME, Need, Pulse, Session, Ticket, blame
+from pushlane.lanes.embedded.worker import Need, Pulse, Session, Ticket, blame
 from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.settings import STORE_FILE
 
 POLL_S = 0.02
 _GROUP = 256
@@ -51,7 +52,7 @@ class Database:
         """
         with translated(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep_private(self.folder / FILE_NAME)
+            keep_private(self.folder / STORE_FILE)
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._open = True

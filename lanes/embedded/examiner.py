@@ -20,13 +20,13 @@ from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.embedded.presence import LIVE
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.errors import UnknownFormat, UserError
-from pushlane.lanes.inspection import MOST_UNREAD, Bounds, Inspection, Live
+from pushlane.lanes.inspection import MOST_UNREAD, NO_STORE, Bounds, Inspection, Live
 from pushlane.lanes.limits import KIND as LIMIT_KIND
 from pushlane.lanes.limits import limit_faults
+from pushlane.lanes.no_store import missing_store
 from pushlane.lanes.presence import Process, decode_all, newer_than_ours
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 from pushlane.lanes.task_bytes import faults
 
 AREA = "store"
@@ -43,21 +43,25 @@ T = TypeVar("T")
 class StoreFacts:
     """What was seen of the store. `integrity` is `ok`, a problem, or empty: not through in time."""
 
-    folder: Path
+    settings: Settings
     integrity: Fact[str]
     modes: Fact[StoreModes]
     size: int
     wal_size: int
 
+    @property
+    def folder(self) -> Path:
+        return self.settings.data_dir
+
 
 async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     """See `lanes.inspection.Examiner`."""
     folder = settings.data_dir
-    path = folder / FILE_NAME
-    if not path.exists():
+    path = folder / STORE_FILE
+    if settings.is_store_missing:
         missing = Fact[str](why_not=f"there is no store in {folder} yet")
         nobody: Fact[list[Process]] = Fact([])
-        facts = StoreFacts(folder, missing, Fact(why_not=missing.why_not), 0, 0)
+        facts = StoreFacts(settings, missing, Fact(why_not=missing.why_not), 0, 0)
         return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
     integrity, processes, lowest, newer, unread = await asyncio.gather(
         _read(path, _integrity),
@@ -71,7 +75,7 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
         await asyncio.sleep(bounds.look_again_s)
         later = await _read(path, _processes)
     wal_size = _size(path.with_name(f"{path.name}-wal"))
-    facts = StoreFacts(folder, integrity, _modes(path), _size(path), wal_size)
+    facts = StoreFacts(settings, integrity, _modes(path), _size(path), wal_size)
     said = {
         "store": {"bytes": facts.size, "wal_bytes": facts.wal_size, "check": integrity.get_or("")}
     }
@@ -148,15 +152,20 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _there(facts: StoreFacts) -> Iterator[Remark]:
+    if facts.settings.is_store_missing:
+        yield Remark("error", *missing_store(facts.settings))
+
+
 def _sound(facts: StoreFacts) -> Iterator[Remark]:
     found = facts.integrity.get()
     if not found:
         what = f"the check of {facts.size / _MIB:,.0f} MiB was not through within {CHECK_S:g} s"
-        mend = f"sqlite3 {facts.folder / FILE_NAME} 'PRAGMA quick_check'"
+        mend = f"sqlite3 {facts.folder / STORE_FILE} 'PRAGMA quick_check'"
         yield Remark("note", what, mend)
     elif found != "ok":
         what = f"the database in {facts.folder} is damaged: {found[:200]}"
-        mend = f"stop all processes, then sqlite3 {facts.folder / FILE_NAME} .recover"
+        mend = f"stop all processes, then sqlite3 {facts.folder / STORE_FILE} .recover"
         yield Remark("error", what, mend)
 
 
@@ -175,6 +184,13 @@ def _sqlite(_: StoreFacts) -> Iterator[Remark]:
 
 
 CHECKS = (
+    Check(
+        NO_STORE,
+        AREA,
+        "that there is a store in `data_dir`",
+        "a command that looks where no store is sees no task of the one that is meant",
+        _there,
+    ),
     Check(
         "store-integrity",
         AREA,

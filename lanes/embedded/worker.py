@@ -20,8 +20,8 @@ import msgspec
 from pushlane.lanes.embedded.schema import prepare, use_log
 from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
 from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.settings import STORE_FILE
 
-FILE_NAME = "pushlane.db"
 _RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
 _GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in
 
@@ -101,7 +101,7 @@ class Session:
         self._synchronous = Need.READ
         with translated(folder):
             self._connection = sqlite3.connect(
-                folder / FILE_NAME, timeout=busy_timeout_s, isolation_level=None
+                folder / STORE_FILE, timeout=busy_timeout_s, isolation_level=None
             )
             try:
                 self._patiently(use_log, self._connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from pushlane.lanes.tls import TlsFiles
 
 _TIMEOUT_S = 15
 _CONNECTIONS = 32
+_THREAD_ENDS_S = 0.03
 
 
 class AdminClients:
@@ -39,7 +41,13 @@ class AdminClients:
         return self._client
 
     async def close(self) -> None:
+        """Let go of the client while the interpreter lives.
+
+        Its thread ends then, and aborts a process whose interpreter ends at the same moment.
+        """
         await self._client.close()
+        del self._client
+        await asyncio.sleep(_THREAD_ENDS_S)
 
 
 def _made(files: TlsFiles) -> Client:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.settings import STORE_FILE
 from tests.processes import NOT_COUNTED_S, Pushlane, each_once, until
 
 KILLS = 8
@@ -71,5 +71,5 @@ def test_a_submit_killed_again_and_again_is_complete_in_the_end(
 
 def flaws(pushlane: Pushlane) -> list[tuple[str]]:
     """What SQLite finds wrong with an embedded store."""
-    with closing(sqlite3.connect(Path(pushlane.settings["data_dir"]) / FILE_NAME)) as store:
+    with closing(sqlite3.connect(Path(pushlane.settings["data_dir"]) / STORE_FILE)) as store:
         return store.execute("PRAGMA integrity_check").fetchall()

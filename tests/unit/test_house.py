@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -116,3 +117,47 @@ def _headings(page: Path) -> set[str]:
     """The anchors that a forge makes of a page's headings."""
     lines = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+ENDS_THE_PROCESS = {
+    "os._exit",
+    "os.abort",
+    "os.kill",
+    "os.killpg",
+    "sys.exit",
+    "signal.signal",
+    "signal.raise_signal",
+    "signal.set_wakeup_fd",
+}
+
+
+def test_only_commands_end_their_process_or_take_its_signals() -> None:
+    """What users import into a process of theirs leaves it, and its signals, alone."""
+    parts = ("lanes", "dispatcher", "producers", "diagnosis", "pushlane")
+    files = [ROOT / part for part in parts]
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {_called(node)}"
+        for folder in files
+        for path in folder.rglob("*.py")
+        if not any(parent.is_symlink() for parent in path.parents)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _called(node) in ENDS_THE_PROCESS or _is_exit(node)
+    }
+    assert found == set()
+
+
+def _called(node: ast.AST) -> str:
+    """Return a dotted name that is called or passed on, like `os._exit`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return ""
+
+
+def _is_exit(node: ast.AST) -> bool:
+    """Tell whether this raises SystemExit, or imports what ends a process by its bare name."""
+    if isinstance(node, ast.Raise):
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return isinstance(error, ast.Name) and error.id in ("SystemExit", "KeyboardInterrupt")
+    if isinstance(node, ast.ImportFrom):
+        return any(f"{node.module}.{one.name}" in ENDS_THE_PROCESS for one in node.names)
+    return isinstance(node, ast.Name) and node.id in ("exit", "quit")

@@ -53,9 +53,14 @@ def test_a_sound_deployment_ends_with_0_and_a_line_of_counts(
     assert "null-sink" in ran.stdout
 
 
-def test_there_is_no_store_until_somebody_makes_one(command: Command, wrong: Wrong) -> None:
-    assert command("doctor").exit_code == 0
-    assert not (command.folder / "data").exists()
+def test_where_there_is_no_store_doctor_says_so_and_makes_none(
+    command: Command, wrong: Wrong
+) -> None:
+    ran = command("doctor", "--data-dir", "elsewhere")
+
+    assert ran.exit_code == 3
+    assert f"there is no pushlane store in {command.folder / 'elsewhere'}" in ran.stdout
+    assert not (command.folder / "elsewhere").exists()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,8 @@ def test_people_read_the_worst_first_with_why_and_what_mends_it(
 
     lines = command("doctor").stdout.splitlines()
 
-    assert lines[:4] == [
+    assert lines[:5] == [
+        f"looked   in {command.folder / 'data'}",
         "error    check-1",
         "         a [2J large one",
         "  why    it hurts",
@@ -92,7 +98,7 @@ def test_programs_read_one_document_with_these_keys(command: Command, wrong: Wro
 
     shown = command("doctor", "--json").json
 
-    assert list(shown) == ["version", "findings", "ok", "skipped", "fixed", "exit_code"]
+    assert list(shown) == ["version", "findings", "ok", "skipped", "store", "fixed", "exit_code"]
     assert shown["findings"][0] == {
         "check": "check-0",
         "area": "host",
@@ -105,7 +111,7 @@ def test_programs_read_one_document_with_these_keys(command: Command, wrong: Wro
         "destroys": False,
     }
     assert set(shown["ok"]) >= {"settings", "versions", "claims", "sinks"}
-    assert shown["skipped"]["store-integrity"].startswith("there is no store")
+    assert shown["store"] == f"in {command.folder / 'data'}"
 
 
 @pytest.mark.parametrize(

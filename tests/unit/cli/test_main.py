@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.cli.main import _COMMANDS, commands_of
+from tests.command import make_store
 
 
 @pytest.mark.parametrize("module", _COMMANDS)
@@ -37,6 +38,7 @@ def test_a_command_loads_no_library_that_it_can_do_without(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("recipient\nuser-1\n")
+    make_store(tmp_path / "store")
     given = [str(rows) if word == "rows.csv" else word for word in words]
 
     ran = subprocess.run(
@@ -55,10 +57,10 @@ _RUN = """
 import sys
 
 before = set(sys.modules)
-from pushlane.cli.main import main
+from pushlane.cli.main import build
 
 try:
-    main()
+    build()(prog_name="pushlane")
 except SystemExit as end:
     assert not end.code, end.code
 loaded = {name: sys.modules[name] for name in set(sys.modules) - before if "." not in name}

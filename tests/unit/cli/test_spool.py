@@ -36,7 +36,7 @@ def left(command: Command, tmp_path: Path) -> tuple[str, Path]:
     return producer.task_id, spool
 
 
-def never(settings: object) -> None:
+def never(settings: object, *, create: bool = True) -> None:
     raise Unreachable("no answer")
 
 

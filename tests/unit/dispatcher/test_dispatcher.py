@@ -344,7 +344,7 @@ async def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
         await drain(backend, MemorySink(answer), settings)
 
         (dead,) = await dead_pushes(backend, 1)
-        assert dead.reason == "gave up after 1 attempts: sink raised ValueError"
+        assert dead.reason == "gave up after 1 attempt: sink raised ValueError"
 
     assert "to-1" not in caplog.text
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.tracebacks import traceback_of
+from pushlane.lanes.tracebacks import Raised, raised, traceback_of
 
 HELD = "+49 151 23456789"
 
@@ -73,3 +74,53 @@ def test_errors_that_lead_to_each_other_end() -> None:
     one.__cause__, other.__cause__ = other, one
 
     assert traceback_of(one).count("Traceback") == 2
+
+
+def heard(failing: Callable[[], object]) -> Raised:
+    try:
+        failing()
+    except Exception as error:  # noqa: BLE001 - whatever a test raises
+        return raised(error)
+    raise AssertionError("it did not fail")
+
+
+def in_library() -> None:
+    json.loads("{" + HELD)
+
+
+def circle() -> None:
+    first, second = ValueError(HELD), KeyError(HELD)
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+@pytest.mark.parametrize(
+    ("failing", "kind", "innermost"),
+    [
+        (value_error, "ValueError", "value_error"),
+        (caused, "BadInput from ValueError", "value_error"),
+        (on_the_way, "KeyError", "on_the_way"),
+        (hidden, "KeyError", "hidden"),
+        (grouped, "ExceptionGroup from ValueError", "grouped"),
+        (in_library, "JSONDecodeError from StopIteration", "in_library"),
+        (circle, "ValueError", "circle"),
+    ],
+)
+def test_an_error_is_told_by_its_kind_and_innermost_place_of_ones_own_code(
+    failing: Callable[[], object], kind: str, innermost: str
+) -> None:
+    error = heard(failing)
+
+    assert error.kind.startswith(kind.partition(" from ")[0])
+    assert error.places[0].startswith("tests/unit/lanes/test_tracebacks.py:")
+    assert error.places[0].endswith(f" in {innermost}")
+    assert HELD not in error.told
+
+
+def test_a_deep_error_names_its_innermost_places_alone() -> None:
+    def deeper(left: int) -> None:
+        if not left:
+            raise ValueError(HELD)
+        deeper(left - 1)
+
+    assert len(heard(lambda: deeper(200)).places) == 3

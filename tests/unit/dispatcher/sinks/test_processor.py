@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from pushlane.lanes.push import Arrival, Kind, Outcome, Push
 from pushlane.lanes.task import Level
 
 DEADLINE_S = 30
+HERE = "tests/unit/dispatcher/sinks/test_processor.py"
 
 
 def unheard(reason):
@@ -97,14 +99,16 @@ async def test_what_a_function_raises_is_retried_and_only_its_name_is_kept(error
     def process(push):
         raise error(push.recipient)
 
-    assert await deliver(process) == [unheard(f"processor raised {error.__name__}")]
+    place = f"{HERE}:{process.__code__.co_firstlineno + 1} in process"
+    assert await deliver(process) == [unheard(f"processor raised {error.__name__} at {place}")]
 
 
 async def test_what_an_async_function_raises_is_retried():
     async def process(push):
         raise KeyError(push.recipient)
 
-    assert await deliver(process) == [unheard("processor raised KeyError")]
+    place = f"{HERE}:{process.__code__.co_firstlineno + 1} in process"
+    assert await deliver(process) == [unheard(f"processor raised KeyError at {place}")]
 
 
 async def hangs(push):
@@ -189,3 +193,108 @@ def test_a_spec_that_leads_to_no_function_says_why(module, spec, message):
 def test_a_batch_under_one_is_refused():
     with pytest.raises(BadInput, match="batch size 0"):
         batch(0)
+
+
+async def test_what_a_batch_function_raises_names_its_place_for_each_push():
+    @batch(10)
+    def process(pushes):
+        raise KeyError(pushes[0].recipient)
+
+    reasons = {outcome.reason for outcome in await deliver(process, 3)}
+    assert reasons == {f"processor raised KeyError at {place_in(process, 2)}"}
+
+
+async def test_errors_are_logged_with_their_places_and_no_values(caplog):
+    def fails(push):
+        raise KeyError(push.recipient)
+
+    def process(push):
+        fails(push)
+
+    await deliver(process)
+
+    [line] = [record.getMessage() for record in caplog.records]
+    called = f", called from {place_in(process, 1)}"
+    name = f"{process.__module__}:{process.__qualname__}"
+    assert line == f"processor {name} raised KeyError at {place_in(fails, 1)}{called}"
+    assert "x@y" not in caplog.text
+
+
+async def test_a_cause_is_named_with_its_place():
+    def fails(push):
+        raise KeyError(push.recipient)
+
+    def process(push):
+        try:
+            fails(push)
+        except KeyError as error:
+            raise RuntimeError(push.recipient) from error
+
+    [outcome] = await deliver(process)
+    assert outcome.reason == (
+        f"processor raised RuntimeError from KeyError at {place_in(fails, 1)}"
+    )
+
+
+def place_in(function, line):
+    return f"{HERE}:{function.__code__.co_firstlineno + line} in {function.__name__}"
+
+
+class Sender:
+    def __call__(self, push):
+        return None
+
+    def two(self, push, other):
+        return None
+
+
+def two(push, other):
+    return None
+
+
+def none():
+    return None
+
+
+def two_of_a_batch(pushes, other):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (two, r"takes \(push, other\), but is called with one argument, the push.*def two\(push\)"),
+        (none, r"takes \(\), but is called"),
+        (batch(5)(two_of_a_batch), r"one argument, a list of pushes.*two_of_a_batch\(pushes\)"),
+        (lambda *, push: None, r"takes \(push\), but is called"),
+        (Sender().two, r"takes \(push, other\)"),
+        (Sender, "is a class, not a function"),
+        (7, "cannot be called"),
+    ],
+)
+def test_a_function_that_takes_no_single_push_is_refused_at_the_start(function, told):
+    with pytest.raises(BadInput, match=told):
+        ProcessorSink(function, 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [print, [].append, Sender(), partial(two, other=1), lambda push, *, key=None: None, max],
+)
+def test_what_can_be_called_with_one_push_is_taken(function):
+    assert ProcessorSink(function, 2, 1.0).batch_size == 1
+
+
+def test_a_default_is_not_shown():
+    with pytest.raises(BadInput) as refused:
+        ProcessorSink(lambda push, other, key="s3cr3t": None, 2, 1.0)
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_a_syntax_error_names_the_line_of_the_module(tmp_path, monkeypatch):
+    (tmp_path / "my_syntax.py").write_text("import os\ndef send(push:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    with pytest.raises(BadInput, match=r"raised SyntaxError on import, at my_syntax\.py:2$"):
+        load("my_syntax:send")

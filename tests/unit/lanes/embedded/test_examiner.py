@@ -10,15 +10,14 @@ from pushlane.lanes import backend
 from pushlane.lanes.embedded import examiner
 from pushlane.lanes.embedded.examiner import CHECKS, StoreFacts, inspect
 from pushlane.lanes.embedded.file_modes import StoreModes
-from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.inspection import Bounds
+from pushlane.lanes.inspection import NO_STORE, Bounds
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 
 _AT_ONCE = Bounds(look_again_s=0.0)
-PRIVATE = StoreModes(0o700, {FILE_NAME: 0o600})
+PRIVATE = StoreModes(0o700, {STORE_FILE: 0o600})
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def _make(settings: Settings) -> Path:
         await set_min_format(opened.documents, opened.presence, FORMAT)
         process = Process(id="a1", kind="dispatcher", pid=7, version="0.1.0")
         await opened.presence.announce(process, 60)
-    return settings.data_dir / FILE_NAME
+    return settings.data_dir / STORE_FILE
 
 
 async def test_a_folder_may_be_named_from_the_one_we_are_in(
@@ -48,7 +47,9 @@ async def test_a_folder_may_be_named_from_the_one_we_are_in(
 async def test_a_store_that_is_not_there_is_not_made(settings: Settings) -> None:
     found = await inspect(settings, _AT_ONCE)
 
-    assert found.examination.findings == []
+    [finding] = found.examination.findings
+    assert (finding.check, finding.severity) == (NO_STORE, "error")
+    assert str(settings.data_dir) in finding.what
     assert "there is no store in" in found.examination.skipped["store-integrity"]
     assert not settings.data_dir.exists()
 
@@ -78,7 +79,7 @@ async def test_a_damaged_store_is_an_error(settings: Settings) -> None:
 
 async def test_what_is_no_database_is_said_to_be_none(settings: Settings) -> None:
     settings.data_dir.mkdir()
-    (settings.data_dir / FILE_NAME).write_bytes(b"this is no database, but a text" * 200)
+    (settings.data_dir / STORE_FILE).write_bytes(b"this is no database, but a text" * 200)
 
     finding, *_ = (await inspect(settings, _AT_ONCE)).examination.findings
 
@@ -108,7 +109,14 @@ async def test_a_store_that_others_may_read_is_told(settings: Settings) -> None:
 
 
 def test_a_large_write_ahead_log(tmp_path: Path) -> None:
-    facts = StoreFacts(tmp_path, examiner.Fact("ok"), examiner.Fact(PRIVATE), 0, examiner.LARGE_WAL)
+    (tmp_path / STORE_FILE).touch()
+    facts = StoreFacts(
+        Settings(data_dir=tmp_path),
+        examiner.Fact("ok"),
+        examiner.Fact(PRIVATE),
+        0,
+        examiner.LARGE_WAL,
+    )
 
     [finding] = examiner.examined(CHECKS, facts).findings
 

@@ -16,8 +16,7 @@ import pytest
 
 from pushlane.lanes.backend import connect
 from pushlane.lanes.embedded.file_modes import StoreModes, keep_private, openings
-from pushlane.lanes.embedded.worker import FILE_NAME
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 
 _WRITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 
@@ -40,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    return list(folder.glob(f"{FILE_NAME}*"))
+    return list(folder.glob(f"{STORE_FILE}*"))
 
 
 def modes(folder: Path) -> set[int]:
@@ -48,8 +47,8 @@ def modes(folder: Path) -> set[int]:
 
 
 def make_store(folder: Path, mode: int) -> None:
-    (folder / FILE_NAME).touch()
-    (folder / FILE_NAME).chmod(mode)
+    (folder / STORE_FILE).touch()
+    (folder / STORE_FILE).chmod(mode)
 
 
 def share(folder: Path, mode: int) -> Path:
@@ -79,12 +78,12 @@ async def test_a_new_store_is_its_owners_alone_in_a_folder_that_is_not(
 async def test_a_store_of_an_earlier_version_is_closed_at_its_opening(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with closing(sqlite3.connect(folder / FILE_NAME)) as earlier:
+    with closing(sqlite3.connect(folder / STORE_FILE)) as earlier:
         earlier.execute("PRAGMA journal_mode = WAL")
         earlier.execute("CREATE TABLE open_to_all (id)")
         assert modes(folder) == {0o644}
 
-        keep_private(folder / FILE_NAME)
+        keep_private(folder / STORE_FILE)
 
         assert modes(folder) == {0o600}
         assert logged(caplog) == []
@@ -98,8 +97,8 @@ async def test_what_a_folder_shares_with_its_group_stays_with_a_warning(
 
     assert await open_store(share(folder, folder_mode)) == {kept}
 
-    assert f"{FILE_NAME} in {folder}: open to its group" in logged(caplog)[0]
-    assert f"chmod 600 {folder / FILE_NAME}" in logged(caplog)[0]
+    assert f"{STORE_FILE} in {folder}: open to its group" in logged(caplog)[0]
+    assert f"chmod 600 {folder / STORE_FILE}" in logged(caplog)[0]
 
 
 async def test_files_of_another_user_are_used_and_told(
@@ -130,7 +129,7 @@ async def test_a_folder_in_which_others_can_replace_the_store_is_told(
 
 def test_locks_of_this_process_are_kept(folder: Path) -> None:
     """A file that is opened and closed again loses all that its process has locked in it."""
-    store = folder / FILE_NAME
+    store = folder / STORE_FILE
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("BEGIN IMMEDIATE")
@@ -155,6 +154,6 @@ def test_locks_of_this_process_are_kept(folder: Path) -> None:
 def test_doctor_tells_what_others_can_do(
     tmp_path: Path, folder_mode: int, file_mode: int, severities: list[str]
 ) -> None:
-    found = list(openings(tmp_path, StoreModes(folder_mode, {FILE_NAME: file_mode})))
+    found = list(openings(tmp_path, StoreModes(folder_mode, {STORE_FILE: file_mode})))
 
     assert [one.severity for one in found] == severities

@@ -18,8 +18,8 @@ from pushlane.lanes.embedded.claims import ClaimedBatch, take_from_frozen
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import last_beats
 from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
-from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.ports import Taken
+from pushlane.lanes.settings import STORE_FILE
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 from tests.processes import ROOT
 
@@ -75,7 +75,7 @@ async def holder(folder):
 
 def freeze(process, folder) -> None:
     """SIGSTOP, but not while it holds the store: nobody could write to that before it wakes."""
-    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None, timeout=30)) as store:
+    with closing(sqlite3.connect(folder / STORE_FILE, isolation_level=None, timeout=30)) as store:
         store.execute("BEGIN IMMEDIATE")
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
@@ -162,7 +162,7 @@ async def test_a_process_that_ends_after_it_was_frozen_leaves_nothing(tmp_path, 
         await Reading.of(broker)
         await freeze_here(broker, database)
 
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as store:
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as store:
         for table in ("owners", "readers", "beats", "claims"):
             assert store.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
         assert messages.backlog(store, LANE) == 3

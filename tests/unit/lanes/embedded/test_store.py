@@ -16,11 +16,11 @@ from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.schema import use_log
-from pushlane.lanes.embedded.worker import FILE_NAME, Session
+from pushlane.lanes.embedded.worker import Session
 from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Kind
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.settings import STORE_FILE, Settings
 from pushlane.lanes.task import Finished
 
 LANE = "task-a"
@@ -47,7 +47,7 @@ async def test_nothing_is_left_behind_but_the_store(folder):
         await backend.broker.open_lane(LANE)
         await backend.broker.read(LANE, lambda _: None)
 
-    assert [path.name for path in folder.rglob("*") if path.is_file()] == [FILE_NAME]
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == [STORE_FILE]
 
 
 async def test_a_path_that_is_a_file_is_refused_with_the_path(tmp_path):
@@ -59,7 +59,7 @@ async def test_a_path_that_is_a_file_is_refused_with_the_path(tmp_path):
 
 
 async def test_a_file_that_is_no_store_is_refused_with_the_path(tmp_path):
-    (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
+    (tmp_path / STORE_FILE).write_bytes(b"no database" * 1000)
 
     with pytest.raises(Unreachable, match=f"{tmp_path}.*not a pushlane store"):
         await opened(tmp_path)
@@ -67,7 +67,7 @@ async def test_a_file_that_is_no_store_is_refused_with_the_path(tmp_path):
 
 async def test_a_store_of_a_newer_version_is_refused(folder):
     await (await opened(folder)).close()
-    with sqlite3.connect(folder / FILE_NAME) as connection:
+    with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("PRAGMA user_version = 99")
 
     with pytest.raises(Unreachable, match="version 99"):
@@ -76,7 +76,7 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
 
 async def test_a_store_from_before_there_were_beats_gets_them(folder):
     await (await opened(folder)).close()
-    with sqlite3.connect(folder / FILE_NAME) as connection:
+    with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("DROP TABLE beats")
 
     async with connect(Settings(data_dir=folder)) as backend:
@@ -86,7 +86,7 @@ async def test_a_store_from_before_there_were_beats_gets_them(folder):
 
 async def test_a_store_from_before_there_were_documents_gets_them(folder):
     await (await opened(folder)).close()
-    with sqlite3.connect(folder / FILE_NAME) as connection:
+    with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("DROP TABLE shelf")
         connection.execute("DROP TABLE presence")
         connection.execute("DELETE FROM counters WHERE name = 'shelf'")
@@ -100,7 +100,7 @@ async def test_a_store_from_before_deaths_had_reasons_counts_them_from_now_on(fo
     settings = Settings(broker="embedded", data_dir=folder)
     async with connect(settings) as backend:
         await backend.registry.record([Finished("t", Kind.DEAD, [1], "HTTP 404")])
-    with sqlite3.connect(folder / FILE_NAME) as connection:
+    with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("ALTER TABLE progress DROP COLUMN failed")
         connection.execute("ALTER TABLE progress DROP COLUMN deaths")
 
@@ -161,7 +161,7 @@ async def test_what_was_published_before_the_disk_was_full_is_kept(folder):
 
 async def test_a_store_that_another_holds_too_long_says_so(folder):
     database = await opened(folder, busy_timeout_s=0.01)
-    holder = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    holder = sqlite3.connect(folder / STORE_FILE, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(Unreachable, match=f"{folder}.*another process holds it"):
@@ -238,7 +238,7 @@ async def test_a_job_of_the_store_itself_goes_on_while_the_event_loop_is_busy(fo
 def test_a_new_store_is_opened_while_another_process_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other = sqlite3.connect(tmp_path / STORE_FILE, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     tries = 0
 
