@@ -51,7 +51,9 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
+from pushlane.lanes.presence import SinkTarget
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_target import SinkTargets, target_of
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.dispatcher")
@@ -83,6 +85,7 @@ class Shared:
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
+        self.targets = SinkTargets(backend.documents)
         self.outages: dict[str, Outage] = {}
         self.limits.add_listener(self.budgets)
 
@@ -101,6 +104,7 @@ class Line:
         self.name = name
         self.title = sink.name if name == DEFAULT_SINK else name
         self._sink = sink
+        self._targets = shared.targets
         self._settings = settings
         self.stats = Stats()
         self._awake = asyncio.Event()
@@ -269,6 +273,14 @@ class Line:
             self.settler,
             self._awake,
         )
+
+    @property
+    def target(self) -> SinkTarget | None:
+        """What the sink delivers to now, which a file of its options may change.
+
+        None until the process has read the key of the hashes, at its start.
+        """
+        return self._targets.of(target_of(self._sink))
 
     def wake(self) -> None:
         """Look at once at what may go."""

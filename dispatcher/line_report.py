@@ -17,7 +17,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SlowLane
+from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
 from pushlane.lanes.push import Kind
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
@@ -149,12 +149,13 @@ class LineReport:
         self._outage = outage
         self._shares = shares
 
-    def served(self) -> ServedSink:
-        """Return how the sink stands."""
+    def served(self, target: SinkTarget | None) -> ServedSink:
+        """Return how the sink stands, which delivers to this target."""
         rates = self._rates.read()
         own = self._settings.sinks.get(self._name)
         return ServedSink(
             name=self._name,
+            target=target,
             slots=self._pool.usable,
             in_flight=self._pool.in_flight,
             delivered_per_s=rates.delivered_per_s,

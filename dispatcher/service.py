@@ -207,6 +207,7 @@ class Dispatcher:
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
+        await self._shared.targets.load()
         await self._announcer.enter()
         await self._shared.limits.look()  # before anything is sent
         setting = self._settings.pool_lanes
@@ -285,7 +286,7 @@ class Dispatcher:
             started_at_ms=self._started_at_ms,
             resting=tuple(one for line in self._lines for one in line.report.resting()),
             slow=tuple(one for line in self._lines for one in line.report.slow()),
-            served=tuple(line.report.served() for line in self._lines),
+            served=tuple(line.report.served(line.target) for line in self._lines),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),
             drain=self._survey.drain(),
         )

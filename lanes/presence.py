@@ -76,6 +76,23 @@ class DrainFigures(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class SinkTarget(msgspec.Struct, frozen=True):
+    """What a sink delivers to, as others may know it: the same `hash` is the same place.
+
+    `host` is empty where the kind says it all. `delivers` is False of a sink that throws pushes
+    away, or only writes or checks them. How it is made is in `lanes.sink_target`.
+    """
+
+    kind: str
+    host: str = ""
+    hash: str = ""
+    delivers: bool = True
+
+    def __str__(self) -> str:
+        """Return it for people: `webhook at 127.0.0.1:9000`."""
+        return f"{self.kind} at {self.host}" if self.host else self.kind
+
+
 class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     """How one sink of a process stands.
 
@@ -86,10 +103,11 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     by level `sent_per_s`, and `apps_per_s` of the apps that sent most.
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
-    process was told.
+    process was told. `target` is what it delivers to, None of a process that does not say.
     """
 
     name: str
+    target: SinkTarget | None = None
     slots: int = 0
     in_flight: int = 0
     delivered_per_s: dict[str, float] = {}

@@ -1,4 +1,5 @@
-"""Keyed hashes of recipients, by which they are known again without being kept.
+"""Keyed hashes of recipients, by which they are known again without being kept; of sinks' targets
+too (`sink_target`), under a key of their own.
 
 Whoever has the hashes but not the key cannot find out by trying whom a hash stands for.
 """
@@ -13,7 +14,8 @@ from collections.abc import Sequence
 from pushlane.lanes.errors import TaskConflict
 from pushlane.lanes.ports import DocumentStore
 
-_KIND, _NAME = "secret", "recipients"
+_KIND = "secret"
+_RECIPIENTS = "recipients"
 _KEY_BYTES = 32
 
 
@@ -45,10 +47,13 @@ class Hasher:
         return state.digest()
 
 
-async def kept_hasher(documents: DocumentStore) -> Hasher:
-    """Return the hasher for what is kept of recipients; its key is made once for all processes."""
-    await documents.put(_KIND, _NAME, secrets.token_bytes(_KEY_BYTES), None)
-    found = await documents.get(_KIND, _NAME)
+async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher:
+    """Return the hasher for what is kept of recipients, or of something else.
+
+    Its key is made once for all processes.
+    """
+    await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)
+    found = await documents.get(_KIND, of)
     if found is None:
-        raise TaskConflict("the key of the hashes of recipients was removed just now; try again")
+        raise TaskConflict(f"the key of the hashes of {of} was removed just now; try again")
     return Hasher(found.body)

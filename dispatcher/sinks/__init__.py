@@ -17,6 +17,7 @@ from msgspec.structs import fields
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.expected import unfit
 from pushlane.lanes.ports import Sink
+from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import masked
 
@@ -50,6 +51,15 @@ class SinkOptions(Protocol):
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> Sink:
         """Open the sink. Raises BadInput when it cannot be."""
 
+    def target(self) -> PlainTarget:
+        """Return what it delivers to; of options with which it can be opened."""
+
+
+class _Targeted(Sink, Protocol):
+    """A sink that says itself what it delivers to."""
+
+    target: PlainTarget
+
 
 def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
     """The sink that a spec names.
@@ -60,8 +70,20 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
     Raises:
         BadInput: no such sink; lists those there are.
     """
+    return opened(spec_options(spec), slots, timeout_s, retry_timeouts)
+
+
+def spec_options(spec: str) -> SinkOptions:
+    """Return the options of the sink that a spec names. Raises BadInput for no such sink."""
     kind, options = _read_spec(spec)
-    return sink_options(kind, options, "the sink").open(slots, timeout_s, retry_timeouts)
+    return sink_options(kind, options, "the sink")
+
+
+def opened(options: SinkOptions, slots: int, timeout_s: float, retry_timeouts: bool) -> Sink:
+    """Open a sink, which then says what it delivers to. Raises BadInput when it cannot be."""
+    sink = options.open(slots, timeout_s, retry_timeouts)
+    cast(_Targeted, sink).target = options.target()
+    return sink
 
 
 def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions:

@@ -42,6 +42,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.payload_limits import APNS_BYTES, APNS_VOIP_BYTES
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push
+from pushlane.lanes.sink_target import PlainTarget, url_target
 from pushlane.lanes.task import Level
 from pushlane.lanes.urls import require_http_url
 
@@ -104,6 +105,14 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the sink. Raises BadInput when an option cannot be."""
         return ApnsSink(self, slots, Timeouts(timeout_s, is_final=not retry_timeouts))
 
+    def target(self) -> PlainTarget:
+        """Return the topic, at Apple's environment or the endpoint; a topic is of one team."""
+        return url_target("apns", self.base_url(), _topic(self))
+
+    def base_url(self) -> str:
+        """Return the URL that requests begin with."""
+        return (self.endpoint or _HOSTS[self.environment]).rstrip("/")
+
 
 class ApnsSink:
     """One request a push, over as many connections as those in flight take.
@@ -126,7 +135,7 @@ class ApnsSink:
         now: Callable[[], float] = time.time,
     ) -> None:
         _require_ids(options)
-        base = (options.endpoint or _HOSTS[options.environment]).rstrip("/")
+        base = options.base_url()
         require_http_url(base, "endpoint is not a URL like https://api.push.apple.com")
         self._url = f"{base}/3/device/"
         self._push_type = options.push_type

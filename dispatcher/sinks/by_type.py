@@ -18,6 +18,7 @@ from pushlane.dispatcher.sinks.processor import ProcessorSink, import_module
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Arrival, Outcome, Push
+from pushlane.lanes.sink_target import PlainTarget
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,6 +84,10 @@ class ByTypeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> TypeSink:
         """Return the sink. Raises BadInput when no function of the module is marked."""
         return TypeSink(load_marked(self.module), slots, timeout_s, retry_timeouts)
+
+    def target(self) -> PlainTarget:
+        """Return the module, by its name."""
+        return PlainTarget("on", "", (self.module,))
 
 
 class TypeSink:

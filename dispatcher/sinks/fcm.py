@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
+from google.auth.credentials import Credentials
 from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
@@ -32,6 +33,7 @@ from pushlane.dispatcher.sinks.http_client import (
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.sink_target import PlainTarget, url_target
 from pushlane.lanes.urls import require_http_url
 
 ENDPOINT = "https://fcm.googleapis.com"
@@ -61,12 +63,7 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> FcmSink:
         """Return the sink. Raises BadInput when credentials, project or endpoint cannot be."""
-        credentials, project = read_credentials(self.credentials, SCOPE)
-        project = self.project or project
-        if not project:
-            raise BadInput("credentials name no project: give the option project")
-        if not _PROJECT.fullmatch(project):
-            raise BadInput(f"project {project[:40]!r} cannot be the id of a Firebase project")
+        credentials, project = self._signed_in()
         require_http_url(self.endpoint, f"endpoint is not a URL like {ENDPOINT}")
         return FcmSink(
             f"{self.endpoint.rstrip('/')}/v1/projects/{project}/messages:send",
@@ -77,6 +74,21 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             streams=self.streams,
             to_devices=self.address.is_device,
         )
+
+    def target(self) -> PlainTarget:
+        """Return the project, at the endpoint; with `dry_run` FCM delivers none."""
+        _, project = self._signed_in()
+        return url_target("fcm", self.endpoint, project, delivers=not self.dry_run)
+
+    def _signed_in(self) -> tuple[Credentials, str]:
+        """Return the credentials and the project. Raises BadInput when one cannot be."""
+        credentials, project = read_credentials(self.credentials, SCOPE)
+        project = self.project or project
+        if not project:
+            raise BadInput("credentials name no project: give the option project")
+        if not _PROJECT.fullmatch(project):
+            raise BadInput(f"project {project[:40]!r} cannot be the id of a Firebase project")
+        return credentials, project
 
 
 class FcmSink:

@@ -27,6 +27,7 @@ from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push
+from pushlane.lanes.sink_target import PlainTarget, url_target
 from pushlane.lanes.task import Level
 
 _WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
@@ -55,9 +56,16 @@ class GorushOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_field
                 f"topic is for the platform ios; with {self.platform} gorush would send each push "
                 "to all that have subscribed to it: leave it out"
             )
-        at = msgspec.structs.replace(self, url=_WITHOUT_PATH.sub(r"\1/api/push", self.url))
+        at = msgspec.structs.replace(self, url=self._full_url())
         timeouts = self.timeouts(timeout_s, retry_timeouts)
         return GorushSink(at, Poster(at, timeouts, slots, "gorush"))
+
+    def target(self) -> PlainTarget:
+        """Return gorush's URL with the platform and the app that it sends on to."""
+        return url_target("gorush", self._full_url(), self.platform, self.topic)
+
+    def _full_url(self) -> str:
+        return _WITHOUT_PATH.sub(r"\1/api/push", self.url)
 
 
 class _FailedPush(msgspec.Struct, gc=False):

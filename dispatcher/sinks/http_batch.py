@@ -19,6 +19,7 @@ from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.dispatcher.sinks.webhook import message_of
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.sink_target import PlainTarget, url_target
 
 _CODE = re.compile(r"(?=[a-z])[a-z0-9_.-]{1,40}")
 _MOST_DIGITS = 4  # a code with more may be a number that somebody is known by
@@ -39,6 +40,10 @@ class HttpBatchOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fi
         timeouts = self.timeouts(timeout_s, retry_timeouts)
         poster = Poster(self, timeouts, slots, "the receiver", secrets=self.secrets)
         return HttpBatchSink(poster, self.batch_size)
+
+    def target(self) -> PlainTarget:
+        """Return the URL that is posted to."""
+        return url_target("http", self.url)
 
 
 class _Result(msgspec.Struct, gc=False):

@@ -16,6 +16,7 @@ import msgspec
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.sink_target import PlainTarget, file_target
 from pushlane.lanes.task_transitions import now_ms
 
 
@@ -35,6 +36,9 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> LogSink:
         """Return the sink. Raises BadInput when the file cannot be appended to."""
         return LogSink(Path(self.path))
+
+    def target(self) -> PlainTarget:
+        return file_target("log", self.path)
 
 
 class LogSink:

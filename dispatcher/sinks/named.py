@@ -11,12 +11,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pushlane.dispatcher.sinks import open_sink, require_options, sink_options
+from pushlane.dispatcher.sinks import (
+    SinkOptions,
+    open_sink,
+    opened,
+    require_options,
+    sink_options,
+    spec_options,
+)
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_settings import SinkSettings, option_of
+from pushlane.lanes.sink_target import PlainTarget, target_of
 from pushlane.lanes.suggestions import did_you_mean
 
 log = logging.getLogger("pushlane.sinks")
@@ -102,11 +110,11 @@ class NamedSink:
         await sink.close()
 
     def _opened(self) -> Sink:
-        own, settings, who = self._own, self._settings, f"sink {self.name}"
-        require_options(own.kind, map(option_of, own.options), who)  # before files are looked for
-        options = sink_options(own.kind, own.resolved(self.name), who)
+        settings, options = self._settings, _options_of(self.name, self._own)
         try:
-            return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+            sink = opened(options, settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+            self.target = target_of(sink)
+            return sink
         except BadInput as error:
             raise BadInput(f"sink {self.name}: {error}") from error
 
@@ -165,6 +173,24 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
             f"{did_you_mean(name, settings.served)}"
         )
     return own
+
+
+def target_in(settings: Settings, name: str) -> PlainTarget:
+    """Return what a sink of these settings delivers to; nothing is opened.
+
+    Raises:
+        BadInput: there is no such sink, or one of its options cannot be.
+    """
+    if name == DEFAULT_SINK:
+        require_sink(settings, name)
+        return spec_options(settings.sink).target()
+    return _options_of(name, find_sink(settings, name)).target()
+
+
+def _options_of(name: str, own: SinkSettings) -> SinkOptions:
+    who = f"sink {name}"
+    require_options(own.kind, map(option_of, own.options), who)  # before files are looked for
+    return sink_options(own.kind, own.resolved(name), who)
 
 
 def _versions(files: Sequence[Path]) -> list[tuple[int, int, int]]:

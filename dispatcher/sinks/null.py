@@ -8,6 +8,7 @@ import msgspec
 
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome
+from pushlane.lanes.sink_target import PlainTarget
 
 
 class NullOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,6 +16,9 @@ class NullOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> NullSink:
         return NullSink()
+
+    def target(self) -> PlainTarget:
+        return PlainTarget("null", delivers=False)
 
 
 class NullSink:

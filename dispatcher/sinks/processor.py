@@ -23,6 +23,7 @@ from pushlane.dispatcher.sinks.threads import Raised, Threads
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
+from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -72,6 +73,10 @@ class ProcessorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> ProcessorSink:
         """Return the sink. Raises BadInput when there is no such function."""
         return ProcessorSink(load(self.function), slots, timeout_s, retry_timeouts)
+
+    def target(self) -> PlainTarget:
+        """Return the function, by its name."""
+        return PlainTarget("processor", "", (self.function,))
 
 
 class ProcessorSink:

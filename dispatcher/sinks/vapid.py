@@ -54,6 +54,12 @@ def read_vapid_key(text: str) -> EllipticCurvePrivateKey:
         ) from None
 
 
+def public_key(key: EllipticCurvePrivateKey) -> str:
+    """Return the public key of a private one, in base64url, as browsers subscribe with it."""
+    point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return base64url(point)
+
+
 def require_subject(subject: str) -> None:
     """Raise BadInput unless push services can reach the operator at this subject."""
     try:
@@ -80,9 +86,7 @@ class VapidTokens:
         self._key = key
         self._subject = subject
         self._now = now
-        public = key.public_key()
-        point = public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-        self._public = base64url(point)
+        self._public = public_key(key)
         self._made: dict[str, tuple[float, str]] = {}
 
     def authorization(self, origin: str) -> str:

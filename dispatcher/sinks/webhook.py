@@ -33,6 +33,7 @@ from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.sink_target import PlainTarget, url_target
 from pushlane.lanes.url_guard import UrlGuard
 
 _BUSY = frozenset({429, 503})
@@ -79,6 +80,12 @@ class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fiel
         timeouts = self.timeouts(timeout_s, retry_timeouts)
         self._require_one_place()
         return WebhookSink(self, slots, timeouts)
+
+    def target(self) -> PlainTarget:
+        """Return the URL that is posted to; with `to_address` each push names its own."""
+        if self.to_address:
+            return PlainTarget("webhook", "", ("to_address",))
+        return url_target("webhook", self.url)
 
     def _require_one_place(self) -> None:
         """Refuse options that contradict each other, before a secret goes to a host of a row."""

@@ -30,7 +30,12 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushService, PushServices
-from pushlane.dispatcher.sinks.vapid import VapidTokens, read_vapid_key, require_subject
+from pushlane.dispatcher.sinks.vapid import (
+    VapidTokens,
+    public_key,
+    read_vapid_key,
+    require_subject,
+)
 from pushlane.dispatcher.sinks.webpush_encryption import encrypt
 from pushlane.dispatcher.sinks.webpush_subscription import (
     MalformedSubscription,
@@ -41,6 +46,7 @@ from pushlane.lanes.errors import RefusedUrl, UnknownHost
 from pushlane.lanes.payload_limits import WEB_PUSH_BYTES
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.task import Level
 from pushlane.lanes.url_guard import NOT_PUBLIC, UrlGuard
 
@@ -106,6 +112,12 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebPushSink:
         """Return the sink. Raises BadInput when the key, the subject or a host cannot be."""
         return WebPushSink(self, slots, timeout_s, retry_timeouts)
+
+    def target(self) -> PlainTarget:
+        """Return the public key: browsers subscribed with it, and their push services take no other
+        one's pushes.
+        """
+        return PlainTarget("webpush", "", (public_key(read_vapid_key(self.vapid_key)),))
 
 
 class WebPushSink:
