@@ -47,6 +47,7 @@ from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.target_memory import TargetMemory
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
@@ -190,6 +191,13 @@ class Line:
             drain=drain,
             clock_s=shared.clocks.monotonic_s,
         )
+        self.target_memory = TargetMemory(
+            shared.backend.documents,
+            lambda: self.target,
+            self.outage,
+            shared.clocks.now_ms,
+            self.wake,
+        )
         self.key_order = KeyOrder(
             shared.backend.registry,
             self.settler,
@@ -303,6 +311,7 @@ class Line:
         yield "key order", self.key_order.run()
         yield "delay limit", self.delay_limit.run()
         yield "dead addresses", self.dead_addresses.run()
+        yield "target", self.target_memory.run()
 
     async def settle_all(self) -> None:
         """Let what is in flight land and its outcomes become durable, as far as time allows."""
@@ -326,6 +335,7 @@ class Line:
                 extra={"action": "drain_unsettled"},
             )
         await self.dead_addresses.drain(_SETTLE_S)
+        await self.target_memory.drain(_SETTLE_S)
 
     async def close_guards(self) -> None:
         """Say that this process ends well."""
