@@ -12,6 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.sink_accept import accept
 from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(with_flags(list_sinks))
     group.command()(with_flags(show))
     group.command("test")(with_flags(try_sink))
+    group.command()(with_flags(accept))
     app.add_typer(group, name="sinks")
 
 

@@ -264,13 +264,13 @@ class Dispatcher:
 
     def _raise_given_up(self) -> None:
         """Say which sinks were given up, and what to do. Raises UserError if there are any."""
-        said = [f"sink {line.title} rests: {line.outage.view().reason}" for line in self._given_up]
+        said = [f"sink {line.name} rests: {line.outage.view().reason}" for line in self._given_up]
         if said:
-            names = " or ".join(line.name for line in self._given_up)
+            accept = "; ".join(f"pushlane sinks accept {line.name}" for line in self._given_up)
             raise UserError(
-                f"{' '.join(said)} --drain has waited for {GIVE_UP_AFTER_S:.0f} s and ends. What "
-                "waits for it is as it was: mend the sink and dispatch again; if its answers are "
-                f"right: pushlane sinks accept {names}"
+                f"{' '.join(said)} --drain waited for {GIVE_UP_AFTER_S:.0f} s and ends; what is "
+                "left is untouched. Mend the sink and dispatch again, or, if its answers are "
+                f"right: {accept}"
             )
 
     async def _conclude(self) -> None:
