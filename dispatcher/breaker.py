@@ -57,7 +57,7 @@ from pushlane.dispatcher.failures import (
     Sign,
     sign_of,
 )
-from pushlane.dispatcher.standing import FinalRow, Standing, TargetWords
+from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 PROBE_SOONEST_S = 1.0
@@ -199,7 +199,7 @@ class Breaker:
         self._finals = FailureShare()
         self._final_row = FinalRow()
         self._has_succeeded = False
-        self._known = Standing.UNKNOWN
+        self._known = TargetStanding.UNKNOWN
         self._words = TargetWords()
         self._heard_at_s: float | None = None
         self._tries = self._wins = 0
@@ -225,12 +225,12 @@ class Breaker:
         return self._phase is _Phase.OPEN
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> TargetStanding:
         """What is known of its target, what was delivered here included."""
-        return Standing.PROVEN if self._has_succeeded else self._known
+        return TargetStanding.PROVEN if self._has_succeeded else self._known
 
     def learn(
-        self, now_s: float, known: Standing, words: TargetWords, *, is_other: bool = False
+        self, now_s: float, known: TargetStanding, words: TargetWords, *, is_other: bool = False
     ) -> None:
         """Hear what is known of the target, and in which words to doubt it.
 
@@ -241,12 +241,12 @@ class Breaker:
         if is_other:
             self._has_succeeded = False
             self._final_row.clear()
-        was_new = self.standing is Standing.NEW
+        was_new = self.standing is TargetStanding.NEW
         self._known, self._words = known, words
         waits_for_it = was_new and self.rests and self._is_storm
-        if waits_for_it and known is Standing.ACCEPTED:
+        if waits_for_it and known is TargetStanding.ACCEPTED:
             self._rise(now_s)
-        elif waits_for_it and (known is Standing.PROVEN or is_other):
+        elif waits_for_it and (known is TargetStanding.PROVEN or is_other):
             self.try_again(now_s)
 
     @property
@@ -373,7 +373,7 @@ class Breaker:
 
     def _believes(self, now_s: float) -> bool:
         """Tell whether final answers are taken for the pushes' own."""
-        return now_s < self._believes_until_s or self.standing is Standing.ACCEPTED
+        return now_s < self._believes_until_s or self.standing is TargetStanding.ACCEPTED
 
     @property
     def _is_well(self) -> bool:
@@ -406,7 +406,7 @@ class Breaker:
         if self._phase is _Phase.OPEN:
             state = BreakerState.PROBING if self._is_probing else BreakerState.OPEN
             next_try_s = None if self._is_probing else self._probe_at_s
-            is_unproven = self._is_storm and self.standing is Standing.NEW
+            is_unproven = self._is_storm and self.standing is TargetStanding.NEW
             return View(state, self._down_since_s, self._cause, next_try_s, is_unproven)
         if self._phase is _Phase.RISING:
             return View(BreakerState.RISING, self._since_s, self._cause)
@@ -440,7 +440,7 @@ class Breaker:
             self._has_succeeded = True
             self._delivered(now_s)
             self._finals.add(False)
-        if sign is Sign.SUCCESS or self.standing is Standing.NEW:
+        if sign is Sign.SUCCESS or self.standing is TargetStanding.NEW:
             self._final_row.clear()
         if self._phase is _Phase.OPEN:
             self._rise(now_s)
@@ -482,13 +482,13 @@ class Breaker:
     def _on_final(self, now_s: float, flight: Flight, outcome: Outcome) -> None:
         """Count it; a row of them is a storm, or shows that a new target may be the wrong one."""
         self._finals.add(True)
-        if self.standing is not Standing.UNKNOWN:
+        if self.standing is not TargetStanding.UNKNOWN:
             self._final_row.add(flight.push_id, outcome.reason)
-        if self.standing is Standing.NEW and self.is_closed:
+        if self.standing is TargetStanding.NEW and self.is_closed:
             self._rotation.add(flight)
         if len(self._final_row) < max(_ROW, self._finals.row):
             return
-        if self.standing is Standing.NEW:
+        if self.standing is TargetStanding.NEW:
             if self.is_closed:
                 self._down_since_s = now_s
             self._doubt_target()
@@ -519,7 +519,7 @@ class Breaker:
         if several < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
             return sign
         self._cause = _REFUSES_US
-        self._is_storm = self._is_storm and self.standing is not Standing.NEW
+        self._is_storm = self._is_storm and self.standing is not TargetStanding.NEW
         if self._quotes and outcome.reason:
             self._cause = f"{self._cause}: {outcome.reason}"
         if self._phase is not _Phase.OPEN:
@@ -534,7 +534,7 @@ class Breaker:
 
     def _on_failed_probe(self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome) -> Sign:
         """Let the sink rest on; but one that says no for so long is believed."""
-        is_new = self.standing is Standing.NEW
+        is_new = self.standing is TargetStanding.NEW
         patience_s = self._patience_s if is_new else STORM_PATIENCE_S
         is_old = now_s >= self._down_since_s + patience_s
         if sign is Sign.FINAL and self._is_storm and is_old:

@@ -25,7 +25,7 @@ from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.settlement.outcomes import Outcomes
-from pushlane.dispatcher.standing import Standing, TargetWords
+from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.presence import continued
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
@@ -84,7 +84,7 @@ class Outage:
     @property
     def has_delivered(self) -> bool:
         """Tell whether its target is known to have delivered, here or elsewhere."""
-        return self._breaker.standing is Standing.PROVEN
+        return self._breaker.standing is TargetStanding.PROVEN
 
     @property
     def is_given_up(self) -> bool:
@@ -142,7 +142,7 @@ class Outage:
         """Try a sink that rests at once."""
         self._breaker.try_again(self._clock_s())
 
-    def learn(self, known: Standing, words: TargetWords, *, is_other: bool) -> None:
+    def learn(self, known: TargetStanding, words: TargetWords, *, is_other: bool) -> None:
         """Hear what is known of the target, which `is_other` than the one before."""
         self._breaker.learn(self._clock_s(), known, words, is_other=is_other)
 

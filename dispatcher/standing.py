@@ -15,7 +15,7 @@ import msgspec
 from pushlane.dispatcher.reasons import as_label
 
 
-class Standing(Enum):
+class TargetStanding(Enum):
     """The knowledge of a sink's target, from all processes that ever delivered to it."""
 
     UNKNOWN = auto()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.standing import Standing, TargetWords
+from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.lanes.errors import PushlaneError, UnknownFormat
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
@@ -52,7 +52,7 @@ class TargetMemory:
         self._clock_ms = clock_ms
         self._wake = wake
         self._known: SinkTarget | None = None
-        self._standing = Standing.UNKNOWN
+        self._standing = TargetStanding.UNKNOWN
         self._once = Once(log)
 
     async def run(self) -> None:
@@ -74,9 +74,12 @@ class TargetMemory:
         is_other = target != self._known
         if is_other or self._may_have_changed():
             await self._learn(target, is_other=is_other)
-        if self._outage.has_delivered and self._standing in (Standing.NEW, Standing.ACCEPTED):
+        if self._outage.has_delivered and self._standing in (
+            TargetStanding.NEW,
+            TargetStanding.ACCEPTED,
+        ):
             await note_delivered(self._documents, target.hash, self._clock_ms())
-            self._standing = Standing.PROVEN
+            self._standing = TargetStanding.PROVEN
 
     async def drain(self, timeout_s: float) -> None:
         """Keep what is not kept yet, as far as time allows: the next delivery would tell again."""
@@ -87,9 +90,9 @@ class TargetMemory:
             log.info("it is not kept yet whether the target delivers", extra={"action": "not_kept"})
 
     def _may_have_changed(self) -> bool:
-        if self._standing is Standing.NEW:
+        if self._standing is TargetStanding.NEW:
             return self._outage.rests
-        return self._standing is Standing.ACCEPTED and not self._outage.has_delivered
+        return self._standing is TargetStanding.ACCEPTED and not self._outage.has_delivered
 
     async def _learn(self, target: SinkTarget, *, is_other: bool) -> None:
         self._standing = await self._read(target)
@@ -99,12 +102,12 @@ class TargetMemory:
         self._known = target
         self._wake()
 
-    async def _read(self, target: SinkTarget) -> Standing:
+    async def _read(self, target: SinkTarget) -> TargetStanding:
         try:
             history = await target_history(self._documents, target.hash)
         except UnknownFormat as error:
             self._once.tell(target.hash, error)
-            return Standing.UNKNOWN
+            return TargetStanding.UNKNOWN
         if history.delivered_at_ms:
-            return Standing.PROVEN
-        return Standing.ACCEPTED if history.accepted_at_ms else Standing.NEW
+            return TargetStanding.PROVEN
+        return TargetStanding.ACCEPTED if history.accepted_at_ms else TargetStanding.NEW

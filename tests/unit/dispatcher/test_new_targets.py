@@ -18,7 +18,7 @@ from pushlane.dispatcher.breaker import (
     BreakerState,
 )
 from pushlane.dispatcher.failures import Flight
-from pushlane.dispatcher.standing import FinalRow, Standing, TargetWords
+from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from tests.unit.dispatcher.outages import (
     BROKEN,
@@ -43,7 +43,7 @@ class Desk:
 
     def __init__(
         self,
-        known: Standing = Standing.NEW,
+        known: TargetStanding = TargetStanding.NEW,
         *,
         patience_s: float = PATIENCE_S,
         quotes: bool = True,
@@ -55,7 +55,9 @@ class Desk:
         self.sent = 0
         self.learn(known, words, is_other=True)
 
-    def learn(self, known: Standing, words: TargetWords = WORDS, *, is_other: bool = False) -> None:
+    def learn(
+        self, known: TargetStanding, words: TargetWords = WORDS, *, is_other: bool = False
+    ) -> None:
         self.breaker.learn(self.now_s, known, words, is_other=is_other)
 
     @property
@@ -138,7 +140,7 @@ def test_a_push_without_an_answer_is_no_final_answer() -> None:
 
 
 def test_a_target_that_has_delivered_keeps_the_law_of_storms() -> None:
-    new, proven = Desk(), Desk(Standing.PROVEN)
+    new, proven = Desk(), Desk(TargetStanding.PROVEN)
     new.send(DELIVERED)
 
     for desk in (new, proven):
@@ -153,7 +155,7 @@ def test_a_target_that_has_delivered_keeps_the_law_of_storms() -> None:
 
 
 def test_what_nobody_keeps_is_believed_until_it_delivers() -> None:
-    assert Desk(Standing.UNKNOWN).send(NOT_FOUND, 1_000) == 1_000
+    assert Desk(TargetStanding.UNKNOWN).send(NOT_FOUND, 1_000) == 1_000
 
 
 def test_it_is_believed_after_the_patience_not_after_two_hours() -> None:
@@ -177,13 +179,13 @@ def test_a_probe_that_is_delivered_ends_it_and_proves_the_target() -> None:
     desk.probe(DELIVERED)
 
     assert desk.state is BreakerState.RISING
-    assert desk.breaker.standing is Standing.PROVEN
+    assert desk.breaker.standing is TargetStanding.PROVEN
 
 
 def test_accepted_answers_are_believed_at_once() -> None:
     desk = Desk().doubt()
 
-    desk.learn(Standing.ACCEPTED)
+    desk.learn(TargetStanding.ACCEPTED)
 
     assert desk.state is BreakerState.RISING
     assert desk.breaker.room(desk.now_s, SLOTS) == 1
@@ -192,10 +194,10 @@ def test_accepted_answers_are_believed_at_once() -> None:
 
 
 def test_what_was_accepted_may_be_taken_back() -> None:
-    desk = Desk(Standing.ACCEPTED)
+    desk = Desk(TargetStanding.ACCEPTED)
     assert desk.send(NOT_FOUND, 1_000) == 1_000
 
-    desk.learn(Standing.NEW)
+    desk.learn(TargetStanding.NEW)
 
     assert desk.send(NOT_FOUND, 1_000) == ROW - 1
     assert desk.breaker.view().is_unproven
@@ -207,7 +209,7 @@ def test_accepting_ends_no_rest_of_another_cause() -> None:
     desk.now_s += QUIET_S
     desk.breaker.room(desk.now_s, SLOTS)
 
-    desk.learn(Standing.ACCEPTED)
+    desk.learn(TargetStanding.ACCEPTED)
 
     assert desk.state is BreakerState.OPEN
 
@@ -215,7 +217,7 @@ def test_accepting_ends_no_rest_of_another_cause() -> None:
 def test_once_another_process_has_delivered_it_is_tried_at_once_and_rests_for_two_hours() -> None:
     desk = Desk().doubt()
 
-    desk.learn(Standing.PROVEN)
+    desk.learn(TargetStanding.PROVEN)
 
     assert not desk.breaker.view().is_unproven
     assert desk.breaker.room(desk.now_s, SLOTS) == 1
@@ -227,10 +229,10 @@ def test_once_another_process_has_delivered_it_is_tried_at_once_and_rests_for_tw
 def test_a_sink_that_leads_elsewhere_is_new_again_and_tried_at_once() -> None:
     desk = Desk()
     desk.send(DELIVERED)
-    desk.learn(Standing.NEW, is_other=True)
+    desk.learn(TargetStanding.NEW, is_other=True)
     desk.doubt()
 
-    desk.learn(Standing.NEW, is_other=True)
+    desk.learn(TargetStanding.NEW, is_other=True)
 
     assert desk.breaker.room(desk.now_s, SLOTS) == 1
 
@@ -279,7 +281,7 @@ def test_a_new_task_is_the_next_probe() -> None:
 
 def test_it_is_probed_as_any_sink_that_rests() -> None:
     run = Dispatcher(lambda _: NOT_FOUND)
-    run.breaker.learn(0.0, Standing.NEW, WORDS)
+    run.breaker.learn(0.0, TargetStanding.NEW, WORDS)
     run.run(120.0)
 
     assert run.ended[Kind.DEAD] == ROW - 1
@@ -291,7 +293,7 @@ def test_a_right_url_whose_first_recipients_are_unknown_is_soon_in_use() -> None
     """It answers 404 to the first 60, as some receivers do for an unknown recipient."""
     went = itertools.count()
     run = Dispatcher(lambda _: NOT_FOUND if next(went) < 60 else DELIVERED)
-    run.breaker.learn(0.0, Standing.NEW, WORDS)
+    run.breaker.learn(0.0, TargetStanding.NEW, WORDS)
     run.run(60.0)
 
     assert run.ended[Kind.DEAD] <= 60
@@ -304,7 +306,7 @@ def test_a_list_with_many_dead_recipients_delivers_soon_though_the_target_is_new
     dead: float,
 ) -> None:
     run = Dispatcher(at_random(dead, NOT_FOUND))
-    run.breaker.learn(0.0, Standing.NEW, WORDS)
+    run.breaker.learn(0.0, TargetStanding.NEW, WORDS)
     run.run(5.0)
     free = Dispatcher(at_random(dead, NOT_FOUND), guarded=False).run(5.0)
 
@@ -332,7 +334,7 @@ def test_while_nothing_is_delivered_fewer_than_twenty_die_between_answers_about_
                 died = 0
             elif outcome.kind is Kind.DEAD:
                 died += settled
-            if desk.breaker.standing is Standing.NEW:
+            if desk.breaker.standing is TargetStanding.NEW:
                 assert died < ROW
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
-from pushlane.dispatcher.standing import Standing, TargetWords
+from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.target_memory import TargetMemory
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable, UserError
@@ -53,11 +53,11 @@ class Line:
         self.rests = False
         self.has_delivered = False
         self.target: SinkTarget | None = TARGET
-        self.learned: list[tuple[Standing, bool]] = []
+        self.learned: list[tuple[TargetStanding, bool]] = []
         self.words = TargetWords()
         self.woken = 0
 
-    def learn(self, known: Standing, words: TargetWords, *, is_other: bool) -> None:
+    def learn(self, known: TargetStanding, words: TargetWords, *, is_other: bool) -> None:
         self.learned.append((known, is_other))
         self.words = words
 
@@ -95,7 +95,7 @@ async def test_a_target_of_which_nothing_is_kept_is_new_and_named_in_words(tmp_p
         line = Line()
         await line.memory(documents).look()
 
-        assert line.learned == [(Standing.NEW, True)]
+        assert line.learned == [(TargetStanding.NEW, True)]
         assert line.words == TargetWords("webhook at 127.0.0.1:9012", "is the URL right?")
 
 
@@ -124,7 +124,7 @@ async def test_the_next_process_knows_it(tmp_path: Path) -> None:
         line = Line()
         await line.memory(documents).look()
 
-        assert line.learned == [(Standing.PROVEN, True)]
+        assert line.learned == [(TargetStanding.PROVEN, True)]
 
 
 async def test_a_new_target_is_asked_about_only_while_it_rests(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_new_target_is_asked_about_only_while_it_rests(tmp_path: Path) -
         line.rests = True
         await memory.look()
 
-        assert line.learned[1:] == [(Standing.PROVEN, False)]
+        assert line.learned[1:] == [(TargetStanding.PROVEN, False)]
         assert line.woken == len(line.learned)
 
 
@@ -156,9 +156,9 @@ async def test_accepted_answers_are_heard_of_and_so_is_taking_that_back(tmp_path
         await memory.look()
 
         assert [known for known, _ in line.learned] == [
-            Standing.NEW,
-            Standing.ACCEPTED,
-            Standing.NEW,
+            TargetStanding.NEW,
+            TargetStanding.ACCEPTED,
+            TargetStanding.NEW,
         ]
 
 
@@ -172,7 +172,7 @@ async def test_a_sink_that_leads_elsewhere_is_another_target(tmp_path: Path) -> 
         line.target = ELSEWHERE
         await memory.look()
 
-        assert line.learned == [(Standing.PROVEN, True), (Standing.NEW, True)]
+        assert line.learned == [(TargetStanding.PROVEN, True), (TargetStanding.NEW, True)]
 
 
 @pytest.mark.parametrize("target", [None, SinkTarget("null", delivers=False)])
@@ -197,7 +197,7 @@ async def test_what_only_a_newer_version_reads_is_left_and_its_sink_believed(
         line.has_delivered = True
         await line.memory(documents).look()
 
-        assert line.learned == [(Standing.UNKNOWN, True)]
+        assert line.learned == [(TargetStanding.UNKNOWN, True)]
         assert "upgrade this process" in caplog.text
         [kept] = await documents.list("target")
         assert kept.body == b"[9]"
