@@ -31,7 +31,7 @@ from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
 from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, UserError
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
@@ -238,6 +238,9 @@ async def _dispatch(
             ]
             try:
                 await dispatcher.run()
+            except UserError:  # of a sink that was given up, after all else was done
+                log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
+                raise
             finally:
                 for watch in watching:
                     watch.cancel()

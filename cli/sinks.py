@@ -14,6 +14,7 @@ from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.live_sinks import LiveSinks, live_if_any, load_live
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.sink_accept import accept
 from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(with_flags(list_sinks))
     group.command()(with_flags(show))
     group.command("test")(with_flags(try_sink))
+    group.command()(with_flags(accept))
     app.add_typer(group, name="sinks")
 
 

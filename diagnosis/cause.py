@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pushlane.lanes.presence import Resting
+from pushlane.lanes.presence import Resting, continued
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ def resting_since(one: Resting, again_at_ms: int | None = None) -> str:
     """
     next_ms = one.again_at_ms if again_at_ms is None else again_at_ms
     next_try = f"; next try {clock(next_ms)}" if next_ms else ""
-    return f"{one.why}, since {clock(one.since_ms)}{next_try}"
+    return continued(one.why, f"since {clock(one.since_ms)}{next_try}", by=", ")

@@ -6,7 +6,7 @@ all of the task, so that what would otherwise slow it down is not worth telling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.deaths import reasons_text, with_deaths
@@ -14,6 +14,7 @@ from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
 from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.presence import Resting
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_load import quiet_until, sink_now
 from pushlane.lanes.task import State, Task
@@ -190,17 +191,25 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     next_ms = min(again, default=0)
     is_final = len(resting) == len(stands) and all(one.is_shut for one in resting)
     went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
-    rests = any(one.is_shut for one in resting)
     yield Cause(
-        "sink_rests" if rests else "sink_recovers",
+        "sink_rests" if any(one.is_shut for one in resting) else "sink_recovers",
         f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
-        "mend the sink: it is tried again by itself, and nothing is lost"
-        if rests
-        else "nothing yet: it takes some pushes, and gets as many as it takes",
+        _resting_advice(sink, resting),
         first.since_ms,
         final=is_final and (now.has_moved_on or not is_later),
         at_later=is_later,
     )
+
+
+def _resting_advice(sink: str, resting: Sequence[Resting]) -> str:
+    if any(one.is_unproven for one in resting):
+        return (
+            "check its URL or settings, and restart its dispatchers with the right ones: nothing "
+            f"is lost; if its answers are right: pushlane sinks accept {sink}"
+        )
+    if any(one.is_shut for one in resting):
+        return "mend the sink: it is tried again by itself, and nothing is lost"
+    return "nothing yet: it takes some pushes, and gets as many as it takes"
 
 
 def _quiet(now: Situation) -> Iterator[Cause]:

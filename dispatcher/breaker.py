@@ -19,9 +19,13 @@ attempts (more of both where failures are usual), first let only a trickle throu
 nothing was heard of the sink for 2 s, or less than a tenth of what trickles succeeds, it is taken
 for down: nothing goes. So a sink that is only overloaded, and accepts something each second, is
 throttled and keeps its capacity, and one that fails at random rests not at all. A storm of final
-answers, as an ingress gives during a deployment, opens it too. Failures that are not surely about
-the sink count only on a first attempt: else what is left of a task, when only its bad pushes are
-left, would open it for ever.
+answers, as an ingress gives during a deployment, opens it too, and is believed after two hours.
+Failures that are not surely about the sink count only on a first attempt: else what is left of a
+task, when only its bad pushes are left, would open it for ever.
+
+A target that has never delivered may be the wrong one. Twenty different pushes with final answers
+that may be about the sink, and nothing between that shows that somebody there knows pushes (a
+delivery, an answer about a push or its recipient), open it at once, for as long as the patience.
 
 *Probing.* One push at a time, each after a quarter of the time for which the sink was failing when
 the one before it went: at least 1 s, at most 3.4 to 4 s. So a sink is in use again soon after a
@@ -53,6 +57,7 @@ from pushlane.dispatcher.failures import (
     Sign,
     sign_of,
 )
+from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 PROBE_SOONEST_S = 1.0
@@ -103,18 +108,21 @@ class View(msgspec.Struct, frozen=True):
     """A breaker for people: its times are those of the clock that it is told of.
 
     `reason` is empty when it is closed; `next_try_s` is when the next probe is due, if it rests.
+    `is_unproven`: it rests as its target has never delivered and gives final answers to all.
     """
 
     state: BreakerState
     since_s: float
     reason: str = ""
     next_try_s: float | None = None
+    is_unproven: bool = False
 
 
 class Restraint(msgspec.Struct, frozen=True):
     """Something that gets fewer pushes than there are. Times are Unix times in milliseconds.
 
-    `refuses_us` tells that it is held until our credentials are mended.
+    `refuses_us` tells that it is held until our credentials are mended; `is_unproven` that its
+    target has never delivered and gives final answers to all.
     """
 
     scope: Scope
@@ -123,6 +131,7 @@ class Restraint(msgspec.Struct, frozen=True):
     since_ms: int
     next_try_ms: int | None
     refuses_us: bool = False
+    is_unproven: bool = False
 
 
 def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
@@ -138,7 +147,9 @@ def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
     reason = f"it takes pushes again, more and more; before: {view.reason}"
     said = reason if is_rising else view.reason
     since_ms, refuses_us = unix_ms(view.since_s), view.reason.startswith(_REFUSES_US)
-    return [Restraint(Scope.SINK, view.state, said, since_ms, next_ms, refuses_us)]
+    return [
+        Restraint(Scope.SINK, view.state, said, since_ms, next_ms, refuses_us, view.is_unproven)
+    ]
 
 
 class Breaker:
@@ -186,8 +197,10 @@ class Breaker:
         self._delivered_at_s = -math.inf
         self._failures = FailureShare()
         self._finals = FailureShare()
-        self._storm: set[str] = set()
+        self._final_row = FinalRow()
         self._has_succeeded = False
+        self._known = TargetStanding.UNKNOWN
+        self._words = TargetWords()
         self._heard_at_s: float | None = None
         self._tries = self._wins = 0
         self._down_since_s = 0.0
@@ -210,6 +223,31 @@ class Breaker:
     def rests(self) -> bool:
         """True while the sink is taken for down, and only probes go."""
         return self._phase is _Phase.OPEN
+
+    @property
+    def standing(self) -> TargetStanding:
+        """What is known of its target, what was delivered here included."""
+        return TargetStanding.PROVEN if self._has_succeeded else self._known
+
+    def learn(
+        self, now_s: float, known: TargetStanding, words: TargetWords, *, is_other: bool = False
+    ) -> None:
+        """Hear what is known of the target, and in which words to doubt it.
+
+        `is_other`: it is another one than before, of which nothing was heard here. A sink that
+        rests because its target was new goes on when its answers are accepted, and is tried at
+        once when the target has delivered elsewhere.
+        """
+        if is_other:
+            self._has_succeeded = False
+            self._final_row.clear()
+        was_new = self.standing is TargetStanding.NEW
+        self._known, self._words = known, words
+        waits_for_it = was_new and self.rests and self._is_storm
+        if waits_for_it and known is TargetStanding.ACCEPTED:
+            self._rise(now_s)
+        elif waits_for_it and (known is TargetStanding.PROVEN or is_other):
+            self.try_again(now_s)
 
     @property
     def is_choosy(self) -> bool:
@@ -311,7 +349,7 @@ class Breaker:
             return None
         self._pass_time(now_s)
         sign = sign_of(outcome, self._scope)
-        if sign is Sign.FINAL and now_s < self._believes_until_s:
+        if sign is Sign.FINAL and self._believes(now_s):
             sign = Sign.OWN
         if leave == self._epoch:
             self._in_flight -= 1
@@ -332,6 +370,10 @@ class Breaker:
         if outcome.kind is not Kind.RETRY:
             self._refused.pop(flight.push_id, None)
         return None
+
+    def _believes(self, now_s: float) -> bool:
+        """Tell whether final answers are taken for the pushes' own."""
+        return now_s < self._believes_until_s or self.standing is TargetStanding.ACCEPTED
 
     @property
     def _is_well(self) -> bool:
@@ -356,15 +398,16 @@ class Breaker:
             self._pace(now_s)
         self._failures.add_well(count)
         self._finals.add_well(count)
-        if self._storm:
-            self._storm.clear()
+        if self._final_row.reasons:
+            self._final_row.clear()
 
     def view(self) -> View:
         """Describe its state for people."""
         if self._phase is _Phase.OPEN:
             state = BreakerState.PROBING if self._is_probing else BreakerState.OPEN
             next_try_s = None if self._is_probing else self._probe_at_s
-            return View(state, self._down_since_s, self._cause, next_try_s)
+            is_unproven = self._is_storm and self.standing is TargetStanding.NEW
+            return View(state, self._down_since_s, self._cause, next_try_s, is_unproven)
         if self._phase is _Phase.RISING:
             return View(BreakerState.RISING, self._since_s, self._cause)
         if self._phase is _Phase.OPENING:
@@ -397,7 +440,8 @@ class Breaker:
             self._has_succeeded = True
             self._delivered(now_s)
             self._finals.add(False)
-            self._storm.clear()
+        if sign is Sign.SUCCESS or self.standing is TargetStanding.NEW:
+            self._final_row.clear()
         if self._phase is _Phase.OPEN:
             self._rise(now_s)
         elif self._phase is _Phase.RISING:
@@ -420,15 +464,11 @@ class Breaker:
         if sign is Sign.REFUSED:
             self._heed(now_s, outcome.after_s)
         if self._phase is _Phase.OPEN:
-            return self._on_failed_probe(now_s, sign)
+            return self._on_failed_probe(now_s, sign, flight, outcome)
         if flight.is_charged and sign in (Sign.FAILED, Sign.SILENT):
             return sign  # it failed before, when others did not
         if sign is Sign.FINAL and self._phase is not _Phase.OPENING:
-            self._finals.add(True)
-            if self._has_succeeded:
-                self._storm.add(flight.push_id)
-            if len(self._storm) >= max(_ROW, self._finals.row):
-                self._suspect(now_s, sign, outcome)
+            self._on_final(now_s, flight, outcome)
             return sign
         self._lose(now_s, sign)
         if self._phase is _Phase.OPENING:
@@ -438,6 +478,28 @@ class Breaker:
         elif self._doubt >= max(_ROW, 2 * self._failures.row):
             self._suspect(now_s, sign, outcome)
         return sign
+
+    def _on_final(self, now_s: float, flight: Flight, outcome: Outcome) -> None:
+        """Count it; a row of them is a storm, or shows that a new target may be the wrong one."""
+        self._finals.add(True)
+        if self.standing is not TargetStanding.UNKNOWN:
+            self._final_row.add(flight.push_id, outcome.reason)
+        if self.standing is TargetStanding.NEW and self.is_closed:
+            self._rotation.add(flight)
+        if len(self._final_row) < max(_ROW, self._finals.row):
+            return
+        if self.standing is TargetStanding.NEW:
+            if self.is_closed:
+                self._down_since_s = now_s
+            self._doubt_target()
+            self._open(now_s)
+        else:
+            self._suspect(now_s, Sign.FINAL, outcome)
+
+    def _doubt_target(self) -> None:
+        """Put the row of final answers down to the target."""
+        self._is_storm = True
+        self._cause = self._final_row.told(self._words, quotes=self._quotes)
 
     def _delivered(self, now_s: float) -> None:
         """Note that our credentials are good."""
@@ -457,6 +519,7 @@ class Breaker:
         if several < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
             return sign
         self._cause = _REFUSES_US
+        self._is_storm = self._is_storm and self.standing is not TargetStanding.NEW
         if self._quotes and outcome.reason:
             self._cause = f"{self._cause}: {outcome.reason}"
         if self._phase is not _Phase.OPEN:
@@ -469,13 +532,19 @@ class Breaker:
         self._probe_at_s = now_s + wait_s
         return sign
 
-    def _on_failed_probe(self, now_s: float, sign: Sign) -> Sign:
+    def _on_failed_probe(self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome) -> Sign:
         """Let the sink rest on; but one that says no for so long is believed."""
-        is_old = now_s >= self._down_since_s + STORM_PATIENCE_S
+        is_new = self.standing is TargetStanding.NEW
+        patience_s = self._patience_s if is_new else STORM_PATIENCE_S
+        is_old = now_s >= self._down_since_s + patience_s
         if sign is Sign.FINAL and self._is_storm and is_old:
-            self._believes_until_s = now_s + STORM_PATIENCE_S
+            self._believes_until_s = now_s + patience_s
             self._rise(now_s)
             return Sign.OWN
+        if sign is Sign.FINAL and is_new and not self._is_storm:
+            self._final_row.add(flight.push_id, outcome.reason)
+            if len(self._final_row) >= _ROW:
+                self._doubt_target()
         self._is_probing = False
         self._rest(self._went_at_s, now_s)
         return sign
@@ -532,7 +601,7 @@ class Breaker:
         self._phase = phase
         self._since_s = now_s
         self._doubt = self._tries = self._wins = 0
-        self._storm.clear()
+        self._final_row.clear()
         if phase is _Phase.CLOSED:
             self._asked_until_s = -math.inf
             self._rotation = ProbeRotation()

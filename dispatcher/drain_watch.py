@@ -37,7 +37,14 @@ class DrainWatch:
         self._tasks = tasks
         self._sinks = sinks
         self._clock_ms = clock_ms
+        self._given_up: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
+
+    def give_up(self, sinks: frozenset[str]) -> None:
+        """Wait for these sinks no longer, and for all others of its own again."""
+        if sinks != self._given_up:
+            self._given_up = sinks
+            self._changed.set()
 
     def on_task(self, task: Task) -> None:
         self._changed.set()
@@ -61,18 +68,21 @@ class DrainWatch:
     def _can_move(self, task: Task) -> bool:
         if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
             return False
-        return not self._sinks.isdisjoint((task.chain[0], *task.reached))
+        return not self._waited_for().isdisjoint((task.chain[0], *task.reached))
+
+    def _waited_for(self) -> set[str]:
+        return self._sinks - self._given_up
 
     def _is_elsewhere(self, task: Task) -> bool:
         """Tell whether some of its pushes have gone on to a sink that is not served here."""
-        return task.total is not None and not self._sinks.issuperset(task.reached)
+        return task.total is not None and not self._waited_for().issuperset(task.reached)
 
     async def _is_left(self, tasks: list[Task]) -> bool:
         """Tell whether anything is left on a lane of these at the sinks that are served here."""
         lanes = {
             name
             for task in tasks
-            for sink in self._sinks.intersection((task.chain[0], *task.reached))
+            for sink in self._waited_for().intersection((task.chain[0], *task.reached))
             for lane in (task.lane_at(sink), task.first_lane or task.lane)
             for name in (lane, later_lane(lane))
         }

@@ -49,6 +49,7 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.target_memory import TargetMemory
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.ports import Sink
@@ -194,6 +195,13 @@ class Line:
             drain=drain,
             clock_s=shared.clocks.monotonic_s,
         )
+        self.target_memory = TargetMemory(
+            shared.backend.documents,
+            lambda: self.target,
+            self.outage,
+            shared.clocks.now_ms,
+            self.wake,
+        )
         self.key_order = KeyOrder(
             shared.backend.registry,
             self.settler,
@@ -307,6 +315,7 @@ class Line:
         yield "delay limit", self.delay_limit.run()
         yield "dead addresses", self.dead_addresses.run()
         yield "death warnings", self.death_warnings.run()
+        yield "target", self.target_memory.run()
 
     async def settle_all(self) -> None:
         """Let what is in flight land and its outcomes become durable, as far as time allows."""
@@ -331,6 +340,7 @@ class Line:
             )
         await self.dead_addresses.drain(_SETTLE_S)
         self.death_warnings.close()
+        await self.target_memory.drain(_SETTLE_S)
 
     async def close_guards(self) -> None:
         """Say that this process ends well."""

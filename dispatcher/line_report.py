@@ -172,7 +172,8 @@ class LineReport:
         """Yield what gets fewer pushes than there are, since it fails."""
         for one in self._outage.resting(now_ms()):
             what = f"{one.scope} {self._name} ({one.state})"
-            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
+            next_ms = one.next_try_ms or 0
+            yield Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
 
     def slow(self) -> Iterator[SlowLane]:
         """Yield the slowest lanes of those that count as slow."""

@@ -25,7 +25,9 @@ from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.presence import continued
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 
 log = logging.getLogger("pushlane.outage")
@@ -37,6 +39,8 @@ _LOOK_EVERY_S = 1.0
 _SOONEST_S = 0.001
 _ASIDE_EVERY_S = 1.0
 _SAY_EVERY_S = 60.0
+GIVE_UP_AFTER_S = 30.0
+"""With `--drain`: for how long a sink that has never delivered may rest until it is given up."""
 
 
 class Outage:
@@ -76,6 +80,19 @@ class Outage:
     @property
     def rests(self) -> bool:
         return self._breaker.rests
+
+    @property
+    def has_delivered(self) -> bool:
+        """Tell whether its target is known to have delivered, here or elsewhere."""
+        return self._breaker.standing is TargetStanding.PROVEN
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether a dispatcher that drains should wait for it no longer."""
+        since_s = self._rested_since_s
+        if not self._drain or since_s is None or not self._breaker.view().is_unproven:
+            return False
+        return self._clock_s() >= since_s + GIVE_UP_AFTER_S
 
     @property
     def is_choosy(self) -> bool:
@@ -124,6 +141,10 @@ class Outage:
     def try_again(self) -> None:
         """Try a sink that rests at once."""
         self._breaker.try_again(self._clock_s())
+
+    def learn(self, known: TargetStanding, words: TargetWords, *, is_other: bool) -> None:
+        """Hear what is known of the target, which `is_other` than the one before."""
+        self._breaker.learn(self._clock_s(), known, words, is_other=is_other)
 
     def choose(self, jobs: Sequence[Job]) -> Job:
         """Choose the one to try; the others go back to their lanes."""
@@ -252,9 +273,12 @@ class Outage:
         tried = "it is being tried"
         if view.next_try_s is not None:
             tried = f"it is tried again in {max(0.0, view.next_try_s - now_s):.1f} s"
-        end = "; --drain ends once it has gone on" if self._drain else ""
-        extra = {"action": "sink_rests"}
-        log.warning("sink %s rests: %s; %s%s", self._sink, view.reason, tried, end, extra=extra)
+        if self._drain and view.is_unproven:
+            tried += f"; --drain waits for it for {GIVE_UP_AFTER_S:.0f} s"
+        elif self._drain:
+            tried += "; --drain ends once it has gone on"
+        said = continued(view.reason, tried, by="; ")
+        log.warning("sink %s rests: %s", self._sink, said, extra={"action": "sink_rests"})
 
 
 def again(outcome: Outcome) -> Outcome:

@@ -28,13 +28,14 @@ from pushlane.dispatcher.leading.survey import Survey
 from pushlane.dispatcher.limits_follower import limits_in
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED
+from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
-from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.errors import PushlaneError, UserError
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
@@ -50,6 +51,7 @@ log = logging.getLogger("pushlane.dispatcher")
 
 _CONCLUDE_S = 1.5
 _RELEASE_S = 0.75
+_LOOK_EVERY_S = 1.0
 
 
 class Dispatcher:
@@ -105,6 +107,7 @@ class Dispatcher:
         self._drain_watch = (
             DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
         )
+        self._given_up: list[Line] = []
         for listener in (shared.completion, self._janitor, self._drain_watch):
             if listener is not None:
                 shared.tasks.add_listener(listener)
@@ -208,6 +211,7 @@ class Dispatcher:
             Unreachable: broker or registry did not answer at the start.
             UserError: lanes may hold messages of a format that this process does not read, or a
                 live process delivers by the same name to another target.
+            UserError: with `drain`, a sink whose target never delivered was given up.
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
@@ -215,6 +219,8 @@ class Dispatcher:
         if not await self._announcer.enter():
             return
         await self._shared.limits.look()  # before anything is sent
+        for line in self._lines:
+            await line.target_memory.look()
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
         for line in self._lines:
@@ -229,6 +235,7 @@ class Dispatcher:
             await end_all(work)
             await self._let_go()
         raise_cause(work)
+        self._raise_given_up()
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
@@ -244,6 +251,7 @@ class Dispatcher:
         yield "survey", self._survey.run()
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
+            yield "given up", self._follow_given_up(self._drain_watch)
         for line in self._lines:
             of_sink = f" of sink {line.name}" if len(self._lines) > 1 else ""
             for name, part in line.side_tasks():
@@ -251,7 +259,25 @@ class Dispatcher:
 
     async def _stop_when_drained(self, drain_watch: DrainWatch) -> None:
         await drain_watch.wait()
+        self._given_up = [line for line in self._lines if line.outage.is_given_up]
         self.stop()
+
+    async def _follow_given_up(self, drain_watch: DrainWatch) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            given_up = (line.name for line in self._lines if line.outage.is_given_up)
+            drain_watch.give_up(frozenset(given_up))
+
+    def _raise_given_up(self) -> None:
+        """Say which sinks were given up, and what to do. Raises UserError if there are any."""
+        said = [f"sink {line.name} rests: {line.outage.view().reason}" for line in self._given_up]
+        if said:
+            accept = "; ".join(f"pushlane sinks accept {line.name}" for line in self._given_up)
+            raise UserError(
+                f"{' '.join(said)} --drain waited for {GIVE_UP_AFTER_S:.0f} s and ends; what is "
+                "left is untouched. Mend the sink and dispatch again, or, if its answers are "
+                f"right: {accept}"
+            )
 
     async def _conclude(self) -> None:
         with suppress(TimeoutError):

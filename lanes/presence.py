@@ -23,17 +23,28 @@ _SHUT = ("open", "probing")
 
 
 class Resting(msgspec.Struct, frozen=True):
-    """A sink or host that gets no pushes for now. Its times are Unix ms."""
+    """A sink or host that gets no pushes for now. Its times are Unix ms.
+
+    `is_unproven`: its target has never delivered, and gives final answers to all.
+    """
 
     what: str
     since_ms: int
     why: str
     again_at_ms: int
+    is_unproven: bool = False
 
     @property
     def is_shut(self) -> bool:
         """True when it gets nothing but a probe now and then, False when it gets fewer pushes."""
         return any(f"({state})" in self.what for state in _SHUT)
+
+
+def continued(reason: str, more: str, by: str) -> str:
+    """Join a reason and what is said beside it; one that is a question ends its sentence."""
+    if reason.endswith("?"):
+        return f"{reason} {more[0].upper()}{more[1:]}"
+    return f"{reason}{by}{more}"
 
 
 class SlowLane(msgspec.Struct, frozen=True):
