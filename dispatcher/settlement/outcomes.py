@@ -23,6 +23,7 @@ from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Arrival, Kind, Outcome, Scope, encode
+from pushlane.lanes.put_off import Wait, WaitReason
 from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
@@ -189,7 +190,8 @@ class Outcomes:
         return as_label(outcome.reason, is_own_words=self._hosts_code)
 
     def _again(self, job: Job, body: bytes, delay_s: float, receipt: Receipt | None = None) -> None:
-        self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt)
+        wait = Wait(WaitReason.RETRY, now_ms() + round(delay_s * 1000))
+        self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt, wait)
 
 
 def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:
