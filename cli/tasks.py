@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -11,7 +11,6 @@ from pushlane.cli.completion import complete_level, complete_state, complete_tas
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, on_backend
 from pushlane.cli.parsing import (
-    SCHEDULED,
     STATES,
     parse_level,
     parse_word,
@@ -21,6 +20,7 @@ from pushlane.cli.parsing import (
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
+from pushlane.diagnosis.status import STORED_AS
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
@@ -82,6 +82,9 @@ def tasks(
     app: AppOption = "",
     level: LevelOption = None,
     limit: LimitOption = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="All columns, however narrow the terminal is.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
@@ -92,7 +95,8 @@ def tasks(
     limit = limit if limit is not None else 0 if as_json else _LISTED
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
-        return await _newest(backend, query, words, limit), await backend.presence.list()
+        processes = await backend.presence.list()
+        return await _newest(backend, query, words, limit, processes), processes
 
     settings = flags.settings()
     views, processes = on_backend(settings, load)
@@ -101,7 +105,7 @@ def tasks(
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
-        print_table(COLUMNS, views)
+        print_table(COLUMNS, views, wide=wide, more="--wide shows all")
     else:
         is_chosen = state or find or app or level
         note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
@@ -116,7 +120,8 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
-        return await view_of(backend, task), await backend.presence.list()
+        processes = await backend.presence.list()
+        return await view_of(backend, task, processes), processes
 
     settings = flags.settings()
     view, processes = on_backend(settings, load)
@@ -246,13 +251,17 @@ def _move(
 
 
 async def _newest(
-    backend: Backend, query: TaskQuery, words: list[str], limit: int
+    backend: Backend,
+    query: TaskQuery,
+    words: list[str],
+    limit: int,
+    processes: Sequence[Process],
 ) -> list[TaskView]:
     """Find the tasks that fit, oldest first: one more than the limit, when there are more."""
     found: list[TaskView] = []
     async for page in pages(backend.registry, query):
-        views = await views_of(backend, page)
-        found += [view for view in views if not words or view.state in words]
+        views = await views_of(backend, page, processes)
+        found += [view for view in views if not words or {view.state, view.status.state} & {*words}]
         if limit and len(found) > limit:
             break
     newest = found[: limit + 1] if limit else found
@@ -263,7 +272,8 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     if words and show_all:
         raise BadInput("--all and --state exclude each other; give one of them")
     if words:
-        return tuple(State.RUNNING if word == SCHEDULED else State(word) for word in words)
+        states = (STORED_AS.get(word) or (State(word),) for word in words)
+        return tuple(dict.fromkeys(state for some in states for state in some))
     return () if show_all else ACTIVE_STATES
 
 
@@ -290,4 +300,5 @@ def _confirm_cancel(view: TaskView) -> None:
 def _unsent(view: TaskView) -> str:
     if view.left is None:
         return "what it has not sent yet"
-    return pushes_text(view.left)
+    about = "about " if view.state == State.RUNNING else ""
+    return f"{about}{pushes_text(view.left)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
+from pushlane.diagnosis.later import later_causes
 from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
@@ -185,7 +186,7 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
         f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
         "mend the sink: it is tried again by itself, and nothing is lost"
         if rests
-        else "nothing yet: it takes some pushes, and gets as many as it takes",
+        else "nothing yet: it gets as many pushes as it takes; if it takes none, it rests soon",
         first.since_ms,
         final=is_final and (now.has_moved_on or not is_later),
         at_later=is_later,
@@ -195,11 +196,11 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
 def _quiet(now: Situation) -> Iterator[Cause]:
     until_ms = quiet_until(now.task, now.now_ms)
     if until_ms:
-        zone = now.task.zone or "UTC"
-        detail = (
-            f"quiet hours {now.task.quiet} in {zone} end {clock(until_ms)}; recipients with a zone "
-            "of their own have theirs"
-        )
+        task = now.task
+        zone = task.zone or "UTC"
+        detail = f"quiet hours {task.quiet} in {zone} end {clock(until_ms)}"
+        if task.zone_column != "" or task.is_fed:
+            detail += "; recipients with a zone of their own have theirs"
         yield Cause("quiet_hours", detail, "wait, or submit it without --quiet")
 
 
@@ -234,5 +235,6 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _unserved,
     _resting,
     _quiet,
+    later_causes,
     _spent,
 )

@@ -16,11 +16,11 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.registry_follower import TaskLookups
-from pushlane.dispatcher.settlement.deferral import due_ms, hop_s, wait_of
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.deferral import due_ms, hop_s, wait_of
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.push import Kind, Outcome, Push
 from pushlane.lanes.task import State, Task

@@ -24,18 +24,20 @@ _ROUNDING = 1e-6
 class Standing:
     """A task, and how many of its pushes are not finished; None while its total is not known.
 
-    `has_moved_on` tells that all of these have gone on to sinks behind its first.
+    `has_moved_on` tells that all of these have gone on to sinks behind its first; `later` of them
+    wait for their time.
     """
 
     task: Task
     left: int | None
     has_moved_on: bool = False
+    later: int = 0
 
     @property
     def backlog(self) -> float:
-        """The pushes left: without end while a submit goes on, none of a producer's stream."""
+        """The pushes that may go: without end while a submit goes on, none of a stream's."""
         if self.left is not None:
-            return self.left
+            return max(0, self.left - self.later)
         return 0 if self.task.is_fed else math.inf
 
     def starts_at_ms(self, now_ms: int) -> int:

@@ -116,6 +116,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
     the next for which it has an address. Without any it is the sink `default`. `reached` names
     those behind the first that pushes have gone on to: their lanes are open.
+    `zone_column` and `start_column` name the columns that told the zone, and the start, of each
+    push of a file: empty when there was none, None when nobody knows.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -151,6 +153,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lane_dropped: bool = False
     sinks: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
+    zone_column: str | None = None
+    start_column: str | None = None
     version: int = 0
     format: int = 1
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
@@ -189,6 +193,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def pooled(self) -> bool:
         """True when its pushes share a lane with those of other low tasks."""
         return is_pool(self.lane)
+
+    @property
+    def has_own_times(self) -> bool:
+        """True when its pushes may have zones or starts of their own, as far as that is known."""
+        return self.is_fed or bool(self.zone_column or self.start_column)
 
     def is_scheduled(self, now_ms: int) -> bool:
         """True when its start is still to come."""

@@ -510,9 +510,8 @@ async def test_pushes_that_were_put_off_are_added_up_by_reason_and_quarter(conne
         task = await here.registry.add(a_task())
         other = await here.registry.add(a_task())
         soon = now_ms() + QUARTER_MS
-        note = PutOff(
-            task.id, "quiet_hours", soon // QUARTER_MS, 2, soon + 5, soon + 9, "Asia/Tokyo"
-        )
+        quarter, zone = soon // QUARTER_MS, "Asia/Tokyo"
+        note = PutOff(task.id, "quiet_hours", quarter, 2, soon + 5, soon + 9, zone)
         retry = PutOff(task.id, "retry", quarter, 1, soon, soon)
 
         await here.registry.put_off([note, retry])
