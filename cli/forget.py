@@ -11,6 +11,7 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
+from pushlane.cli.task_view import TaskView, views_of
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError
@@ -38,16 +39,18 @@ def forget(
     """Remove tasks that have ended, with their counts, keys, lanes and dead pushes."""
     settings = flags.settings()
 
-    async def load(backend: Backend) -> dict[str, Task]:
+    async def load(backend: Backend) -> list[TaskView]:
         found = [await backend.registry.get(task) for task in tasks]
-        return {task.id: task for task in found}
+        distinct = list({task.id: task for task in found}.values())
+        return await views_of(backend, distinct, await backend.presence.list())
 
-    wanted = on_backend(settings, load)
-    for task in wanted.values():
-        task_transitions.check_forgettable(task)  # refuse before anybody is asked
+    views = on_backend(settings, load)
+    for view in views:  # refuse before anybody is asked
+        task_transitions.check_forgettable(view.task, view.status.state)
+    wanted = [view.task for view in views]
     if not yes:
-        _confirm_forget(list(wanted.values()))
-    on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+        _confirm_forget(wanted)
+    on_backend(settings, partial(_forget_all, tasks=wanted))
 
 
 def _confirm_forget(tasks: list[Task]) -> None:

@@ -9,7 +9,15 @@ import typer
 
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, on_backend
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    WideFlag,
+    YesFlag,
+    add_commands,
+    add_group,
+    on_backend,
+)
 from pushlane.cli.parsing import (
     STATES,
     parse_level,
@@ -82,9 +90,7 @@ def tasks(
     app: AppOption = "",
     level: LevelOption = None,
     limit: LimitOption = None,
-    wide: Annotated[
-        bool, typer.Option("--wide", help="All columns, however narrow the terminal is.")
-    ] = False,
+    wide: WideFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""

@@ -9,12 +9,14 @@ import typer
 
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, WideFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import print_json, seconds_text
+from pushlane.cli.why_all import print_overview
 from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
+from pushlane.diagnosis.overview import overview
 from pushlane.diagnosis.status import STALLED
 from pushlane.lanes.put_off import Waiting
 from pushlane.lanes.task_transitions import now_ms
@@ -27,13 +29,27 @@ def register(app: typer.Typer) -> None:
 def why(
     flags: Flags,
     task: Annotated[
-        str,
-        typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[TASK]",
+            help="Its id, key or name; without it, all are looked at.",
+            autocompletion=complete_task,
+        ),
+    ] = None,
+    wide: WideFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what a task waits for now, most important first, and what to do about each."""
+    """Say what a task waits for now, most important first, and what to do about each.
+
+    Without a task, say so of all: how sinks and levels stand, and which tasks to look at first.
+    """
     settings = flags.settings()
+    if task is None:
+        found_all = on_backend(settings, overview)
+        print_overview(found_all, as_json=as_json, wide=wide)
+        if found_all.unread_limits and not as_json:
+            note(unread_text(found_all.unread_limits))
+        return
     found = on_backend(settings, lambda backend: why_of(backend, task, settings))
     if as_json:
         print_json(_as_json(found))

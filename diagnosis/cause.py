@@ -31,9 +31,14 @@ def clock(at_ms: int) -> str:
 
 
 def due_text(at_ms: int, now_ms: int, zone: str = "") -> str:
-    """Return a time soon to come, without its date within a day; with a zone by its clock, too."""
+    """Return a time to come, without its date within a day; with a zone by its clock, too.
+
+    One that is an hour away or more is rounded up to a minute.
+    """
+    is_near = at_ms - now_ms < _HOUR_MS
+    seconds = ":%S" if at_ms % _MINUTE_MS and is_near else ""
+    at_ms = at_ms if is_near else -(-at_ms // _MINUTE_MS) * _MINUTE_MS
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    seconds = ":%S" if at_ms % _MINUTE_MS and at_ms - now_ms < _HOUR_MS else ""
     date = "%Y-%m-%d " if at_ms - now_ms >= _DAY_MS else ""
     local = f" ({at.astimezone(zone_or_utc(zone)):%H:%M} in {zone})" if zone else ""
     return f"{at.strftime(f'{date}%H:%M{seconds}')} UTC{local if zone != 'UTC' else ''}"

@@ -121,7 +121,7 @@ def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
         sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
         lacks, do = _lacking(sink, now.settings) or ("", _first_command(sink, now.settings))
-        detail = f"no dispatcher runs at all; it goes to sink {sink}{lacks}"
+        detail = f"no dispatcher runs; it goes to sink {sink}{lacks}"
         yield Cause("no_dispatcher", detail, do, final=True)
         return
     for name in unserved_sinks(now.task, now.processes):
@@ -142,7 +142,7 @@ def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
 
 def _first_command(sink: str, settings: Settings | None) -> str:
     is_open = sink == DEFAULT_SINK and (settings is None or settings.sink == "null")
-    return "pushlane dispatch --sink SINK, as webhook:URL" if is_open else "pushlane dispatch"
+    return "pushlane dispatch --sink webhook:URL" if is_open else "pushlane dispatch"
 
 
 def _serve_command(sink: str) -> str:
@@ -235,6 +235,6 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _unserved,
     _resting,
     _quiet,
-    later_causes,
     _spent,
+    later_causes,
 )

@@ -59,8 +59,8 @@ async def predict(
             notes = (put_off or {}).get(sink, ())
             later = sum(one.pushes for one in notes)
             now = await situation_of(backend, _at(made, sink, pushes), settings)
-            changed = {"waiting": pushes - later, "later": later, "put_off": notes}
-            predicted.append(_predicted(replace(now, **changed, knows_rows=True)))
+            here = replace(now, waiting=pushes - later, later=later, put_off=notes, knows_rows=True)
+            predicted.append(_predicted(here))
     return predicted
 
 

@@ -54,9 +54,9 @@ class Standing:
 def quiet_until(task: Task, at_ms: int) -> int:
     """Return when the quiet hours of this time end, by the task's own zone; 0 when there are none.
 
-    Pushes whose rows name a zone keep to that.
+    0, too, where a column told the zone of each push: those that it concerns wait for themselves.
     """
-    if not task.quiet:
+    if not task.quiet or task.zone_column:
         return 0
     until_ms = quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(task.zone), at_ms)
     return until_ms if until_ms > at_ms else 0
