@@ -17,7 +17,7 @@ from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.reasons import as_label
-from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
+from pushlane.dispatcher.settlement.receipts import Receipt, Receipts, eligible_ms
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
@@ -127,8 +127,7 @@ class Outcomes:
             return self._retry(job, outcome, at_ms)
         self._stats.outcomes[job.lane.level, kind] += 1
         if push.attempt == 1 and push.submitted_at_ms:
-            waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
-            self._stats.waited[job.lane.level].add(waited_ms / 1000)
+            self._waited(job, at_ms or now_ms())
         if kind is Kind.DEAD:
             self._stats.dead.add(self._label(outcome))
             dead = dead_push(
@@ -145,9 +144,18 @@ class Outcomes:
         for job in jobs:
             push = job.push
             if push.submitted_at_ms and push.attempt == 1:
-                waited_s = (at_ms - push.submitted_at_ms) / 1000
-                self._stats.waited[job.lane.level].add(waited_s)
+                self._waited(job, at_ms)
         self._settler.delivered(jobs, at_ms)
+
+    def _waited(self, job: Job, at_ms: int) -> None:
+        """Count for how long a push has waited since it could first go: what was asked for is no
+        delay.
+        """
+        push, task = job.push, job.task
+        since_ms = push.submitted_at_ms
+        if push.not_before_ms or task.not_before_ms or task.quiet:
+            since_ms = eligible_ms(task, push)
+        self._stats.waited[job.lane.level].add(max(0, at_ms - since_ms) / 1000)
 
     def later(self, job: Job, wait_s: float) -> None:
         """Offer a push that was not sent again as it is, after `wait_s`."""
