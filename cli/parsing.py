@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.diagnosis.status import SCHEDULED, SHOWN_STATES
+from pushlane.diagnosis.task_status import SCHEDULED, SHOWN_STATES
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Level, State, Task

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pushlane.cli.parsing import shown_state
 from pushlane.cli.render import Column, age_text, time_text
 from pushlane.diagnosis.look import is_stalled, put_offs_of
-from pushlane.diagnosis.status import STALLED, Status, Statuses
+from pushlane.diagnosis.task_status import STALLED, TaskStatus, TaskStatuses
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.presence import Process
 from pushlane.lanes.task import DeliveryMode, Progress, State, Task, settled
@@ -54,7 +54,7 @@ class TaskView(msgspec.Struct, frozen=True):
     task: Task
     progress: Progress
     at_ms: int
-    status: Status
+    status: TaskStatus
     is_stalled: bool = False
 
     @property
@@ -180,7 +180,7 @@ async def views_of(
     progress = await backend.registry.progress([task.id for task in tasks])
     put_off = await put_offs_of(backend, tasks)
     at_ms = now_ms()
-    statuses = Statuses(processes, at_ms)
+    statuses = TaskStatuses(processes, at_ms)
     views = []
     for task, counts in zip(tasks, progress, strict=True):
         stalled = await is_stalled(backend, task, at_ms)

@@ -28,7 +28,7 @@ from pushlane.cli.parsing import (
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
-from pushlane.diagnosis.status import STORED_AS
+from pushlane.diagnosis.task_status import STORED_AS
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput

@@ -17,7 +17,7 @@ from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 from pushlane.diagnosis.overview import overview
-from pushlane.diagnosis.status import STALLED
+from pushlane.diagnosis.task_status import STALLED
 from pushlane.lanes.put_off import Waiting
 from pushlane.lanes.task_transitions import now_ms
 

@@ -13,7 +13,7 @@ from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import Expected, forecast
 from pushlane.diagnosis.later import ends_in_s, not_before, unforeseen
 from pushlane.diagnosis.situation import Situation
-from pushlane.diagnosis.status import Status, Statuses
+from pushlane.diagnosis.task_status import TaskStatus, TaskStatuses
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import readable_limits
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
@@ -27,7 +27,7 @@ from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import ACTIVE_STATES, State, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
-_UNKNOWN = Status("")
+_UNKNOWN = TaskStatus("")
 Sleep = Callable[[float], Awaitable[None]]
 
 _MOST_OTHERS = 2_000  # the newest tasks that are not finished
@@ -56,14 +56,14 @@ class Diagnosis:
     eta_note: str = ""
     waits: Sequence[Waiting] = ()
     later: int = 0
-    status: Status = _UNKNOWN
+    status: TaskStatus = _UNKNOWN
     is_stalled: bool = False
     unread_limits: Sequence[str] = ()
 
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
-    statuses = Statuses(now.processes, now.now_ms)
+    statuses = TaskStatuses(now.processes, now.now_ms)
     status = statuses.of(now.task, now.progress, now.put_off, is_stalled=now.is_stalled)
     return replace(_diagnosed(now), unread_limits=now.unread_limits, status=status)
 

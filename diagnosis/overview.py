@@ -14,14 +14,14 @@ from heapq import nsmallest
 
 from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.look import put_offs_of
-from pushlane.diagnosis.status import (
+from pushlane.diagnosis.task_status import (
     FAILING,
     RESTING,
     SCHEDULED,
     STALLED,
     WAITING,
-    Status,
-    Statuses,
+    TaskStatus,
+    TaskStatuses,
 )
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits, Subject, readable_limits
@@ -47,7 +47,7 @@ class TaskNow:
     """
 
     task: Task
-    status: Status
+    status: TaskStatus
     left: int | None
     later: int
     since_ms: int
@@ -134,7 +134,7 @@ async def _tasks(
     backend: Backend, processes: Sequence[Process], at_ms: int
 ) -> tuple[list[TaskNow], bool]:
     """Return the tasks that are not finished, and whether there are more."""
-    statuses = Statuses(processes, at_ms)
+    statuses = TaskStatuses(processes, at_ms)
     found: list[TaskNow] = []
     async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
         progress = await backend.registry.progress([task.id for task in page])

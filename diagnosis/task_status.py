@@ -31,72 +31,78 @@ _FEW_DEAD = 20
 _DAY_MS = 86_400_000
 
 
-class Status(NamedTuple):
+class TaskStatus(NamedTuple):
     """The state that a task is shown in, and why, empty where there is nothing to say."""
 
     state: str
     reason: str = ""
 
 
-class Statuses:
+class TaskStatuses:
     """Says how tasks stand, by what these processes say of themselves; sinks are looked at once."""
 
     def __init__(self, processes: Sequence[Process], now_ms: int) -> None:
         self._processes = [one for one in processes if one.kind == "dispatcher"]
         self._now_ms = now_ms
-        self._sinks: dict[str, Status | None] = {}
+        self._sinks: dict[str, TaskStatus | None] = {}
 
     def of(
         self, task: Task, progress: Progress, put_off: Sequence[PutOff], *, is_stalled: bool
-    ) -> Status:
+    ) -> TaskStatus:
         """Return how a task stands; `put_off` is what was noted of pushes that wait."""
         if is_stalled:
-            return Status(STALLED, ": ".join(stalled_advice(task)))
+            return TaskStatus(STALLED, ": ".join(stalled_advice(task)))
         if task.state is not State.RUNNING:
-            return Status(task.state.value, task.reason)
+            return TaskStatus(task.state.value, task.reason)
         if task.is_scheduled(self._now_ms):
-            return Status(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
+            return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
         found = (
             self._at_sink(task),
             failing(task, progress),
             self._resting(task, progress, put_off),
         )
-        return next((one for one in found if one is not None), Status(State.RUNNING, task.reason))
+        return next(
+            (one for one in found if one is not None), TaskStatus(State.RUNNING, task.reason)
+        )
 
-    def _at_sink(self, task: Task) -> Status | None:
+    def _at_sink(self, task: Task) -> TaskStatus | None:
         """Return why no push goes to its first sink, or fewer than there are; None when they go."""
         sink = task.chain[0]
         if sink not in self._sinks:
             self._sinks[sink] = self._sink_status(sink)
         return self._sinks[sink]
 
-    def _sink_status(self, sink: str) -> Status | None:
+    def _sink_status(self, sink: str) -> TaskStatus | None:
         if not self._processes:
-            return Status(WAITING, "no dispatcher runs: pushlane dispatch")
+            return TaskStatus(WAITING, "no dispatcher runs: pushlane dispatch")
         stands = sink_now(self._processes, sink).stands
         if not stands:
-            return Status(WAITING, f"nobody serves sink {sink}: pushlane dispatch --serve {sink}")
+            return TaskStatus(
+                WAITING, f"nobody serves sink {sink}: pushlane dispatch --serve {sink}"
+            )
         resting = [one.resting for one in stands if one.resting is not None]
         if len(resting) < len(stands):
             return None
         first = min(resting, key=lambda one: one.since_ms)
         if all(one.is_shut for one in resting):
-            return Status(WAITING, f"sink {sink} rests: {_since(first, self._now_ms)}")
-        return Status(
+            return TaskStatus(WAITING, f"sink {sink} rests: {_since(first, self._now_ms)}")
+        return TaskStatus(
             State.RUNNING, f"sink {sink} gets fewer pushes: {_since(first, self._now_ms)}"
         )
 
-    def _resting(self, task: Task, progress: Progress, notes: Sequence[PutOff]) -> Status | None:
+    def _resting(
+        self, task: Task, progress: Progress, notes: Sequence[PutOff]
+    ) -> TaskStatus | None:
         """Return until when all of the task waits for its time; None while some of it may go."""
         waits = waiting_of(notes, self._now_ms)
         left = None if task.total is None else task.total - progress.finished
         if waits and left is not None and left <= sum(one.pushes for one in waits):
-            return Status(RESTING, waits_line(waits, left, self._now_ms))
+            return TaskStatus(RESTING, waits_line(waits, left, self._now_ms))
         if task.quiet and not task.has_own_times:
             until_ms = quiet_until(task, self._now_ms)
             if until_ms:
                 until = due_text(until_ms, self._now_ms, task.zone)
-                return Status(RESTING, f"quiet hours {task.quiet} end {until}")
+                return TaskStatus(RESTING, f"quiet hours {task.quiet} end {until}")
         return None
 
 
@@ -108,12 +114,14 @@ def waits_line(waits: Sequence[Waiting], left: int, now_ms: int) -> str:
     return "; ".join(waits_text(one, what_text(one.reason), now_ms) for one in waits)
 
 
-def failing(task: Task, progress: Progress) -> Status | None:
+def failing(task: Task, progress: Progress) -> TaskStatus | None:
     """Return that a task is failing: half of what ended or more is dead."""
     dead, ended = progress.dead, progress.finished
     if dead < _FEW_DEAD or 2 * dead < ended:
         return None
-    return Status(FAILING, f"{dead:,} of {ended:,} are dead: pushlane dead list --task {task.id}")
+    return TaskStatus(
+        FAILING, f"{dead:,} of {ended:,} are dead: pushlane dead list --task {task.id}"
+    )
 
 
 def _since(resting: Resting, now_ms: int) -> str:
