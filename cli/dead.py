@@ -43,8 +43,8 @@ _LISTED = 100
 _PREFETCH = 2_000
 _COLUMNS: tuple[Column[DeadPush], ...] = (
     Column("PUSH", push_id),
-    Column("TASK", lambda dead: dead.task_id or NO_TASK, from_width=100),
-    Column("SINK", lambda dead: dead.sink or "-", from_width=100),
+    Column("TASK", lambda dead: dead.task_id or NO_TASK, spare=4),
+    Column("SINK", lambda dead: dead.sink or "-", spare=4),
     Column("ATTEMPT", lambda dead: str(dead.attempt), number=True),
     Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
     Column("REASON", lambda dead: dead.reason, elastic=True),

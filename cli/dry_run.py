@@ -16,10 +16,13 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import plain, print_json, seconds_text, time_text
-from pushlane.cli.why import unread_text
+from pushlane.cli.why import unread_text, waits_as_json
+from pushlane.diagnosis.cause import due_text
+from pushlane.diagnosis.later import what_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push
+from pushlane.lanes.put_off import WaitReason, waiting_of
 from pushlane.lanes.receipt import masked_recipients
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
@@ -38,7 +41,7 @@ async def try_submit(
 ) -> Tried:
     """Return what a submit would do, and how its pushes would fare at each sink."""
     ran = await dry_run(backend, settings, request, tell)
-    return ran, await predict(backend, settings, ran.task, ran.by_sink)
+    return ran, await predict(backend, settings, ran.task, ran.by_sink, ran.put_off)
 
 
 def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
@@ -58,7 +61,11 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
     typer.echo(f"bytes a push: {ran.least_bytes:,} to {ran.most_bytes:,}, {mean:,} on average")
     for one in predictions:
         typer.echo(_prediction_text(one))
+        for line in _wait_lines(ran, one):
+            typer.echo(f"  {line}")
         for cause in one.causes:
+            if cause.name.startswith("later"):
+                continue
             typer.echo(f"  {cause.detail}")
             if cause.name in _UNSERVED:
                 typer.echo(f"    do: {cause.do}")
@@ -67,6 +74,20 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
     if unread := next((one.unread_limits for one in predictions), ()):
         note(unread_text(unread))
     _remark(ran, reveal=reveal)
+
+
+def _wait_lines(ran: DryRun, one: SinkPrediction) -> Iterator[str]:
+    """Yield what pushes would wait for, and until when: one line a reason."""
+    now = now_ms()
+    of_all = pushes_text(one.pushes)
+    for waits in waiting_of(ran.put_off.get(one.sink, ()), now):
+        first = due_text(waits.first_ms, now, waits.zone)
+        last = due_text(waits.last_ms, now)
+        until = first if first.startswith(last) else f"{first}, the last until {last}"
+        what = what_text(waits.reason)
+        hours = f" ({ran.task.quiet})" if waits.reason == WaitReason.QUIET_HOURS else ""
+        would = "would wait" if ran.task.not_before_ms <= now else "would wait at its start"
+        yield f"{waits.pushes:,} of {of_all} {would} for {what}{hours}, until {until}"
 
 
 def _remark(ran: DryRun, *, reveal: bool) -> None:
@@ -184,6 +205,7 @@ def _prediction_as_json(one: SinkPrediction) -> dict[str, Any]:
     return {
         "sink": one.sink,
         "pushes": one.pushes,
+        "waits": [waits_as_json(each) for each in one.waits],
         "causes": [{"cause": cause.name, "detail": cause.detail} for cause in one.causes],
         "entitled_share": None if share is None else round(share, 4),
         "sink_per_s": None if per_s is None else round(per_s, 2),

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+WideFlag = Annotated[
+    bool, typer.Option("--wide", help="All columns uncut, however narrow the terminal is.")
+]
 ConfigFlag = Annotated[
     Path | None,
     typer.Option("--config", metavar="PATH", help="File of settings, instead of pushlane.toml."),

@@ -11,6 +11,7 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
+from pushlane.cli.task_view import TaskView, views_of
 from pushlane.cli.unreadable import remove_unreadable
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
@@ -44,13 +45,12 @@ def forget(
     One that cannot be read is removed with --force, whether it has ended or not.
     """
     settings = flags.settings()
-    found = on_backend(settings, partial(_load, words=tasks))
-    faults = {one.task_id: one for one in found if isinstance(one, UnknownFormat)}
-    wanted = {one.id: one for one in found if isinstance(one, Task)}
+    faults, views = on_backend(settings, partial(_load, words=tasks))
     if faults and not force:
         raise next(iter(faults.values()))
-    for task in wanted.values():
-        task_transitions.check_forgettable(task)  # refuse before anybody is asked
+    for view in views:  # refuse before anybody is asked
+        task_transitions.check_forgettable(view.task, view.status.state)
+    wanted = {view.task.id: view.task for view in views}
     if wanted and not yes:
         _confirm_forget(list(wanted.values()))
     if faults:
@@ -59,15 +59,20 @@ def forget(
         on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
 
 
-async def _load(backend: Backend, words: list[str]) -> list[Task | UnknownFormat]:
-    """Return each task, or why it cannot be read."""
-    found: list[Task | UnknownFormat] = []
+async def _load(
+    backend: Backend, words: list[str]
+) -> tuple[dict[str, UnknownFormat], list[TaskView]]:
+    """Return by id why tasks cannot be read, and all others."""
+    faults: dict[str, UnknownFormat] = {}
+    tasks: dict[str, Task] = {}
     for word in words:
         try:
-            found.append(await backend.registry.get(word))
+            task = await backend.registry.get(word)
         except UnknownFormat as error:
-            found.append(error)
-    return found
+            faults[error.task_id] = error
+        else:
+            tasks[task.id] = task
+    return faults, await views_of(backend, list(tasks.values()), await backend.presence.list())
 
 
 def _confirm_forget(tasks: list[Task]) -> None:

@@ -239,5 +239,5 @@ _COLUMNS: tuple[Column[LimitInUse], ...] = (
     Column("COST", _used("total_cost"), number=True),
     Column("A DAY", _used("a_day"), number=True),
     Column("COST A DAY", _used("cost_a_day"), number=True),
-    Column("A RECIPIENT A DAY", lambda one: _recipient_text(one.limit), from_width=100),
+    Column("A RECIPIENT A DAY", lambda one: _recipient_text(one.limit), spare=4),
 )

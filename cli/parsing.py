@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.diagnosis.task_status import SCHEDULED, SHOWN_STATES
 from pushlane.lanes.conversion import one_of
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task import Level, State, Task
 
-SCHEDULED = "scheduled"
-STATES = (*(state.value for state in State), SCHEDULED)
+STATES = (*(state.value for state in State), *SHOWN_STATES)
 
 
 def parse_level(word: str) -> Level:

@@ -28,15 +28,15 @@ _COLUMNS: tuple[Column[Process], ...] = (
     Column("KIND", lambda process: process.kind),
     Column("PID", lambda process: str(process.pid), number=True),
     Column("VERSION", lambda process: process.version),
-    Column("FORMAT", lambda process: str(process.format), number=True),
+    Column("FORMAT", lambda process: str(process.format), number=True, spare=1),
     Column("SINKS", lambda process: ", ".join(_sinks_text(process)), elastic=True),
-    Column("LANES", lambda process: f"{process.lanes:,}", number=True),
+    Column("LANES", lambda process: f"{process.lanes:,}", number=True, spare=2),
     Column("UP", lambda process: age_text(process.started_at_ms, now_ms()), number=True),
     Column(
         "RESTING",
         lambda process: "; ".join(map(_resting_text, process.resting)) or "-",
         elastic=True,
-        from_width=100,
+        least=20,
     ),
 )
 

@@ -18,12 +18,14 @@ import msgspec
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from pushlane.cli.errors import note
 from pushlane.diagnosis.cause import clock
 from pushlane.lanes.conversion import UNIT_S
 
 _PIPED_WIDTH = 240
 _WIDE = 100
-_LEAST_ELASTIC = 6
+_ENDLESS = 100_000
+_MORE = "a wider terminal, a pipe or --json shows all"
 T = TypeVar("T")
 
 
@@ -31,14 +33,16 @@ T = TypeVar("T")
 class Column(Generic[T]):
     """A heading, the cell of an item, and what becomes of both when the terminal is narrow.
 
-    The elastic column is cut with an ellipsis; one with `from_width` is left out below it.
+    Columns with a number to `spare` are left out, the lowest first, until the others fit. Then the
+    elastic ones are cut with an ellipsis, at first down to their `least` width.
     """
 
     heading: str
     cell: Callable[[T], str]
     number: bool = False
     elastic: bool = False
-    from_width: int = 0
+    spare: int = 0
+    least: int = 6
 
 
 def print_json(value: Any) -> None:
@@ -47,19 +51,57 @@ def print_json(value: Any) -> None:
     typer.echo(encoded.decode())
 
 
-def print_table(columns: Sequence[Column[T]], items: Iterable[T]) -> None:
-    """Print a row for each item under the headings, no wider than the terminal, if there is one."""
+def print_table(
+    columns: Sequence[Column[T]], items: Iterable[T], *, wide: bool = False, more: str = _MORE
+) -> None:
+    """Print a row for each item under the headings, no wider than the terminal, if there is one.
+
+    Columns for which there is no room are named on stderr, with `more` on how to see them. With
+    `wide` all are shown, and nothing is cut.
+    """
     is_terminal = sys.stdout.isatty()
     total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
-    kept = [column for column in columns if column.from_width <= total]
-    cells = [[plain(column.cell(item)) for column in kept] for item in items]
+    total = _ENDLESS if wide else total
     gap = 1 if total < _WIDE else 2
+    rows = [[plain(column.cell(item)) for column in columns] for item in items]
+    places = _fitting(columns, rows, total, gap)
+    kept = [columns[place] for place in places]
+    cells = [[row[place] for place in places] for row in rows]
     widths = _widths(kept, cells, total, gap)
     heading = _line(kept, widths, [column.heading for column in kept], gap)
     is_plain = not is_terminal or os.environ.get("TERM") == "dumb"
     typer.echo(heading if is_plain else typer.style(heading, bold=True))
     for row in cells:
         typer.echo(_line(kept, widths, row, gap))
+    hidden = [column.heading for column in columns if column not in kept]
+    if hidden:
+        note(f"hidden: {', '.join(hidden)}; {more}")
+
+
+def _fitting(
+    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], total: int, gap: int
+) -> list[int]:
+    """Return the places of the columns to show: without what is spared until the others fit."""
+    needed = _needed(columns, rows)
+    least = [
+        min(width, column.least) if column.elastic else width
+        for width, column in zip(needed, columns, strict=True)
+    ]
+    places = list(range(len(columns)))
+    while sum(least[place] for place in places) + gap * (len(places) - 1) > total:
+        spare = [place for place in places if columns[place].spare]
+        if not spare:
+            break
+        places.remove(min(spare, key=lambda place: columns[place].spare))
+    return places
+
+
+def _needed(columns: Sequence[Column[T]], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each column has to be for nothing of it to be cut."""
+    return [
+        max(len(column.heading), *(cell_len(row[place]) for row in rows), 0)
+        for place, column in enumerate(columns)
+    ]
 
 
 def _line(columns: Sequence[Column[T]], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
@@ -91,21 +133,25 @@ def plain(text: str) -> str:
 def _widths(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], total: int, gap: int
 ) -> list[int]:
-    """Return the width of each column; elastic ones share what the others leave."""
-    needed = [
-        max(len(column.heading), *(cell_len(row[place]) for row in rows), 0)
-        for place, column in enumerate(columns)
-    ]
-    fixed = sum(w for w, column in zip(needed, columns, strict=True) if not column.elastic)
-    room = total - fixed - gap * (len(columns) - 1)
-    each = max(_LEAST_ELASTIC, room // max(1, sum(column.elastic for column in columns)))
-    widths = [
-        min(width, each) if column.elastic else width
-        for width, column in zip(needed, columns, strict=True)
-    ]
-    while sum(widths) + gap * (len(widths) - 1) > total and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    """Return the width of each column: what it needs, but for the widest when all do not fit."""
+    widths = _needed(columns, rows)
+    elastic = [place for place, column in enumerate(columns) if column.elastic]
+    while (over := sum(widths) + gap * (len(widths) - 1) - total) > 0:
+        wide = [place for place in elastic if widths[place] > columns[place].least]
+        widest = max(wide or range(len(widths)), key=lambda place: widths[place])
+        if widths[widest] <= 1:
+            break
+        widths[widest] -= _step(widths, wide, widest, over, columns[widest].least)
     return widths
+
+
+def _step(widths: Sequence[int], wide: Sequence[int], widest: int, over: int, least: int) -> int:
+    """Return by how much to narrow the widest column: to the next widest, if that is enough."""
+    if not wide:
+        return 1
+    others = [widths[place] for place in wide if place != widest]
+    next_widest = max([least, *others])
+    return max(1, min(over, widths[widest] - next_widest))
 
 
 def age_text(since_ms: int, now_ms: int) -> str:

@@ -32,28 +32,26 @@ _LATENCY_COLUMNS: tuple[Column[Lateness], ...] = (
 _ROW_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("AT", lambda row: _at(row)),
     Column("PUSH", lambda row: f"{row['task_id']}-{row['seq']}"),
-    Column("TASK", lambda row: row["task_name"] or "", elastic=True, from_width=100),
-    Column("LEVEL", lambda row: row["level"] or "", from_width=90),
-    Column("SINK", lambda row: row["sink"] or "", from_width=100),
+    Column("TASK", lambda row: row["task_name"] or "", elastic=True, spare=4),
+    Column("LEVEL", lambda row: row["level"] or "", spare=5),
+    Column("SINK", lambda row: row["sink"] or "", spare=4),
     Column("OUTCOME", lambda row: row["outcome"] or ""),
     Column("REASON", lambda row: row["reason"] or "", elastic=True),
-    Column("TRY", lambda row: str(row["attempt"] or ""), number=True, from_width=90),
+    Column("TRY", lambda row: str(row["attempt"] or ""), number=True, spare=5),
     Column("RECIPIENT", lambda row: row["recipient"] or "", elastic=True),
     Column(
         "WAIT MS",
         lambda row: _between(row["eligible_at_ms"], row["dispatched_at_ms"]),
         number=True,
-        from_width=120,
+        spare=2,
     ),
     Column(
         "DELIVERY MS",
         lambda row: _between(row["dispatched_at_ms"], row["responded_at_ms"]),
         number=True,
-        from_width=120,
+        spare=2,
     ),
-    Column(
-        "ATTRIBUTES", lambda row: _attributes_text(row["attributes"]), elastic=True, from_width=140
-    ),
+    Column("ATTRIBUTES", lambda row: _attributes_text(row["attributes"]), elastic=True, spare=1),
 )
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 RULE_COLUMNS: tuple[Column[RuleRecord], ...] = (
     Column("NAME", lambda page: page.rule.name, elastic=True),
     Column("CRON", lambda page: page.rule.cron),
-    Column("ZONE", lambda page: page.rule.zone, from_width=90),
+    Column("ZONE", lambda page: page.rule.zone, spare=5),
     Column("NEXT RUN", lambda page: time_text(_next_ms(page) or 0)),
-    Column("LAST RUN", lambda page: _last_text(page), from_width=110),
+    Column("LAST RUN", lambda page: _last_text(page), spare=3),
     Column("STATE", lambda page: _state(page)),
 )
 RUN_COLUMNS: tuple[Column[tuple[str, Run]], ...] = (
@@ -24,7 +24,7 @@ RUN_COLUMNS: tuple[Column[tuple[str, Run]], ...] = (
     Column("DUE OR ASKED FOR", lambda row: time_text(row[1].at_ms)),
     Column("STATE", lambda row: _run_state(row[1])),
     Column("PUSHES", lambda row: "-" if row[1].total is None else f"{row[1].total:,}", number=True),
-    Column("TASK", lambda row: row[1].task_id or "-", from_width=90),
+    Column("TASK", lambda row: row[1].task_id or "-", spare=5),
     Column("REASON", lambda row: row[1].reason, elastic=True),
 )
 _NEXT = 3

@@ -169,5 +169,6 @@ def _remark(result: SubmitResult, spool: Path | None) -> None:
         note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
     else:
         note(f"{pushes_text(result.published)} on the lane, level {task.level}{_start(task)}")
+        note(f"next: pushlane why {task.id}")
     if result.rejected:
         note(f"{rows_text(result.rejected, 'bad row')} left out; see {result.rejects}")

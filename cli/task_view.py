@@ -2,63 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.cli.parsing import SCHEDULED, pushes_text, shown_state
+from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
 from pushlane.cli.stop_if_dead import stop_text
-from pushlane.diagnosis.causes import stalled_advice
-from pushlane.diagnosis.deaths import reasons_text, short_deaths_text
-from pushlane.diagnosis.look import is_stalled
+from pushlane.diagnosis.deaths import reasons_text
+from pushlane.diagnosis.look import died_of, is_stalled, put_offs_of
+from pushlane.diagnosis.task_status import STALLED, TaskStatus, TaskStatuses
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.presence import Process
 from pushlane.lanes.task import DeliveryMode, Progress, State, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
 COLUMNS: tuple[Column[TaskView], ...] = (
     Column("TASK", lambda view: view.task.id),
     Column("NAME", lambda view: view.task.name, elastic=True),
-    Column("LEVEL", lambda view: view.task.level),
-    Column("QUOTA", lambda view: "-" if view.task.pooled else str(view.task.quota), number=True),
-    Column("STATE", lambda view: view.state),
+    Column("LEVEL", lambda view: view.task.level, spare=9),
+    Column(
+        "QUOTA",
+        lambda view: "-" if view.task.pooled else str(view.task.quota),
+        number=True,
+        spare=1,
+    ),
+    Column("STATE", lambda view: view.status.state),
     Column(
         "TOTAL",
         lambda view: "-" if view.task.total is None else f"{view.task.total:,}",
         number=True,
+        spare=5,
     ),
-    Column("FINISHED", lambda view: f"{view.progress.finished:,}", number=True),
-    Column("DELIVERED", lambda view: f"{view.progress.delivered:,}", number=True, from_width=100),
-    Column("DEAD", lambda view: f"{view.progress.dead:,}", number=True),
-    Column("EXPIRED", lambda view: f"{view.progress.expired:,}", number=True, from_width=120),
-    Column("DROPPED", lambda view: f"{view.progress.dropped:,}", number=True, from_width=120),
+    Column("FINISHED", lambda view: f"{view.progress.finished:,}", number=True, spare=6),
+    Column("DELIVERED", lambda view: f"{view.progress.delivered:,}", number=True, spare=4),
+    Column("DEAD", lambda view: f"{view.progress.dead:,}", number=True, spare=8),
+    Column("EXPIRED", lambda view: f"{view.progress.expired:,}", number=True, spare=2),
+    Column("DROPPED", lambda view: f"{view.progress.dropped:,}", number=True, spare=3),
     Column("%", lambda view: view.percent_text, number=True),
-    Column("AGE", lambda view: age_text(view.task.created_at_ms, view.at_ms), number=True),
-    Column("REASON", lambda view: view.reason or view.start_text, elastic=True, from_width=100),
+    Column("AGE", lambda view: age_text(view.task.created_at_ms, view.at_ms), number=True, spare=7),
+    Column("REASON", lambda view: view.status.reason, elastic=True, least=24),
 )
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """The two halves that the registry has of a task, the task and its progress, at one time."""
+    """The two halves that the registry has of a task, the task and its progress, at one time.
+
+    `status` is how it stands, for people.
+    """
 
     task: Task
     progress: Progress
     at_ms: int
+    status: TaskStatus
     is_stalled: bool = False
     died_of: Mapping[str, int] = {}
 
     @property
     def state(self) -> str:
-        return "stalled" if self.is_stalled else shown_state(self.task, self.at_ms)
-
-    @property
-    def reason(self) -> str:
-        reason = ": ".join(stalled_advice(self.task)) if self.is_stalled else self.task.reason
-        is_told = self.task.stopped and self.task.state is State.PAUSED
-        deaths = "" if is_told else short_deaths_text(self.progress, self.died_of)
-        return "; ".join(filter(None, (deaths, reason)))
+        """Its state for programs: the stored one, or that it is scheduled or stalled."""
+        return STALLED if self.is_stalled else shown_state(self.task, self.at_ms)
 
     @property
     def left(self) -> int | None:
@@ -78,8 +83,15 @@ class TaskView(msgspec.Struct, frozen=True):
         del counts["task_id"], counts["failed"]
         percent = None if self.percent is None else round(self.percent, 2)
         fields = task_fields(self.task)
-        shown = {"state": self.state, "finished": self.progress.finished, "percent": percent}
-        return {**fields, **counts, **shown, "died_of": self.died_of}
+        shown = {
+            "state": self.state,
+            "shown_state": self.status.state,
+            "shown_reason": self.status.reason,
+            "finished": self.progress.finished,
+            "percent": percent,
+            "died_of": self.died_of,
+        }
+        return {**fields, **counts, **shown}
 
     def as_fields(self) -> list[tuple[str, str]]:
         """Return the names and values that `task show` prints, one pair a line."""
@@ -91,8 +103,8 @@ class TaskView(msgspec.Struct, frozen=True):
             ("key", task.key or "-"),
             ("level", task.level),
             ("quota", "- (shares a pool lane)" if task.pooled else str(task.quota)),
-            ("state", self.state),
-            ("reason", self.reason or "-"),
+            ("state", self.status.state),
+            ("reason", self.status.reason or "-"),
             ("lane", task.lane),
             *([("sinks", ", then ".join(task.sinks))] if task.sinks else []),
             ("total", self._total_text()),
@@ -111,7 +123,7 @@ class TaskView(msgspec.Struct, frozen=True):
             *([("stalled", time_text(task.stalled_at_ms))] if task.stalled_at_ms else []),
             ("starts", time_text(task.not_before_ms)),
             ("expires", time_text(task.expires_at_ms)),
-            ("quiet", f"{task.quiet} ({task.zone or 'UTC'} unless told)" if task.quiet else "-"),
+            ("quiet", _quiet_text(task)),
             ("ended", time_text(task.finished_at_ms)),
         ]
 
@@ -134,10 +146,6 @@ class TaskView(msgspec.Struct, frozen=True):
         return "- (its producer goes on)" if self.task.is_fed else "- (still being submitted)"
 
     @property
-    def start_text(self) -> str:
-        return f"starts {time_text(self.task.not_before_ms)}" if self.state == SCHEDULED else ""
-
-    @property
     def percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
 
@@ -146,6 +154,16 @@ def _delivery_text(task: Task) -> str:
     if task.delivery is DeliveryMode.ONCE:
         return f"{task.delivery} (on unknown: {task.on_unknown})"
     return task.delivery
+
+
+def _quiet_text(task: Task) -> str:
+    if not task.quiet:
+        return "-"
+    zone = task.zone or "UTC"
+    if task.zone_column:
+        return f"{task.quiet} (by column {task.zone_column}, else {zone})"
+    may_differ = task.zone_column is None or task.is_fed
+    return f"{task.quiet} ({zone}{' unless a push has its own zone' if may_differ else ''})"
 
 
 def task_fields(task: Task) -> dict[str, Any]:
@@ -163,26 +181,29 @@ def already_text(task: Task, progress: Progress | None) -> str:
     return f"already submitted as task {task.id} ({state}, {total})"
 
 
-async def view_of(backend: Backend, task_id: str) -> TaskView:
+async def view_of(
+    backend: Backend, task_id: str, processes: Sequence[Process] | None = None
+) -> TaskView:
     """Return a task with its progress. Raises UnknownTask."""
-    [view] = await views_of(backend, [await backend.registry.get(task_id)])
+    found = await backend.presence.list() if processes is None else processes
+    [view] = await views_of(backend, [await backend.registry.get(task_id)], found)
     return view
 
 
-async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
-    """Return the tasks with their progress, in the same order."""
+async def views_of(
+    backend: Backend, tasks: Sequence[Task], processes: Sequence[Process]
+) -> list[TaskView]:
+    """Return the tasks with their progress in the same order, as they stand by these processes."""
     progress = await backend.registry.progress([task.id for task in tasks])
+    put_off = await put_offs_of(backend, tasks)
     at_ms = now_ms()
-    dying = [counts.task_id for counts in progress if counts.dead]
-    deaths = await backend.registry.deaths(dying) if dying else []
-    died_of = {one.task_id: one.by_reason for one in deaths}
-    return [
-        TaskView(
-            task,
-            settled(task, counts),
-            at_ms,
-            await is_stalled(backend, task, at_ms),
-            died_of.get(task.id, {}),
-        )
-        for task, counts in zip(tasks, progress, strict=True)
-    ]
+    deaths = await died_of(backend, progress)
+    statuses = TaskStatuses(processes, at_ms)
+    views = []
+    for task, counts in zip(tasks, progress, strict=True):
+        stalled = await is_stalled(backend, task, at_ms)
+        notes = put_off.get(task.id, ())
+        died = deaths.get(task.id, {})
+        status = statuses.of(task, counts, notes, died, is_stalled=stalled)
+        views.append(TaskView(task, settled(task, counts), at_ms, status, stalled, died))
+    return views

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, on_backend
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    WideFlag,
+    YesFlag,
+    add_commands,
+    add_group,
+    on_backend,
+)
 from pushlane.cli.parsing import (
-    SCHEDULED,
     STATES,
     parse_level,
     parse_word,
@@ -22,6 +29,7 @@ from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of
 from pushlane.cli.unreadable import remove_unreadable
+from pushlane.diagnosis.task_status import STORED_AS
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, UnknownFormat
@@ -83,6 +91,7 @@ def tasks(
     app: AppOption = "",
     level: LevelOption = None,
     limit: LimitOption = None,
+    wide: WideFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
@@ -93,7 +102,8 @@ def tasks(
     limit = limit if limit is not None else 0 if as_json else _LISTED
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
-        return await _newest(backend, query, words, limit), await backend.presence.list()
+        processes = await backend.presence.list()
+        return await _newest(backend, query, words, limit, processes), processes
 
     settings = flags.settings()
     views, processes = on_backend(settings, load)
@@ -102,7 +112,7 @@ def tasks(
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
-        print_table(COLUMNS, views)
+        print_table(COLUMNS, views, wide=wide, more="--wide shows all")
     else:
         is_chosen = state or find or app or level
         what = "no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks"
@@ -118,7 +128,8 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
-        return await view_of(backend, task), await backend.presence.list()
+        processes = await backend.presence.list()
+        return await view_of(backend, task, processes), processes
 
     settings = flags.settings()
     view, processes = on_backend(settings, load)
@@ -263,13 +274,17 @@ def _move(
 
 
 async def _newest(
-    backend: Backend, query: TaskQuery, words: list[str], limit: int
+    backend: Backend,
+    query: TaskQuery,
+    words: list[str],
+    limit: int,
+    processes: Sequence[Process],
 ) -> list[TaskView]:
     """Find the tasks that fit, oldest first: one more than the limit, when there are more."""
     found: list[TaskView] = []
     async for page in pages(backend.registry, query):
-        views = await views_of(backend, page)
-        found += [view for view in views if not words or view.state in words]
+        views = await views_of(backend, page, processes)
+        found += [view for view in views if not words or {view.state, view.status.state} & {*words}]
         if limit and len(found) > limit:
             break
     newest = found[: limit + 1] if limit else found
@@ -280,7 +295,8 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     if words and show_all:
         raise BadInput("--all and --state exclude each other; give one of them")
     if words:
-        return tuple(State.RUNNING if word == SCHEDULED else State(word) for word in words)
+        states = (STORED_AS.get(word) or (State(word),) for word in words)
+        return tuple(dict.fromkeys(state for some in states for state in some))
     return () if show_all else ACTIVE_STATES
 
 
@@ -307,4 +323,5 @@ def _confirm_cancel(view: TaskView) -> None:
 def _unsent(view: TaskView) -> str:
     if view.left is None:
         return "what it has not sent yet"
-    return pushes_text(view.left)
+    about = "about " if view.state == State.RUNNING else ""
+    return f"{about}{pushes_text(view.left)}"

@@ -41,7 +41,7 @@ _ADDRESS = "address"
 _COLUMNS: tuple[Column[DeadAddress], ...] = (
     Column("SINK", lambda one: one.sink),
     Column("FINGERPRINT", lambda one: one.fingerprint),
-    Column("APP", lambda one: one.app, from_width=100),
+    Column("APP", lambda one: one.app, spare=4),
     Column("DIED", lambda one: age_text(one.died_at_ms, now_ms()), number=True),
     Column("RECORDED", lambda one: age_text(one.recorded_at_ms, now_ms()), number=True),
     Column("REASON", lambda one: one.reason, elastic=True),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pushlane.lanes.presence import Resting, continued
+from pushlane.lanes.zones import zone_or_utc
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,23 @@ class Cause:
 def clock(at_ms: int) -> str:
     """Return a time as people write it, in UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def due_text(at_ms: int, now_ms: int, zone: str = "") -> str:
+    """Return a time to come, without its date within a day; with a zone by its clock, too.
+
+    One that is an hour away or more is rounded up to a minute.
+    """
+    is_near = at_ms - now_ms < _HOUR_MS
+    seconds = ":%S" if at_ms % _MINUTE_MS and is_near else ""
+    at_ms = at_ms if is_near else -(-at_ms // _MINUTE_MS) * _MINUTE_MS
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    date = "%Y-%m-%d " if at_ms - now_ms >= _DAY_MS else ""
+    local = f" ({at.astimezone(zone_or_utc(zone)):%H:%M} in {zone})" if zone else ""
+    return f"{at.strftime(f'{date}%H:%M{seconds}')} UTC{local if zone != 'UTC' else ''}"
+
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
 def resting_since(one: Resting, again_at_ms: int | None = None) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.deaths import reasons_text, with_deaths
+from pushlane.diagnosis.later import later_causes
 from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
@@ -132,7 +133,7 @@ def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
         sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
         lacks, do = _lacking(sink, now.settings) or ("", _first_command(sink, now.settings))
-        detail = f"no dispatcher runs at all; it goes to sink {sink}{lacks}"
+        detail = f"no dispatcher runs; it goes to sink {sink}{lacks}"
         yield Cause("no_dispatcher", detail, do, final=True)
         return
     for name in unserved_sinks(now.task, now.processes):
@@ -153,7 +154,7 @@ def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
 
 def _first_command(sink: str, settings: Settings | None) -> str:
     is_open = sink == DEFAULT_SINK and (settings is None or settings.sink == "null")
-    return "pushlane dispatch --sink SINK, as webhook:URL" if is_open else "pushlane dispatch"
+    return "pushlane dispatch --sink webhook:URL" if is_open else "pushlane dispatch"
 
 
 def _serve_command(sink: str) -> str:
@@ -209,17 +210,17 @@ def _resting_advice(sink: str, resting: Sequence[Resting]) -> str:
         )
     if any(one.is_shut for one in resting):
         return "mend the sink: it is tried again by itself, and nothing is lost"
-    return "nothing yet: it takes some pushes, and gets as many as it takes"
+    return "nothing yet: it gets as many pushes as it takes; if it takes none, it rests soon"
 
 
 def _quiet(now: Situation) -> Iterator[Cause]:
     until_ms = quiet_until(now.task, now.now_ms)
     if until_ms:
-        zone = now.task.zone or "UTC"
-        detail = (
-            f"quiet hours {now.task.quiet} in {zone} end {clock(until_ms)}; recipients with a zone "
-            "of their own have theirs"
-        )
+        task = now.task
+        zone = task.zone or "UTC"
+        detail = f"quiet hours {task.quiet} in {zone} end {clock(until_ms)}"
+        if task.zone_column != "" or task.is_fed:
+            detail += "; recipients with a zone of their own have theirs"
         yield Cause("quiet_hours", detail, "wait, or submit it without --quiet")
 
 
@@ -255,4 +256,5 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _resting,
     _quiet,
     _spent,
+    later_causes,
 )

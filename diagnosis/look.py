@@ -7,22 +7,27 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pushlane.diagnosis.cause import Cause
+from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
-from pushlane.diagnosis.forecast import forecast
+from pushlane.diagnosis.forecast import Expected, forecast
+from pushlane.diagnosis.later import ends_in_s, not_before, unforeseen
 from pushlane.diagnosis.situation import Situation
+from pushlane.diagnosis.task_status import TaskStatus, TaskStatuses
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import readable_limits
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
+from pushlane.lanes.ports import Delayed
 from pushlane.lanes.presence import Process
+from pushlane.lanes.put_off import PutOff, Waiting
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_load import Standing, spent_of, subjects_of
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
-from pushlane.lanes.task import ACTIVE_STATES, Task, settled
+from pushlane.lanes.task import ACTIVE_STATES, Progress, State, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
+_UNKNOWN = TaskStatus("")
 Sleep = Callable[[float], Awaitable[None]]
 
 _MOST_OTHERS = 2_000  # the newest tasks that are not finished
@@ -36,7 +41,9 @@ class Diagnosis:
 
     `entitled_share` is the part of its sink that is its own, None while it may not go;
     `observed_per_s` how fast it goes; `backlog` its pushes left, None while its total is not known;
-    `eta_s` the seconds until it is through, None when that cannot be told.
+    `eta_s` the seconds until it is through, None when that cannot be told: then `eta_note` may say
+    why. `waits` is what pushes of it wait for on a later lane, `later` how many do in all. `status`
+    is how it stands, for people.
     `unread_limits` are those that cannot be read: they are left out.
     """
 
@@ -46,12 +53,21 @@ class Diagnosis:
     observed_per_s: float | None = None
     backlog: int | None = None
     eta_s: float | None = None
+    eta_note: str = ""
+    waits: Sequence[Waiting] = ()
+    later: int = 0
+    status: TaskStatus = _UNKNOWN
+    is_stalled: bool = False
     unread_limits: Sequence[str] = ()
 
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
-    return replace(_diagnosed(now), unread_limits=now.unread_limits)
+    statuses = TaskStatuses(now.processes, now.now_ms)
+    status = statuses.of(
+        now.task, now.progress, now.put_off, now.died_of, is_stalled=now.is_stalled
+    )
+    return replace(_diagnosed(now), unread_limits=now.unread_limits, status=status)
 
 
 def _diagnosed(now: Situation) -> Diagnosis:
@@ -61,12 +77,51 @@ def _diagnosed(now: Situation) -> Diagnosis:
         return Diagnosis(task, found, backlog=0, eta_s=None)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
     share = None if waits else entitled_share(now)
-    waits = waits or any(cause.at_later for cause in found)
-    expected = None if waits else forecast(now.load, task.id, now.load.per_s())
-    eta_s = expected.ends_in_s if expected else None
-    if eta_s is None and not waits and now.left and now.observed_per_s:
-        eta_s = now.left / now.observed_per_s
-    return Diagnosis(task, found, share, now.observed_per_s, now.left, eta_s)
+    eta_s, eta_note = _end(now, found)
+    return Diagnosis(
+        task,
+        found,
+        share,
+        now.observed_per_s,
+        now.left,
+        eta_s,
+        eta_note,
+        now.waits,
+        now.later,
+        is_stalled=now.is_stalled,
+    )
+
+
+def _end(now: Situation, found: Sequence[Cause]) -> tuple[float | None, str]:
+    """Return in how many seconds the task is through; None when that cannot be told, and why."""
+    expected = expected_end(now, found, now.load.per_s())
+    not_before_ms = not_before(now)
+    no_earlier = f"not before {due_text(not_before_ms, now.now_ms)}" if not_before_ms else ""
+    if expected is None:
+        return None, no_earlier
+    why_not = unforeseen(now, expected.ends_in_s)
+    return (None, why_not or no_earlier) if why_not else (expected.ends_in_s, "")
+
+
+def expected_end(now: Situation, found: Sequence[Cause], per_s: float | None) -> Expected | None:
+    """Return when the task begins and is through, with what waits for its time; None if not known.
+
+    The sink takes `per_s` pushes a second in all, None when nobody knows.
+    """
+    holds = (cause for cause in found if cause.final and cause.name != "scheduled")
+    is_held = any(not cause.name.startswith("later") for cause in holds)
+    if is_held or any(cause.at_later for cause in found):
+        return None
+    goes = None if now.all_wait else forecast(now.load, now.task.id, per_s)
+    if goes is None and not now.all_wait and now.may_go and now.observed_per_s:
+        goes = Expected(0.0, now.may_go / now.observed_per_s)
+    share = entitled_share(now)
+    own_per_s = per_s if per_s is None or share is None else share * per_s
+    ends_s = ends_in_s(now, goes.ends_in_s if goes else None, own_per_s or now.observed_per_s)
+    if ends_s is None:
+        return None
+    first_s = (min((one.first_ms for one in now.waits), default=now.now_ms) - now.now_ms) / 1000
+    return Expected(goes.starts_in_s if goes else max(0.0, first_s), ends_s)
 
 
 async def why(
@@ -102,6 +157,8 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
     active = await active_at(backend, task.chain[0])
     at_ms = now_ms()
     limits, unread = await readable_limits(backend.documents)
+    [put_off] = await backend.registry.put_offs([task.id])
+    on_later, delayed = await _on_later(backend, task), await _delayed(backend, task)
     subjects = [each for one in (task, *(one.task for one in active)) for each in subjects_of(one)]
     return Situation(
         task=task,
@@ -115,18 +172,21 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
-        later=await _later(backend, task),
+        later=_later(task, put_off, delayed, on_later, at_ms),
+        put_off=put_off,
+        delayed=delayed,
         settings=settings,
         is_suppressing=bool(progress.dropped) and await _is_suppressing(backend, task),
-        died_of=await died_of(backend, task.id) if progress.dead else {},
+        died_of=(await died_of(backend, [progress])).get(task.id, {}),
         at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
 
 
-async def died_of(backend: Backend, task_id: str) -> Mapping[str, int]:
-    """Return the counts of a task's dead pushes by reason."""
-    [deaths] = await backend.registry.deaths([task_id])
-    return deaths.by_reason
+async def died_of(backend: Backend, progress: Sequence[Progress]) -> dict[str, Mapping[str, int]]:
+    """Return the counts of dead pushes by reason, of the tasks that have any."""
+    dying = [counts.task_id for counts in progress if counts.dead]
+    deaths = await backend.registry.deaths(dying) if dying else []
+    return {one.task_id: one.by_reason for one in deaths}
 
 
 async def _is_suppressing(backend: Backend, task: Task) -> bool:
@@ -136,8 +196,28 @@ async def _is_suppressing(backend: Backend, task: Task) -> bool:
     return not scopes.isdisjoint(await backend.suppressions.counts())
 
 
-async def _later(backend: Backend, task: Task) -> int:
-    """Return how many messages of a task wait for their time, before its first sink."""
+def _later(
+    task: Task, put_off: Sequence[PutOff], delayed: Delayed | None, on_later: int, at_ms: int
+) -> int:
+    """Return how many pushes of a task wait for their time.
+
+    On a lane that tasks share it is known only of those that were noted.
+    """
+    if delayed is not None:
+        return delayed.messages
+    if task.pooled:
+        return sum(one.pushes for one in put_off if one.waits(at_ms))
+    return on_later
+
+
+async def _delayed(backend: Backend, task: Task) -> Delayed | None:
+    """Return what the broker tells of pushes that wait on the task's own later lane."""
+    lane = later_lane(own_lane(task.id))
+    return await backend.broker.delayed(lane) if task.has_later else None
+
+
+async def _on_later(backend: Backend, task: Task) -> int:
+    """Return how many messages of a task are on its own later lane."""
     return await backend.broker.backlog(later_lane(own_lane(task.id))) if task.has_later else 0
 
 
@@ -152,7 +232,7 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
     """Return whether all that is left of a task waits at sinks behind its first."""
     if not task.reached or task.pooled or task.total is None:
         return False
-    return not (await backend.broker.backlog(task.lane) or await _later(backend, task))
+    return not (await backend.broker.backlog(task.lane) or await _on_later(backend, task))
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:
@@ -161,12 +241,33 @@ async def active_at(backend: Backend, sink: str) -> list[Standing]:
     async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
         tasks = [task for task in page if task.chain[0] == sink]
         progress = await backend.registry.progress([task.id for task in tasks])
+        later = await later_of(backend, tasks)
         for task, counts in zip(tasks, progress, strict=True):
             left = None if task.total is None else task.total - counts.finished
-            found.append(Standing(task, left, await _has_moved_on(backend, task)))
+            has_moved_on = await _has_moved_on(backend, task)
+            found.append(Standing(task, left, has_moved_on, later.get(task.id, 0)))
         if len(found) >= _MOST_OTHERS:
             break
     return found
+
+
+async def later_of(backend: Backend, tasks: Sequence[Task]) -> dict[str, int]:
+    """Return by task how many pushes are noted to wait for their time now."""
+    at_ms = now_ms()
+    found = await put_offs_of(backend, tasks)
+    return {
+        task_id: sum(one.pushes for one in some if one.waits(at_ms))
+        for task_id, some in found.items()
+    }
+
+
+async def put_offs_of(backend: Backend, tasks: Sequence[Task]) -> dict[str, Sequence[PutOff]]:
+    """Return what is noted of pushes that wait, by task: only of tasks that may have any."""
+    asked = [
+        task.id for task in tasks if task.state is State.RUNNING and (task.has_later or task.pooled)
+    ]
+    noted = await backend.registry.put_offs(asked) if asked else []
+    return dict(zip(asked, noted, strict=True))
 
 
 async def dispatchers(backend: Backend) -> list[Process]:

@@ -10,12 +10,13 @@ from msgspec.structs import replace as with_fields
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
-from pushlane.diagnosis.forecast import Expected, forecast
-from pushlane.diagnosis.look import active_at, situation_of
+from pushlane.diagnosis.forecast import Expected
+from pushlane.diagnosis.look import active_at, expected_end, situation_of
 from pushlane.diagnosis.situation import Situation
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import pool_lanes
 from pushlane.lanes.pool import pool_size
+from pushlane.lanes.put_off import PutOff, Waiting
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task
 
@@ -25,7 +26,8 @@ class SinkPrediction:
     """How the pushes of a task would fare at one sink; None for what cannot be told.
 
     `sink_per_s` is what the sink takes in all, `entitled_share` the part of it that is the task's
-    at the start. `unread_limits` are left out, as they cannot be read.
+    at the start. `waits` is what of them waits for its time. `unread_limits` are left out, as they
+    cannot be read.
     """
 
     sink: str
@@ -34,22 +36,32 @@ class SinkPrediction:
     entitled_share: float | None
     sink_per_s: float | None
     expected: Expected | None
+    waits: Sequence[Waiting] = ()
     unread_limits: Sequence[str] = ()
 
 
 async def predict(
-    backend: Backend, settings: Settings, task: Task, by_sink: Mapping[str, int]
+    backend: Backend,
+    settings: Settings,
+    task: Task,
+    by_sink: Mapping[str, int],
+    put_off: Mapping[str, Sequence[PutOff]] | None = None,
 ) -> list[SinkPrediction]:
-    """Return for each sink how so many pushes of the task would fare, from now on."""
+    """Return for each sink how so many pushes of the task would fare, from now on.
+
+    `put_off` are those of them that would wait for their time, by sink.
+    """
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
     made = with_fields(task, state=State.RUNNING, lane=lane)
-    return [
-        _predicted(
-            replace(await situation_of(backend, _at(made, sink, pushes), settings), waiting=pushes)
-        )
-        for sink, pushes in by_sink.items()
-        if pushes
-    ]
+    predicted = []
+    for sink, pushes in by_sink.items():
+        if pushes:
+            notes = (put_off or {}).get(sink, ())
+            later = sum(one.pushes for one in notes)
+            now = await situation_of(backend, _at(made, sink, pushes), settings)
+            here = replace(now, waiting=pushes - later, later=later, put_off=notes, knows_rows=True)
+            predicted.append(_predicted(here))
+    return predicted
 
 
 def _at(task: Task, sink: str, pushes: int) -> Task:
@@ -62,12 +74,18 @@ def _predicted(now: Situation) -> SinkPrediction:
     load, task = now.load, now.task
     per_s = load.per_s(but=task.id)
     found = causes(now)
-    waits = any(cause.final and cause.name != "scheduled" for cause in found)
-    expected = None if waits else forecast(load, task.id, per_s)
+    expected = expected_end(now, found, per_s)
     begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
     share = entitled_share(begins)
     return SinkPrediction(
-        task.chain[0], task.total or 0, found, share, per_s, expected, now.unread_limits
+        task.chain[0],
+        task.total or 0,
+        found,
+        share,
+        per_s,
+        expected,
+        now.waits,
+        now.unread_limits,
     )
 
 

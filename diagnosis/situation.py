@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pushlane.lanes.limits import Limits, Subject
+from pushlane.lanes.ports import Delayed
 from pushlane.lanes.presence import Process
+from pushlane.lanes.put_off import PutOff, Waiting, waiting_of
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_load import SinkLoad, Standing, sink_now
 from pushlane.lanes.task import Progress, Task, Weights
@@ -21,7 +23,9 @@ class Situation:
     limits of all of these, of apps and of the sink count of totals, by subject and name.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
-    to sinks behind the first, by sink: of one that is not named some may have.
+    to sinks behind the first, by sink: of one that is not named some may have. `put_off` is what
+    was noted of pushes that wait, `delayed` what the broker tells of them, if it does. `knows_rows`
+    is set where no push can turn out to have a zone or a start that is not noted.
     `settings` are those of who asks. `is_suppressing` tells that recipients are suppressed that it
     may have had. `died_of` counts its dead pushes by reason.
     """
@@ -40,6 +44,9 @@ class Situation:
     waiting: int = 0
     later: int = 0
     at_later: Mapping[str, int] = field(default_factory=dict)
+    put_off: Sequence[PutOff] = ()
+    delayed: Delayed | None = None
+    knows_rows: bool = False
     settings: Settings | None = None
     is_suppressing: bool = False
     died_of: Mapping[str, int] = field(default_factory=dict)
@@ -48,6 +55,37 @@ class Situation:
     def left(self) -> int | None:
         """Its pushes not finished; None while its total is not known."""
         return None if self.task.total is None else self.task.total - self.progress.finished
+
+    @property
+    def waiting_notes(self) -> list[PutOff]:
+        """What was noted of pushes that wait for their time still."""
+        return [one for one in self.put_off if one.waits(self.now_ms)]
+
+    @property
+    def waits(self) -> list[Waiting]:
+        """What pushes wait for, by reason: no more of them in all than wait, if that is known."""
+        found = waiting_of(self.waiting_notes, self.now_ms)
+        if len(found) != 1 or self.task.pooled or self.task.reached:
+            return found
+        pushes = min(found[0].pushes, self.later)
+        return [found[0]._replace(pushes=pushes)] if pushes else []
+
+    @property
+    def later_unnoted(self) -> int:
+        """How many messages on its later lane nobody has said of what they wait for."""
+        return max(0, self.later - sum(one.pushes for one in self.waits))
+
+    @property
+    def may_go(self) -> int | None:
+        """Its pushes that do not wait for their time; None while its total is not known."""
+        return None if self.left is None else max(0, self.left - self.later)
+
+    @property
+    def all_wait(self) -> bool:
+        """True when all that is left of it waits for its time."""
+        if not self.later or self.has_moved_on:
+            return False
+        return self.may_go == 0 or not (self.waiting or self.task.pooled)
 
     @property
     def has_moved_on(self) -> bool:
@@ -84,7 +122,7 @@ class Situation:
     @property
     def load(self) -> SinkLoad:
         """Return what its first sink has to do, the task itself included."""
-        mine = Standing(self.task, self.left, self.has_moved_on)
+        mine = Standing(self.task, self.left, self.has_moved_on, self.later)
         load = self._load_at(self.task.chain[0], [*self.others, mine])
         if not self.spent:
             return load

@@ -137,12 +137,6 @@ def _pool_lane(now: Situation) -> Iterator[Cause]:
         yield Cause("pool_lane", detail, do)
 
 
-def _later(now: Situation) -> Iterator[Cause]:
-    if now.later and not now.waiting:
-        detail = f"what is left of it waits for its time: {now.later:,} messages on its later lane"
-        yield Cause("later", detail, "wait: retries and starts of their own come due by themselves")
-
-
 def _moved_on(now: Situation) -> Iterator[Cause]:
     if now.has_moved_on:
         sinks = ", ".join(now.sinks_here)
@@ -195,7 +189,6 @@ SLOWER: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _lane_waits,
     _slots,
     _pool_lane,
-    _later,
     _moved_on,
     _sharing,
 )

@@ -16,10 +16,10 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.registry_follower import TaskLookups
-from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.deferral import due_ms, hop_s, wait_of
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.push import Kind, Outcome, Push
 from pushlane.lanes.task import State, Task
@@ -72,7 +72,8 @@ class Admission:
             now = self._clock_ms()
             if (due := due_ms(task, push, now)) > now:
                 self._stats.deferred += 1
-                self._settler.later(lane, taken, push, taken.body, hop_s(due, now))
+                wait = wait_of(task, push, due, now)
+                self._settler.later(lane, taken, push, taken.body, hop_s(due, now), wait=wait)
                 return None
         if task.ordered and not self._key_order.may_go(lane, taken, push, task):
             return None

@@ -168,7 +168,8 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     ),
     _make.histogram(
         "waited_seconds",
-        "From submit to the sink, first attempts",
+        "First attempts: from when a push could first go (its submit; or the start and the quiet "
+        "hours that it was given) to the sink's answer",
         lambda line: line.stats.waited,
         _LEVEL,
     ),

@@ -24,18 +24,20 @@ _ROUNDING = 1e-6
 class Standing:
     """A task, and how many of its pushes are not finished; None while its total is not known.
 
-    `has_moved_on` tells that all of these have gone on to sinks behind its first.
+    `has_moved_on` tells that all of these have gone on to sinks behind its first; `later` of them
+    wait for their time.
     """
 
     task: Task
     left: int | None
     has_moved_on: bool = False
+    later: int = 0
 
     @property
     def backlog(self) -> float:
-        """The pushes left: without end while a submit goes on, none of a producer's stream."""
+        """The pushes that may go: without end while a submit goes on, none of a stream's."""
         if self.left is not None:
-            return self.left
+            return max(0, self.left - self.later)
         return 0 if self.task.is_fed else math.inf
 
     def starts_at_ms(self, now_ms: int) -> int:
@@ -52,9 +54,9 @@ class Standing:
 def quiet_until(task: Task, at_ms: int) -> int:
     """Return when the quiet hours of this time end, by the task's own zone; 0 when there are none.
 
-    Pushes whose rows name a zone keep to that.
+    0, too, where a column told the zone of each push: those that it concerns wait for themselves.
     """
-    if not task.quiet:
+    if not task.quiet or task.zone_column:
         return 0
     until_ms = quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(task.zone), at_ms)
     return until_ms if until_ms > at_ms else 0

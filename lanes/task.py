@@ -119,6 +119,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     those behind the first that pushes have gone on to: their lanes are open.
     `stop_if_dead` is the share of dead pushes that pauses it, as a text (`lanes.stop_rule`), and
     `stopped` tells that it did: once resumed, the task is not paused for that again.
+    `zone_column` and `start_column` name the columns that told the zone, and the start, of each
+    push of a file: empty when there was none, None when nobody knows.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -156,6 +158,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reached: tuple[str, ...] = ()
     stop_if_dead: str = "off"
     stopped: bool = False
+    zone_column: str | None = None
+    start_column: str | None = None
     version: int = 0
     format: int = 1
     made_of: bytes = b""
@@ -195,6 +199,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def pooled(self) -> bool:
         """True when its pushes share a lane with those of other low tasks."""
         return is_pool(self.lane)
+
+    @property
+    def has_own_times(self) -> bool:
+        """True when its pushes may have zones or starts of their own, as far as that is known."""
+        return self.is_fed or bool(self.zone_column or self.start_column)
 
     def is_scheduled(self, now_ms: int) -> bool:
         """True when its start is still to come."""

@@ -219,12 +219,12 @@ def abandon(stalled_at_ms: int, reason: str) -> Edit:
     return edit
 
 
-def check_forgettable(task: Task) -> None:
-    """Raise InvalidChange for a task that has not ended."""
+def check_forgettable(task: Task, shown: str = "") -> None:
+    """Raise InvalidChange for a task that has not ended; it says the `shown` state, if given."""
     if not task.state.is_terminal:
         raise InvalidChange(
-            f"task {task.id} is {task.state}: only a task that has ended can be forgotten; end it "
-            f"first: pushlane cancel {task.id}"
+            f"task {task.id} is {shown or task.state}: only a task that has ended can be "
+            f"forgotten; end it first: pushlane cancel {task.id}"
         )
 
 

@@ -5,15 +5,18 @@ It reads and checks the rows as a submit does, and refuses what that refuses.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.deferral import due_ms, wait_of
 from pushlane.lanes.push import Push, decode_many
+from pushlane.lanes.put_off import PutOff, PutOffTally
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
@@ -32,10 +35,11 @@ MOST_COUNTED = 1_000_000
 class DryRun:
     """What a submit would do. `task` is as it would be made; `existing` has its key already.
 
-    `by_sink` counts pushes under the sink that each goes to first. `empty` are those without title,
-    body, data and payload, of a silent task. `recipients` counts different ones, and `repeated`
-    those with several pushes; both are None above a million. `samples` are the first push, one of
-    the middle and the last.
+    `by_sink` counts pushes under the sink that each goes to first, and `put_off` has by sink those
+    of them that would wait for their time, were they all sent at the start. `empty` are those
+    without title, body, data and payload, of a silent task. `recipients` counts different ones, and
+    `repeated` those with several pushes; both are None above a million. `samples` are the first
+    push, one of the middle and the last.
     """
 
     task: Task
@@ -44,6 +48,7 @@ class DryRun:
     rejected: int
     rejects: Path | None
     by_sink: Mapping[str, int]
+    put_off: Mapping[str, Sequence[PutOff]]
     least_bytes: int
     most_bytes: int
     total_bytes: int
@@ -84,6 +89,7 @@ async def dry_run(
             rejected=rows.rejected,
             rejects=rows.rejects,
             by_sink=tally.by_sink,
+            put_off={sink: waits.take() for sink, waits in tally.waits.items()},
             least_bytes=tally.least_bytes,
             most_bytes=tally.most_bytes,
             total_bytes=tally.total_bytes,
@@ -110,7 +116,10 @@ class _Tally:
         self.least_bytes = self.most_bytes = self.total_bytes = 0
         self.empty = 0
         self.recipients = _RecipientCount()
+        self._sent_ms = max(now_ms(), task.not_before_ms)
+        self._has_times = bool(task.quiet or task.start_column)
         self.by_sink: Counter[str] = Counter()
+        self.waits: defaultdict[str, PutOffTally] = defaultdict(PutOffTally)
         self.samples: list[Push] = []
 
     def add(self, bodies: Sequence[bytes]) -> None:
@@ -119,11 +128,23 @@ class _Tally:
         self.most_bytes = max(self.most_bytes, *sizes)
         self.total_bytes += sum(sizes)
         pushes, chain = decode_many(bodies), self._task.chain
-        self.by_sink.update(map(self._sink_of, pushes))
+        if len(chain) > 1 or self._has_times:
+            for push in pushes:
+                self._add_one(push)
+        else:
+            self.by_sink[chain[0]] += len(pushes)
         self.empty += sum(nothing_in(push, chain) is not None for push in pushes)
         self.recipients.add(pushes)
         self.samples += (push for push in pushes if push.seq in self._shown)
         self.seen += len(bodies)
+
+    def _add_one(self, push: Push) -> None:
+        sink = self._sink_of(push)
+        self.by_sink[sink] += 1
+        at_ms = due_ms(self._task, push, self._sent_ms)
+        if at_ms > self._sent_ms:
+            wait = wait_of(self._task, push, at_ms, self._sent_ms)
+            self.waits[sink].add(self._task.id, wait, at_ms)
 
     def _sink_of(self, push: Push) -> str:
         return next((name for name in self._task.chain if push.address(name)), self._task.chain[0])

@@ -48,6 +48,8 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         dedupe=bool(options.dedupe),
         quiet=str(parse_quiet(options.quiet)) if options.quiet else "",
         zone=options.zone,
+        zone_column=options.zone_column,
+        start_column=options.not_before_column,
         created_at_ms=now,
         expires_at_ms=options.expires_at_ms,
         sinks=options.sinks,

@@ -23,6 +23,8 @@ class LeaderFigures:
     target_s: float
     backlog: dict[LevelAtSink, int] = field(default_factory=dict)
     oldest_age_s: dict[LevelAtSink, float] = field(default_factory=dict)
+    unsent_oldest_age_s: dict[LevelAtSink, float] = field(default_factory=dict)
+    waiting_backlog: dict[LevelAtSink, int] = field(default_factory=dict)
     rate_per_s: dict[LevelAtSink, float] = field(default_factory=dict)
     entitled: dict[LevelAtSink, float] = field(default_factory=dict)
     observed: dict[LevelAtSink, float] = field(default_factory=dict)

@@ -21,7 +21,8 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
     _make.gauge(
         "backlog",
         "pushes",
-        "Pushes not finished yet: of a task that is not sealed, those on its lane, about",
+        "Pushes not finished yet, whatever holds them: of a task that is not sealed, those on its "
+        "lane, about",
         lambda figures: figures.backlog,
         _LEVEL_SINK,
     ),
@@ -31,6 +32,21 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
         "Since when the oldest task with pushes that may go now could have begun, else 0; of a "
         "stream no longer than all of its level takes at the present rate",
         lambda figures: figures.oldest_age_s,
+        _LEVEL_SINK,
+    ),
+    _make.gauge(
+        "unsent_oldest_age_seconds",
+        "seconds",
+        "The same of the oldest task with pushes not finished yet, whatever holds them: a sink "
+        "that rests, a pause, a limit, quiet hours; 0 before its start",
+        lambda figures: figures.unsent_oldest_age_s,
+        _LEVEL_SINK,
+    ),
+    _make.gauge(
+        "waiting_backlog",
+        "pushes",
+        "Of the backlog, pushes that wait for their time: retries, own starts, quiet hours",
+        lambda figures: figures.waiting_backlog,
         _LEVEL_SINK,
     ),
     _make.gauge(

@@ -209,22 +209,25 @@ def _add_levels(figures: LeaderFigures, sink: _AtSink) -> None:
         figures.rate_per_s[key] = rates.get(level, 0.0)
         figures.observed[key] = rates.get(level, 0.0) / sent_per_s if sent_per_s else 0.0
         figures.entitled[key] = entitled.get(level, 0.0)
-        figures.oldest_age_s[key] = _oldest_age_s(sink, of_level, rates.get(level, 0.0))
+        figures.waiting_backlog[key] = sum(min(one.later, one.left) for one in of_level)
+        per_s = rates.get(level, 0.0)
+        may_go = {one.task.id for one in sink.going}
+        going = [one for one in of_level if one.task.id in may_go]
+        figures.oldest_age_s[key] = _oldest_age_s(sink, going, _left(of_level), per_s)
+        unsent = [one for one in of_level if one.left]
+        figures.unsent_oldest_age_s[key] = _oldest_age_s(sink, unsent, _left(of_level), per_s)
 
 
-def _oldest_age_s(sink: _AtSink, of_level: Sequence[TaskBacklog], per_s: float) -> float:
-    """Return for how long the oldest of these that may go now could have gone.
+def _oldest_age_s(
+    sink: _AtSink, backlogs: Sequence[TaskBacklog], of_level: int, per_s: float
+) -> float:
+    """Return for how long the oldest of these could have gone.
 
     A lane that is filled while it is emptied may never be seen empty: what waits there is no older
-    than what it takes to send all of its level.
+    than what it takes to send all `of_level`.
     """
-    now_ms, longest_s = sink.found.now_ms, _left(of_level) / per_s if per_s else math.inf
-    going = {one.task.id for one in sink.going}
-    ages_s = [
-        (one.is_refilled, max(0, now_ms - one.since_ms) / 1000)
-        for one in of_level
-        if one.task.id in going
-    ]
+    now_ms, longest_s = sink.found.now_ms, of_level / per_s if per_s else math.inf
+    ages_s = [(one.is_refilled, max(0, now_ms - one.since_ms) / 1000) for one in backlogs]
     return max((min(age, longest_s) if refilled else age for refilled, age in ages_s), default=0.0)
 
 

@@ -18,13 +18,14 @@ from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.reasons import as_label, death_class
 from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
-from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
+from pushlane.dispatcher.settlement.receipts import Receipt, Receipts, eligible_ms
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Arrival, DeadPush, Kind, Outcome, Scope, encode
+from pushlane.lanes.put_off import Wait, WaitReason
 from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
@@ -130,8 +131,7 @@ class Outcomes:
             return self._retry(job, outcome, at_ms)
         self._stats.outcomes[job.lane.level, kind] += 1
         if push.attempt == 1 and push.submitted_at_ms:
-            waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
-            self._stats.waited[job.lane.level].add(waited_ms / 1000)
+            self._waited(job, at_ms or now_ms())
         if kind is Kind.DEAD:
             dead = dead_push(
                 push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body, self._sink
@@ -156,9 +156,18 @@ class Outcomes:
         for job in jobs:
             push = job.push
             if push.submitted_at_ms and push.attempt == 1:
-                waited_s = (at_ms - push.submitted_at_ms) / 1000
-                self._stats.waited[job.lane.level].add(waited_s)
+                self._waited(job, at_ms)
         self._settler.delivered(jobs, at_ms)
+
+    def _waited(self, job: Job, at_ms: int) -> None:
+        """Count for how long a push has waited since it could first go: what was asked for is no
+        delay.
+        """
+        push, task = job.push, job.task
+        since_ms = push.submitted_at_ms
+        if push.not_before_ms or task.not_before_ms or task.quiet:
+            since_ms = eligible_ms(task, push)
+        self._stats.waited[job.lane.level].add(max(0, at_ms - since_ms) / 1000)
 
     def later(self, job: Job, wait_s: float) -> None:
         """Offer a push that was not sent again as it is, after `wait_s`."""
@@ -208,7 +217,8 @@ class Outcomes:
         return as_label(outcome.reason, is_own_words=self._hosts_code)
 
     def _again(self, job: Job, body: bytes, delay_s: float, receipt: Receipt | None = None) -> None:
-        self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt)
+        wait = Wait(WaitReason.RETRY, now_ms() + round(delay_s * 1000))
+        self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt, wait)
 
 
 def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:

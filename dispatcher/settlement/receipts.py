@@ -24,9 +24,9 @@ from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
-from pushlane.dispatcher.settlement.deferral import due_ms
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.dates import LAST_MS
+from pushlane.lanes.deferral import due_ms
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.receipt import (

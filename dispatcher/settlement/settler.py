@@ -34,6 +34,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
+from pushlane.lanes.put_off import PutOffTally, Wait
 from pushlane.lanes.task import Finished, Moved, Progress
 from pushlane.lanes.task_transitions import now_ms
 
@@ -76,6 +77,7 @@ class Settler:
         self._wake = wake
         self._ends: list[Ack] = []
         self._settled_before: list[Taken] = []
+        self._put_off = PutOffTally()
         self._unacked = 0  # of these, while they are being acked, too
         self._republisher = Republisher(backend, tasks, receipts, self)
         self._ends_since_s = 0.0
@@ -168,11 +170,14 @@ class Settler:
         body: bytes,
         delay_s: float,
         receipt: Receipt | None = None,
+        wait: Wait | None = None,
     ) -> None:
         """Let a push wait on its later lane, not to be taken before `delay_s`.
 
-        There is a receipt when it was tried.
+        There is a receipt when it was tried. `wait` says what for, where people should know.
         """
+        if wait is not None:
+            self._put_off.add(push.task_id, wait, now_ms() + round(delay_s * 1000))
         self._count(lane)
         lane.add_deferred(1)
         moves = not is_later(taken.lane)
@@ -245,6 +250,8 @@ class Settler:
         settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
+        if put_off := self._put_off.take():
+            await backoff.until_done(lambda: self._backend.registry.put_off(put_off))
         if moved := _moved(ends):
             await backoff.until_done(lambda: self._backend.registry.move(moved))
         finished = _grouped(ends)

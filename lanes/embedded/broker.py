@@ -21,7 +21,7 @@ from pushlane.lanes.embedded.heartbeats import BEAT_S, HeartbeatWatch, OwnerBeat
 from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
-from pushlane.lanes.ports import OnReady, Source, Taken
+from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
 from pushlane.lanes.task_transitions import now_ms
 
 HOUSEKEEPING_S = 0.5
@@ -106,6 +106,9 @@ class EmbeddedBroker:
 
     async def backlog(self, lane: str) -> int:
         return await self._database.read(partial(messages.backlog, lane=lane))
+
+    async def delayed(self, lane: str) -> Delayed:
+        return await self._database.read(partial(messages.delayed, lane=lane, now_ms=now_ms()))
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         find = partial(messages.published_since, lane=lane, since_ms=since_ms)

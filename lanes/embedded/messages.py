@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from pushlane.lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
 from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.ports import Source
+from pushlane.lanes.ports import Delayed, Source
 
 DROP_CHUNK = 5000
 REPLAY_PAGE = 1_000
@@ -154,6 +154,16 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
         (lane, LANE_SHIFT),
     ).fetchone()
     return int(row[0]) if row else 0
+
+
+def delayed(connection: sqlite3.Connection, lane: str, now_ms: int) -> Delayed:
+    """Return which messages of the lane wait for their delay."""
+    row = connection.execute(
+        "SELECT count(*), min(due_at_ms), max(due_at_ms) FROM waiting "
+        "WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) AND due_at_ms > ?",
+        (lane, now_ms),
+    ).fetchone()
+    return Delayed(row[0], row[1] or 0, row[2] or 0)
 
 
 def published_since(

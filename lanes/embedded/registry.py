@@ -14,16 +14,17 @@ from functools import partial
 from typing import TypeVar
 
 from pushlane.lanes.death_reasons import Deaths
-from pushlane.lanes.embedded import progress, tasks
+from pushlane.lanes.embedded import progress, put_off, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence
 from pushlane.lanes.embedded.schema import note_ended
 from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.ports import Changes, Fence, FoundTasks
+from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
 from pushlane.lanes.task_bytes import Understood
-from pushlane.lanes.task_transitions import Edit
+from pushlane.lanes.task_transitions import Edit, now_ms
 
 T = TypeVar("T")
 
@@ -102,6 +103,13 @@ class EmbeddedRegistry:
     async def move(self, moved: Sequence[Moved]) -> None:
         if moved:
             await self._database.write(partial(progress.move, moved=moved))
+
+    async def put_off(self, put_offs: Sequence[PutOff]) -> None:
+        job = partial(put_off.put_off, put_offs=put_offs, now_ms=now_ms())
+        await self._database.write(job)
+
+    async def put_offs(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
+        return await self._database.read(partial(put_off.found, task_ids=task_ids))
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
         return await self._database.read(partial(progress.gone, spans=spans))

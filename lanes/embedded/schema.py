@@ -239,6 +239,17 @@ CREATE TABLE IF NOT EXISTS registered (  -- addresses, so that they die of no ol
     PRIMARY KEY (hash, sink)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS registered_by_age ON registered (at_ms);
+CREATE TABLE IF NOT EXISTS put_off (  -- pushes that wait for their time
+    task_id  TEXT NOT NULL,
+    reason   TEXT NOT NULL,
+    quarter  INTEGER NOT NULL,  -- quarters of an hour since 1970: when they come up again
+    pushes   INTEGER NOT NULL,
+    first_ms INTEGER NOT NULL,
+    last_ms  INTEGER NOT NULL,
+    zone     TEXT NOT NULL,
+    PRIMARY KEY (task_id, reason, quarter)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS put_off_by_age ON put_off (quarter);
 """
 # Columns of `progress` that came later: how many failed, and a JSON object of the dead by reason.
 # Older processes name the columns that they use, and so leave these alone.
@@ -252,7 +263,7 @@ AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
 _ADDED_TABLES = frozenset(
     {"shelf", "presence", "ended", "fading", "forgotten", "beats", "counted", "suppressed"}
-    | {"rates", "places", "tallies", "dead_addresses", "registered"}
+    | {"rates", "places", "tallies", "dead_addresses", "registered", "put_off"}
 )
 
 

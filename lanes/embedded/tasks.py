@@ -78,6 +78,7 @@ _FORGET = (
     "DELETE FROM seen WHERE task_id = ?",
     "DELETE FROM ended WHERE task_id = ?",
     "DELETE FROM fading WHERE task_id = ?",
+    "DELETE FROM put_off WHERE task_id = ?",
 )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pushlane.lanes.ports.broker import (
     Broker,
+    Delayed,
     LaneHistory,
     LaneReader,
     OnReady,
@@ -53,6 +54,7 @@ __all__ = [
     "Changes",
     "ClaimResult",
     "DeadAddresses",
+    "Delayed",
     "Delivery",
     "Document",
     "DocumentStore",

@@ -33,6 +33,17 @@ class Source(NamedTuple):
     numbers: Sequence[int]
 
 
+class Delayed(NamedTuple):
+    """How many messages of a lane wait for their delay, and when the first and the last may go.
+
+    Times are Unix ms, 0 when none waits.
+    """
+
+    messages: int
+    first_ms: int = 0
+    last_ms: int = 0
+
+
 class LaneReader(Protocol):
     """Takes messages off one lane. It holds at most the depth that `Broker.read` was given."""
 
@@ -127,6 +138,12 @@ class Broker(LaneHistory, Protocol):
         """Return how many messages are not acked: 0 exactly when nothing is left.
 
         A lane that is not there has nothing left.
+        """
+
+    async def delayed(self, lane: str) -> Delayed | None:
+        """Return which messages of a lane wait for their delay; None where the broker cannot tell.
+
+        Of a lane that is not there none wait.
         """
 
     async def ping(self) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.ports.lease import Fence
+from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
 
@@ -135,6 +136,15 @@ class ProgressStore(Protocol):
 
         A copy that is still on that first lane is then known as one. Harmless when repeated.
         """
+
+    async def put_off(self, put_offs: Sequence[PutOff]) -> None:
+        """Note pushes that wait for their time from now on; those noted before are added to.
+
+        A repeated call counts them twice: what is noted is for people, and about right.
+        """
+
+    async def put_offs(self, task_ids: Sequence[str]) -> Sequence[Sequence[PutOff]]:
+        """Return what is noted of each of these tasks, in the same order; some may have passed."""
 
     async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
         """Return as a bit mask, for each span, which of its seqs have ended.

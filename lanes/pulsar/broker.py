@@ -116,6 +116,9 @@ class PulsarBroker(Broker):
         ours = stats.subscriptions.get(SUBSCRIPTION)
         return ours.backlog if ours is not None else 0
 
+    async def delayed(self, lane: str) -> None:
+        """Return None: Pulsar keeps due times to itself."""
+
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)
         async for page in replayed(self._connection, self._topic(lane), lane, start):

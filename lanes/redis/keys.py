@@ -53,6 +53,13 @@ class Keys:
         """Return the key of the hash of how many distinct seqs ended in each kind."""
         return f"{self._base}counts:{task_id}"
 
+    def put_off(self, task_id: str) -> str:
+        """Return the key of the hash of its pushes that were put off, by reason and quarter.
+
+        It is named like counts, which the roles of earlier versions may reach already.
+        """
+        return f"{self._base}counts:{task_id}:put-off"
+
     def progress(self, task_id: str) -> list[str]:
         """Return the keys of all that is counted of a task."""
         return [self.seen(task_id), self.moved(task_id), self.counts(task_id)]

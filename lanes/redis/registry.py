@@ -14,18 +14,21 @@ from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
+from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.redis.begun_adds import BegunAdds
 from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import TaskProgress
 from pushlane.lanes.redis.pubsub import ChangeSignal
+from pushlane.lanes.redis.put_off import RedisPutOff
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.writes import Writes
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.lanes.task import Task, Weights
 from pushlane.lanes.task_bytes import Understood, decode
+from pushlane.lanes.task_transitions import now_ms
 
 TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
 NEAREST_AMONG = 1_000
@@ -43,6 +46,7 @@ class RedisRegistry(TaskProgress):
         self._rebuild = Rebuild(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
         self._understood = Understood()
+        self._put_off = RedisPutOff(client, keys)
         self._filling: asyncio.Task[None] | None = None
 
     async def add(self, task: Task) -> Task:
@@ -87,7 +91,10 @@ class RedisRegistry(TaskProgress):
         )
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
-        return await self._writes.forget(task_id, fence)
+        is_forgotten = await self._writes.forget(task_id, fence)
+        if is_forgotten:
+            await self._put_off.forget(task_id)
+        return is_forgotten
 
     async def discard(self, task_id: str) -> bool:
         return await self._writes.discard(task_id)
@@ -120,6 +127,12 @@ class RedisRegistry(TaskProgress):
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await finished_seqs(self, task_id, seqs)
+
+    async def put_off(self, put_offs: Sequence[PutOff]) -> None:
+        await self._put_off.put_off(put_offs, now_ms())
+
+    async def put_offs(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
+        return await self._put_off.found(task_ids)
 
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0

@@ -37,6 +37,17 @@ def queue() -> tuple[Panel, ...]:
             SECONDS,
             (Query(CHOSEN.once(known("pushlane_oldest_age_seconds")), by_level),),
         ),
+        Panel(
+            "Oldest task, whatever holds it",
+            SECONDS,
+            (Query(CHOSEN.once(known("pushlane_unsent_oldest_age_seconds")), by_level),),
+        ),
+        Panel(
+            "Wait for their time",
+            NUMBER,
+            (Query(CHOSEN.once(known("pushlane_waiting_backlog")), by_level),),
+            Look.STACK,
+        ),
         Panel("Tasks", NUMBER, (Query(top(_TOP, CHOSEN.once(task)), "{{task}}"),), Look.TABLE),
         Panel("Apps", NUMBER, (Query(top(_TOP, CHOSEN.once(app)), "{{app}}"),), Look.TABLE),
     )
@@ -99,7 +110,7 @@ def _times() -> tuple[Panel, ...]:
     waited = [CHOSEN.recorded_quantile(part, WAITED.metric, "level") for part in QUANTILES]
     took = [CHOSEN.recorded_quantile(part, DELIVERY.metric, "sink") for part in QUANTILES]
     return (
-        quantiles("Wait from submit to the sink", waited, "{{level}}"),
+        quantiles("Wait until the sink has it, from when it could go", waited, "{{level}}"),
         quantiles("Time of a delivery", took, "{{sink}}"),
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from pushlane.lanes.bundle import bodies_of, packed
 from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.ports import Source
+from pushlane.lanes.ports import Delayed, Source
 from pushlane.lanes.push import Push, encode
 from pushlane.lanes.task_transitions import now_ms
 from tests.contract.conftest import BATCH
@@ -432,6 +432,30 @@ async def test_a_lane_that_is_not_there_has_no_backlog(connections):
         broker = (await connections.one()).broker
 
         assert await broker.backlog(LANE) == 0
+
+
+async def test_delayed_messages_are_told_with_the_first_and_last_time_or_not_at_all(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        before_ms = now_ms()
+        await broker.publish(LANE, [b"at once"])
+        await broker.publish(LANE, [b"later", b"later too"], delay_s=600)
+        await broker.publish(LANE, [b"soon"], delay_s=300)
+
+        found = await broker.delayed(LANE)
+
+        if found is not None:
+            assert found.messages == 3
+            assert 300_000 <= found.first_ms - before_ms < 330_000
+            assert 600_000 <= found.last_ms - before_ms < 630_000
+
+
+async def test_no_message_of_a_lane_that_is_not_there_is_delayed(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+
+        assert await broker.delayed("nobody-made-it") in (None, Delayed(0))
 
 
 async def test_a_delayed_message_counts_as_backlog(connections):

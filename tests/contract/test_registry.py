@@ -14,6 +14,7 @@ from pushlane.lanes.errors import BadInput, Superseded, UnknownFormat, UnknownTa
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Fence, Registry
 from pushlane.lanes.push import Kind
+from pushlane.lanes.put_off import QUARTER_MS, PutOff
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import (
     ACTIVE_STATES,
@@ -27,6 +28,7 @@ from pushlane.lanes.task import (
     Weights,
     new_task_id,
 )
+from pushlane.lanes.task_transitions import now_ms
 from tests.unreadable import store_unreadable
 
 
@@ -506,3 +508,47 @@ async def test_such_a_task_is_named_among_the_changes(connections, fields):
 
         assert (first.tasks, [*first.unread]) == ([], [newer.id])
         assert (later.tasks, [*later.unread]) == ([], [newer.id])
+
+
+async def test_pushes_that_were_put_off_are_added_up_by_reason_and_quarter(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await here.registry.add(a_task())
+        other = await here.registry.add(a_task())
+        soon = now_ms() + QUARTER_MS
+        quarter, zone = soon // QUARTER_MS, "Asia/Tokyo"
+        note = PutOff(task.id, "quiet_hours", quarter, 2, soon + 5, soon + 9, zone)
+        retry = PutOff(task.id, "retry", quarter, 1, soon, soon)
+
+        await here.registry.put_off([note, retry])
+        await there.registry.put_off([replace(note, first_ms=soon, last_ms=soon + 7, zone="UTC")])
+
+        [found, none] = await here.registry.put_offs([task.id, other.id])
+        expected = replace(note, pushes=4, first_ms=soon, zone="UTC")
+        assert sorted(found, key=lambda one: one.reason) == [expected, retry]
+        assert list(none) == []
+
+
+async def test_notes_of_pushes_that_were_put_off_are_bounded(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        task = await registry.add(a_task())
+        quarter = now_ms() // QUARTER_MS
+        passed = [PutOff(task.id, "retry", quarter - n, 1, 1, 1) for n in range(2, 200)]
+
+        await registry.put_off([*passed, PutOff(task.id, "retry", quarter + 1, 1, 1, 1)])
+
+        [found] = await registry.put_offs([task.id])
+        assert [one.quarter for one in found] == [quarter + 1]
+
+
+async def test_what_was_put_off_of_a_task_goes_when_it_is_forgotten(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        task = await registry.add(a_task(state=State.DONE, finished_at_ms=1))
+        quarter = now_ms() // QUARTER_MS
+        await registry.put_off([PutOff(task.id, "retry", quarter + 1, 1, 1, 1)])
+
+        await registry.forget(task.id)
+
+        assert list((await registry.put_offs([task.id]))[0]) == []

@@ -109,6 +109,39 @@ def test_quiet_hours(named: Pushlane) -> None:
     assert f"end {now + timedelta(hours=2):%Y-%m-%d %H:%M}:00 UTC" in found["quiet_hours"]
 
 
+def test_no_end_is_foretold_before_recipients_in_their_quiet_hours_get_theirs(
+    named: Pushlane,
+) -> None:
+    """One in three is in quiet hours, by a column of zones; the others go at once."""
+    serve(named, "plain")
+    now = datetime.now(UTC)
+    ends = now + timedelta(hours=2)
+    hours = f"{now - timedelta(hours=2):%H:%M}-{ends:%H:%M}"
+    path = named.folder / "zones.csv"
+    rows = [f"user-{n},{'Etc/UTC' if n % 3 == 0 else 'Etc/GMT+8'}" for n in range(300)]
+    path.write_text("\n".join(["recipient,tz", *rows, ""]))
+    quiet = ("--sink", "plain", "--quiet", hours, "--zone-column", "tz")
+    submit = ("submit", path, "--level", "high", *quiet)
+
+    tried = named.json(*submit, "--dry-run")
+    task = named(*submit)
+    until(lambda: named.json("why", task)["later"] == 100)
+    until(lambda: named.task(task)["delivered"] == 200)
+
+    found = named.json("why", task)
+    assert [one["pushes"] for one in tried["sinks"][0]["waits"]] == [100]
+    assert [one["cause"] for one in found["causes"]] == ["later_quiet_hours"]
+    [waits] = found["waits"]
+    assert (waits["reason"], waits["pushes"]) == ("quiet_hours", 100)
+    due_ms = ends.replace(second=0, microsecond=0).timestamp() * 1000
+    assert waits["first_due_ms"] == waits["last_due_ms"] == pytest.approx(due_ms, abs=1)
+    assert found["eta_s"] is None or found["eta_s"] > 7_000
+    shown = named.task(task)
+    assert (shown["state"], shown["shown_state"]) == ("running", "resting")
+    [sink] = [one for one in named.json("why")["sinks"] if one["name"] == "plain"]
+    assert (sink["left"], sink["later"]) == (100, 100)
+
+
 def test_a_limit(named: Pushlane) -> None:
     named("limit", "app/slow", "--rate", "5/s")
     serve(named, "plain")

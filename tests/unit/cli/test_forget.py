@@ -40,7 +40,7 @@ def test_a_task_that_runs_is_refused_with_what_to_do(command: Command) -> None:
     ran = command("forget", over, task, "--yes")
 
     assert ran.exit_code == 1
-    assert f"task {task} is running" in ran.stderr
+    assert f"task {task} is waiting" in ran.stderr
     assert f"pushlane cancel {task}" in ran.stderr
     assert set(ids(command, "--all")) == {over, task}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli.task_view import TaskView
+from pushlane.diagnosis.task_status import TaskStatuses
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import RecipientTurn
@@ -75,10 +75,10 @@ def test_send_can_seal_the_task(command: Command, left: tuple[str, Path]) -> Non
 def test_a_task_whose_producer_is_gone_says_what_to_do() -> None:
     task = Task(id="t1", level=Level.HIGH, lane="task-t1", is_fed=True)
 
-    view = TaskView(task, Progress("t1"), at_ms=0, is_stalled=True)
+    status = TaskStatuses([], now_ms=0).of(task, Progress("t1"), (), is_stalled=True)
 
-    assert view.state == "stalled"
-    assert "pushlane spool send" in view.reason
+    assert status.state == "stalled"
+    assert "pushlane spool send" in status.reason
 
 
 def test_a_folder_that_is_no_spool_is_refused(command: Command, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_task_that_starts_later_is_scheduled_and_says_when(command: Command) -
 
     assert (listed["id"], listed["state"]) == (task_id, "scheduled")
     assert "scheduled" in table
-    assert "starts 20" in table
+    assert " starts " in table
     assert "state        scheduled" in shown.stdout
     assert len(command("tasks", "--state", "running", "--json").json) == 1
 

@@ -51,8 +51,8 @@ def test_it_names_the_cause_and_what_to_do(command: Command) -> None:
 
     assert ran.exit_code == 0
     assert ran.stdout == (
-        "no_dispatcher: no dispatcher runs at all; it goes to sink default\n"
-        "  do: pushlane dispatch --sink SINK, as webhook:URL\n"
+        "no_dispatcher: no dispatcher runs; it goes to sink default\n"
+        "  do: pushlane dispatch --sink webhook:URL\n"
     )
     assert "3 pushes left" in ran.stderr
 

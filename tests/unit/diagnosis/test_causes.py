@@ -100,7 +100,7 @@ def test_without_a_dispatcher_nothing_goes() -> None:
 
     assert (cause.name, cause.do) == (
         "no_dispatcher",
-        "pushlane dispatch --sink SINK, as webhook:URL",
+        "pushlane dispatch --sink webhook:URL",
     )
 
 
@@ -246,7 +246,7 @@ def test_older_tasks_of_its_pool_lane_are_counted() -> None:
 
 
 def test_pushes_that_wait_for_their_time_are_told() -> None:
-    assert names(situation_of(later=3)) == ["later", "going"]
+    assert names(situation_of(later=3)) == ["later"]
 
 
 def test_a_task_that_shares_says_with_whom_and_by_what() -> None:

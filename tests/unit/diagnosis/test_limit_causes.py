@@ -52,8 +52,8 @@ def test_a_spent_total_holds_nothing_once_all_pushes_are_charged() -> None:
     of_task = {"limits": {own: Limit(total=1_000)}, "spent": {own: {"total": 1_000.0}}}
     waits = process_of(waiting=(LaneWait("task-t", "default", "budget"),))
 
-    assert names(situation_of(later=3, **of_app)) == ["later", "going"]
-    assert names(situation_of(later=3, processes=[waits], **of_app)) == ["limit_spent"]
+    assert names(situation_of(later=3, **of_app)) == ["later"]
+    assert names(situation_of(later=3, processes=[waits], **of_app)) == ["limit_spent", "later"]
     assert names(situation_of(**of_task)) == ["going"]
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.deferral import due_ms, hop_s
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Push, encode

@@ -6,6 +6,7 @@ Pure. A push whose wait is longer than one hop surfaces in between and is sent t
 from __future__ import annotations
 
 from pushlane.lanes.push import Push
+from pushlane.lanes.put_off import Wait, WaitReason
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import Task
 from pushlane.lanes.zones import zone_or_utc
@@ -22,6 +23,13 @@ def due_ms(task: Task, push: Push, now_ms: int) -> int:
     if not task.quiet or hop_s(at_ms, now_ms) >= _HOP_S:
         return at_ms
     return quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(push.zone or task.zone), at_ms)
+
+
+def wait_of(task: Task, push: Push, due_ms: int, now_ms: int) -> Wait:
+    """Return what a push waits for that may not go before `due_ms`."""
+    is_quiet = due_ms > max(now_ms, task.not_before_ms, push.not_before_ms)
+    reason = WaitReason.QUIET_HOURS if is_quiet else WaitReason.START
+    return Wait(reason, due_ms, push.zone or task.zone)
 
 
 def hop_s(due_ms: int, now_ms: int) -> float:

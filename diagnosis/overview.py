@@ -1,0 +1,265 @@
+"""Says of all tasks together why anything waits: by sink and level, with the worst tasks.
+
+Each task is read once. What they share a sink by is what `why` goes by for one of them, but that
+what went on to a later sink of a chain counts at the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+
+from pushlane.diagnosis.cause import resting_since
+from pushlane.diagnosis.look import died_of, put_offs_of
+from pushlane.diagnosis.task_status import (
+    FAILING,
+    RESTING,
+    SCHEDULED,
+    STALLED,
+    WAITING,
+    TaskStatus,
+    TaskStatuses,
+)
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import Limits, Subject, readable_limits
+from pushlane.lanes.presence import Process
+from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.sink_load import SinkLoad, Standing, shared_by_lane, sink_now, spent_of
+from pushlane.lanes.sink_shares import entitled_rates
+from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
+from pushlane.lanes.task_transitions import now_ms
+
+MOST_NAMED = 10
+"""Tasks, and limits, that are named."""
+
+_MOST_TASKS = 20_000  # the newest
+_WORST_FIRST = (STALLED, FAILING, WAITING, State.RUNNING, State.PAUSED, RESTING, State.SUBMITTED)
+_BINDS = 0.99
+
+
+@dataclass(frozen=True)
+class TaskNow:
+    """A task and how it stands. `left` is None while its total is not known; `later` of them wait
+    for their time. Its pushes could have gone since `since_ms` (Unix ms).
+    """
+
+    task: Task
+    status: TaskStatus
+    left: int | None
+    later: int
+    since_ms: int
+
+
+@dataclass(frozen=True)
+class LevelNow:
+    """A level at a sink: its tasks, their pushes, and its part of the sink, from 0 to 1.
+
+    `entitled` is the part that it has a right to now, `observed` that of what went in a minute.
+    """
+
+    level: str
+    tasks: int
+    left: int
+    later: int
+    entitled: float
+    observed: float
+
+
+@dataclass(frozen=True)
+class SinkOverview:
+    """How a sink stands over all processes: `resting` says why it gets nothing, or less."""
+
+    name: str
+    served_by: int
+    slots: int
+    in_flight: int
+    per_s: float
+    resting: str
+    rests: bool
+    left: int
+    later: int
+    levels: Sequence[LevelNow]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All that waits. `states` counts tasks by how they stand; `worst` are those to look at first.
+
+    `limits` says which of them bind now. `is_cut` tells that there are more tasks than were read.
+    """
+
+    sinks: Sequence[SinkOverview]
+    limits: Sequence[str]
+    worst: Sequence[TaskNow]
+    states: Mapping[str, int]
+    unread_limits: Sequence[str] = ()
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everything:
+    """All that an overview is made of, as it was at `now_ms` (Unix ms)."""
+
+    tasks: Sequence[TaskNow]
+    processes: Sequence[Process]
+    weights: Weights
+    limits: Limits
+    spent: Mapping[Subject, Mapping[str, float]]
+    now_ms: int
+
+
+async def overview(backend: Backend) -> Overview:
+    """Look at all tasks that are not finished, at the processes and at the limits."""
+    processes = [one for one in await backend.presence.list() if one.kind == "dispatcher"]
+    at_ms = now_ms()
+    tasks, is_cut = await _tasks(backend, processes, at_ms)
+    limits, unread = await readable_limits(backend.documents)
+    apps = {one.task.app for one in tasks} if limits else set()
+    subjects = {*limits, *(Subject("app", app) for app in apps)}
+    found = Everything(
+        tasks=tasks,
+        processes=processes,
+        weights=await backend.registry.weights(),
+        limits=limits,
+        spent=await spent_of(backend.limiter, subjects, limits, at_ms),
+        now_ms=at_ms,
+    )
+    return replace(overview_of(found), unread_limits=[*unread], is_cut=is_cut)
+
+
+async def _tasks(
+    backend: Backend, processes: Sequence[Process], at_ms: int
+) -> tuple[list[TaskNow], bool]:
+    """Return the tasks that are not finished, and whether there are more."""
+    statuses = TaskStatuses(processes, at_ms)
+    found: list[TaskNow] = []
+    async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
+        progress = await backend.registry.progress([task.id for task in page])
+        put_off = await put_offs_of(backend, page)
+        deaths = await died_of(backend, progress)
+        for task, counts in zip(page, progress, strict=True):
+            notes = put_off.get(task.id, ())
+            is_stalled = bool(task.stalled_at_ms) and task.is_half_made
+            died = deaths.get(task.id, {})
+            status = statuses.of(task, counts, notes, died, is_stalled=is_stalled)
+            left = None if task.total is None else task.total - counts.finished
+            later = sum(one.pushes for one in notes if one.waits(at_ms))
+            since_ms = max(task.created_at_ms, task.not_before_ms)
+            found.append(TaskNow(task, status, left, min(later, left or later), since_ms))
+        if len(found) >= _MOST_TASKS:
+            return found, True
+    return found, False
+
+
+def overview_of(found: Everything) -> Overview:
+    """Put the overview together. Pure."""
+    by_sink: dict[str, list[TaskNow]] = defaultdict(list)
+    for one in found.tasks:
+        by_sink[one.task.chain[0]].append(one)
+    served = (name for process in found.processes for name in process.sink_names)
+    sinks: list[SinkOverview] = []
+    limits: list[str] = []
+    for name in sorted({*by_sink, *served}):
+        load = _load(found, name, by_sink[name])
+        going = [one for one in load.going if not (load.spent and load.spent_totals(one.task))]
+        heads = [tasks[0] for tasks in shared_by_lane(going).values()]
+        rates = entitled_rates(load, heads, load.per_s() or 1.0)
+        sinks.append(_sink(load, by_sink[name], heads, rates))
+        limits += _limits(load, heads, rates)
+    named = [one for one in found.tasks if one.status.state != SCHEDULED]
+    return Overview(
+        sinks,
+        list(dict.fromkeys(limits))[:MOST_NAMED],
+        nsmallest(MOST_NAMED, named, key=_rank),
+        Counter(str(one.status.state) for one in found.tasks),
+    )
+
+
+def _rank(one: TaskNow) -> tuple[int, int]:
+    """Return a number that is lower the more a task is to be looked at."""
+    state = one.status.state
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0, one.since_ms
+
+
+def _load(found: Everything, sink: str, tasks: Sequence[TaskNow]) -> SinkLoad:
+    standings = (Standing(one.task, one.left, later=one.later) for one in tasks)
+    return SinkLoad(
+        sink=sink_now(found.processes, sink),
+        standings=[one for one in standings if one.is_active()],
+        weights=found.weights,
+        limits=found.limits,
+        spent=found.spent,
+        now_ms=found.now_ms,
+    )
+
+
+def _sink(
+    load: SinkLoad,
+    tasks: Sequence[TaskNow],
+    heads: Sequence[Standing],
+    rates: Mapping[str, float],
+) -> SinkOverview:
+    stands = load.sink.stands
+    resting = [one.resting for one in stands if one.resting is not None]
+    text = ""
+    if resting:
+        where = f" in {len(resting)} of {len(stands)}" if len(resting) < len(stands) else ""
+        text = f"{resting_since(min(resting, key=lambda one: one.since_ms))}{where}"
+    return SinkOverview(
+        name=load.sink.name,
+        served_by=len(stands),
+        slots=load.sink.slots,
+        in_flight=load.sink.in_flight,
+        per_s=load.sink.per_s,
+        resting=text,
+        rests=bool(stands) and all(one.resting and one.resting.is_shut for one in stands),
+        left=sum(one.left or 0 for one in tasks),
+        later=sum(one.later for one in tasks),
+        levels=list(_levels(load, tasks, heads, rates)),
+    )
+
+
+def _levels(
+    load: SinkLoad,
+    tasks: Sequence[TaskNow],
+    heads: Sequence[Standing],
+    rates: Mapping[str, float],
+) -> Iterator[LevelNow]:
+    """Yield the levels that have tasks, or have sent something lately."""
+    entitled: defaultdict[str, float] = defaultdict(float)
+    sent: defaultdict[str, float] = defaultdict(float)
+    for one in heads:
+        entitled[one.task.level] += rates[one.task.lane]
+    for stand in load.sink.stands:
+        for name, per_s in stand.sent_per_s.items():
+            sent[name] += per_s
+    for level in Level:
+        mine = [one for one in tasks if one.task.level is level]
+        if mine or sent[level]:
+            yield LevelNow(
+                str(level),
+                len(mine),
+                sum(one.left or 0 for one in mine),
+                sum(one.later for one in mine),
+                entitled[level] / (sum(entitled.values()) or 1.0),
+                sent[level] / (sum(sent.values()) or 1.0),
+            )
+
+
+def _limits(load: SinkLoad, heads: Sequence[Standing], rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield the limits that let less go at the sink than there is to send."""
+    for one in load.standings if load.spent else ():
+        for spent in load.spent_totals(one.task):
+            yield f"{spent.subject}: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
+    gets: defaultdict[Subject, float] = defaultdict(float)
+    for one in heads:
+        for subject in (Subject("task", one.task.id), Subject("app", one.task.app)):
+            gets[subject] += rates[one.task.lane]
+        gets[Subject("sink", load.sink.name)] += rates[one.task.lane]
+    for subject, per_s in gets.items():
+        most_per_s = load.most_per_s(*subject)
+        if most_per_s < math.inf and per_s >= _BINDS * most_per_s:
+            yield f"{subject}: {most_per_s:,.4g} pushes/s, all of it used"

@@ -1,0 +1,124 @@
+"""Pushes that wait for their time on a later lane: for what, how many, and when they may go.
+
+A broker may not tell what waits there. So whoever puts a push off notes it, by task and reason and
+by the quarter of an hour in which it comes up again. A push waits for a day at most before it comes
+up, and is then noted anew: so a task has at most 97 quarters a reason, and old ones are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+QUARTER_MS = 900_000
+KEPT_MS = 25 * 3_600_000
+"""For how long a note is of use: a push comes up within a day."""
+
+
+class WaitReason(StrEnum):
+    """What a push waits for on a later lane."""
+
+    QUIET_HOURS = "quiet_hours"
+    """The end of its recipient's quiet hours."""
+
+    START = "start"
+    """The start that it, or its task, was given."""
+
+    RETRY = "retry"
+    """Its next attempt, or a sink that asked it to wait."""
+
+
+class Wait(NamedTuple):
+    """Why one push is put off, and until when (Unix ms); `zone` is whose clock that goes by."""
+
+    reason: WaitReason
+    due_ms: int
+    zone: str = ""
+
+
+class PutOff(msgspec.Struct, frozen=True):
+    """Pushes of one task that were put off for one reason and come up in the same quarter.
+
+    `quarter` counts quarters of an hour since 1970. The first of the pushes may go at `first_ms`,
+    the last at `last_ms` (Unix ms); `zone` is the first one's, empty where none matters. `reason`
+    is a WaitReason, or one of a newer version.
+    """
+
+    task_id: str
+    reason: str
+    quarter: int
+    pushes: int
+    first_ms: int
+    last_ms: int
+    zone: str = ""
+
+    def waits(self, now_ms: int) -> bool:
+        """Return whether any of them may still wait."""
+        return self.quarter >= now_ms // QUARTER_MS and self.last_ms > now_ms
+
+
+class PutOffTally:
+    """Collects what is put off until it is taken to be noted."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int], PutOff] = {}
+
+    def add(self, task_id: str, wait: Wait, again_ms: int) -> None:
+        """Note a push that comes up again at `again_ms` (Unix ms)."""
+        key = (task_id, str(wait.reason), again_ms // QUARTER_MS)
+        one = PutOff(*key, 1, wait.due_ms, wait.due_ms, wait.zone)
+        known = self._found.get(key)
+        self._found[key] = one if known is None else joined(known, one)
+
+    def take(self) -> list[PutOff]:
+        """Return all, and begin anew."""
+        found, self._found = self._found, {}
+        return list(found.values())
+
+
+def joined(one: PutOff, other: PutOff) -> PutOff:
+    """Return both as one: they are of the same task, reason and quarter."""
+    first = one if one.first_ms <= other.first_ms else other
+    return PutOff(
+        one.task_id,
+        one.reason,
+        one.quarter,
+        one.pushes + other.pushes,
+        first.first_ms,
+        max(one.last_ms, other.last_ms),
+        first.zone,
+    )
+
+
+class Waiting(NamedTuple):
+    """All pushes of a task that wait for one reason: about so many, from the first to the last."""
+
+    reason: str
+    pushes: int
+    first_ms: int
+    last_ms: int
+    zone: str
+
+
+def waiting_of(put_off: Iterable[PutOff], now_ms: int) -> list[Waiting]:
+    """Return what still waits, one for each reason: the first to come due is first."""
+    by_reason: dict[str, list[PutOff]] = {}
+    for one in put_off:
+        if one.waits(now_ms):
+            by_reason.setdefault(one.reason, []).append(one)
+    found = [_together(reason, some, now_ms) for reason, some in by_reason.items()]
+    return sorted(found, key=lambda one: one.first_ms)
+
+
+def _together(reason: str, some: Sequence[PutOff], now_ms: int) -> Waiting:
+    first = min(some, key=lambda one: one.first_ms)
+    return Waiting(
+        reason,
+        sum(one.pushes for one in some),
+        max(now_ms, first.first_ms),
+        max(one.last_ms for one in some),
+        first.zone,
+    )
