@@ -17,6 +17,7 @@ from pushlane.lanes.embedded import connect as connect_embedded
 from pushlane.lanes.embedded import connect_receipts as connect_embedded_receipts
 from pushlane.lanes.errors import BadInput, Denied, Unreachable
 from pushlane.lanes.settings import Settings
+from tests.command import make_store
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_embedded_store_is_a_folder_on_this_machine(tmp_path: Path) -> None:
     assert settings.location == str(tmp_path / "store")
     assert settings.is_store_missing
 
-    (tmp_path / "store").mkdir()
+    make_store(tmp_path / "store")
     assert not settings.is_store_missing
 
 
