@@ -75,7 +75,7 @@ def test_send_can_seal_the_task(command: Command, left: tuple[str, Path]) -> Non
 def test_a_task_whose_producer_is_gone_says_what_to_do() -> None:
     task = Task(id="t1", level=Level.HIGH, lane="task-t1", is_fed=True)
 
-    status = TaskStatuses([], now_ms=0).of(task, Progress("t1"), (), is_stalled=True)
+    status = TaskStatuses([], now_ms=0).of(task, Progress("t1"), (), {}, is_stalled=True)
 
     assert status.state == "stalled"
     assert "pushlane spool send" in status.reason

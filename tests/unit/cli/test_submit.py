@@ -226,7 +226,7 @@ def test_a_dry_run_shows_rows_as_they_would_go_with_masked_recipients(command: C
     assert (
         'push 1 to an…om at sink default\n  title: Hi Ann\n  data: {"code":"778"}\n' in ran.stdout
     )
-    assert "ETA unknown: nothing is delivering yet\n  no dispatcher runs at all" in ran.stdout
+    assert "ETA unknown: nothing is delivering yet\n  no dispatcher runs; it goes" in ran.stdout
     assert "ann@example.com" not in ran.stdout + ran.stderr
     assert command("tasks", "--json").json == []
 

@@ -111,7 +111,7 @@ def test_force_does_not_forget_what_runs(command: Command) -> None:
 
     ran = command("forget", task, "--force", "--yes")
 
-    assert (ran.exit_code, f"task {task} is running" in ran.stderr) == (1, True)
+    assert (ran.exit_code, f"task {task} is waiting" in ran.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("arguments", [("cancel",), ("forget", "--force")])

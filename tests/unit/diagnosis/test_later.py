@@ -32,7 +32,7 @@ def put_off(pushes: int, in_ms: int, reason: str = "quiet_hours", zone: str = ""
 def status(task: Task, *notes: PutOff, delivered: int = 0, dead: int = 0, processes=None):
     found = [process_of()] if processes is None else processes
     progress = Progress(task.id, delivered=delivered, dead=dead)
-    return TaskStatuses(found, NOW_MS).of(task, progress, notes, is_stalled=False)
+    return TaskStatuses(found, NOW_MS).of(task, progress, notes, {}, is_stalled=False)
 
 
 def test_what_waits_is_told_by_reason_with_its_first_and_last_time() -> None:
