@@ -9,7 +9,7 @@ from pushlane.diagnosis.look import diagnose
 from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import pool_lanes
-from pushlane.lanes.presence import LaneWait, Process, ServedSink
+from pushlane.lanes.presence import LaneWait, Process, Resting, ServedSink
 from pushlane.lanes.sink_load import Standing
 from pushlane.lanes.task import Level, Progress, State, Weights
 from tests.unit.diagnosis.support import (
@@ -347,3 +347,14 @@ def test_a_process_that_says_nothing_of_its_sink_is_understood() -> None:
     bare = process_of(ServedSink(name="default"))
 
     assert diagnose(situation_of(processes=[bare])).eta_s is None
+
+
+def test_a_target_that_never_delivered_is_to_be_checked_or_accepted() -> None:
+    why = "webhook at h has answered HTTP 404 to all 20 pushes: is the URL right?"
+    resting = Resting("sink sms (open)", NOW_MS, why, 0, is_unproven=True)
+    served = process_of(ServedSink(name="default", slots=10, resting=resting))
+
+    [cause] = causes(situation_of(processes=[served]))
+
+    assert f"{why} Since " in cause.detail
+    assert cause.do.endswith("if its answers are right: pushlane sinks accept default")

@@ -1,0 +1,40 @@
+"""`sinks accept`: what it believes, how that is taken back, and when it is refused."""
+
+from __future__ import annotations
+
+from tests.command import Command
+
+URL = "http://127.0.0.1:9/psuh"
+
+
+def with_webhook(command: Command) -> None:
+    command.file("pushlane.toml", f'[sinks.sms]\nkind = "webhook"\nurl = "{URL}"\n')
+
+
+def test_accepted_answers_are_told_with_the_way_back(command: Command) -> None:
+    with_webhook(command)
+
+    accepted = command("sinks", "accept", "sms")
+    undone = command("sinks", "accept", "sms", "--undo")
+
+    assert (accepted.exit_code, undone.exit_code) == (0, 0)
+    assert "webhook at 127.0.0.1:9 until it delivers" in accepted.stderr
+    assert "pushlane sinks accept sms --undo" in accepted.stderr
+    assert "in a row, it rests" in undone.stderr
+    assert "psuh" not in accepted.stderr + undone.stderr
+
+
+def test_a_sink_that_delivers_nothing_has_no_answers_to_accept(command: Command) -> None:
+    ran = command("sinks", "accept", "default")
+
+    assert ran.exit_code == 1
+    assert "in these settings it is null, which delivers nothing" in ran.stderr
+
+
+def test_a_sink_that_there_is_not_is_refused(command: Command) -> None:
+    with_webhook(command)
+
+    ran = command("sinks", "accept", "smss")
+
+    assert ran.exit_code == 1
+    assert "there is no sink 'smss'" in ran.stderr
