@@ -272,6 +272,24 @@ class TestAges:
         assert figures.oldest_age_s["high", "fcm"] == 5_000
 
 
+    def test_what_is_held_has_an_age_of_its_own_so_that_an_outage_is_no_flat_line(self) -> None:
+        shut = Resting("sink fcm (open)", NOW_MS - 30_000, "no connection", NOW_MS + 1_000)
+
+        figures = summary_of([left_of(5_000)], stand_of(resting=shut)).figures
+
+        assert figures.oldest_age_s["high", "fcm"] == 0
+        assert figures.unsent_oldest_age_s["high", "fcm"] == 60
+        assert figures.backlog["high", "fcm"] == 5_000
+
+    def test_what_waits_for_its_time_is_counted_apart(self) -> None:
+        given = [left_of(5_000, later=1_673), left_of(10, "u", later=40)]
+
+        figures = summary_of(given, stand_of(10)).figures
+
+        assert figures.waiting_backlog["high", "fcm"] == 1_673 + 10
+        assert figures.backlog["high", "fcm"] == 5_010
+
+
 class TestNames:
     def test_of_very_many_only_the_ten_largest_have_one(self) -> None:
         tasks = [left_of(number + 1, f"t{number}", app=f"a{number}") for number in range(10_000)]
