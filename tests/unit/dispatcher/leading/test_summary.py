@@ -271,7 +271,6 @@ class TestAges:
 
         assert figures.oldest_age_s["high", "fcm"] == 5_000
 
-
     def test_what_is_held_has_an_age_of_its_own_so_that_an_outage_is_no_flat_line(self) -> None:
         shut = Resting("sink fcm (open)", NOW_MS - 30_000, "no connection", NOW_MS + 1_000)
 
