@@ -33,9 +33,9 @@ def accept(
     settings = flags.settings()
 
     async def apply(backend: Backend) -> list[SinkTarget]:
-        targets = await _targets(backend, settings, name)
+        targets = await _new_targets(backend, name, await _targets(backend, settings, name))
         for one in targets:
-            await _accept(backend, name, one, 0 if undo else now_ms())
+            await accept_target(backend.documents, one.hash, 0 if undo else now_ms())
         return targets
 
     for one in on_backend(settings, apply):
@@ -80,11 +80,21 @@ def _announced(processes: Sequence[Process], name: str) -> list[SinkTarget]:
     return list(targets.values())
 
 
-async def _accept(backend: Backend, name: str, target: SinkTarget, at_ms: int) -> None:
-    history = await target_history(backend.documents, target.hash)
-    if history.delivered_at_ms:
+async def _new_targets(
+    backend: Backend, name: str, targets: Sequence[SinkTarget]
+) -> list[SinkTarget]:
+    """Return those that have never delivered: while a rollout lasts, others may be there too.
+
+    Raises:
+        BadInput: all of them have delivered.
+    """
+    histories = [await target_history(backend.documents, one.hash) for one in targets]
+    new = [
+        one for one, history in zip(targets, histories, strict=True) if not history.delivered_at_ms
+    ]
+    if not new:
         raise BadInput(
-            f"sink {name}: {target} has delivered before, so there is nothing to accept; if it "
+            f"sink {name}: {targets[0]} has delivered before, so there is nothing to accept; if it "
             "gives final answers to all now, it rests, and is believed after two hours"
         )
-    await accept_target(backend.documents, target.hash, at_ms)
+    return new

@@ -193,8 +193,7 @@ def _not_again(task: Task) -> str:
     """Return that a task is not stopped for its dead pushes again, if it was."""
     if not task.stopped:
         return ""
-    set_anew = f"pushlane stop-if-dead {task.id} '{task.stop_if_dead}'"
-    return f"; it is not stopped again however many die; to have it stopped: {set_anew}"
+    return "; it is not stopped again however many die"
 
 
 def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:

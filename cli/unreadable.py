@@ -47,6 +47,7 @@ async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
 
 
 async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
+    await _refuse_newer(backend, task_ids)
     for task_id in task_ids:
         await DeadLetters(backend).purge(Selection(task=task_id))
         is_gone = await _removed(backend, task_id)

@@ -22,7 +22,7 @@ from typing import Any
 from pushlane.cli.errors import HUNG, INTERRUPTED, USAGE
 from pushlane.cli.restarts import Restarts
 from pushlane.cli.signals import tell_left, tell_stopping
-from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.errors import Unreachable, UserError
 
 log = logging.getLogger("pushlane.workers")
 
@@ -159,6 +159,8 @@ class WorkerPool:
             return None, ""
         if not was_ready:
             return None, " before it was ready"
+        if self.drain and code == UserError.exit_code:  # it has said why; a new one would, too
+            return None, ""
         wait_s = restarts.wait_s()
         return wait_s, " for the fifth time within ten minutes" if wait_s is None else ""
 

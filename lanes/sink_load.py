@@ -212,8 +212,8 @@ def subjects_of(task: Task, sink: str = "") -> list[Subject]:
 
 
 def sink_now(processes: Sequence[Process], name: str) -> SinkNow:
-    """Return how a sink stands over all processes that serve it."""
-    serving = (process for process in processes if name in process.sink_names)
+    """Return how a sink stands over all processes that serve it; one that starts does not yet."""
+    serving = (one for one in processes if name in one.sink_names and not one.is_starting)
     return SinkNow(name, [process.at(name) for process in serving])
 
 

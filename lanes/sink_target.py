@@ -28,13 +28,14 @@ class PlainTarget(msgspec.Struct, frozen=True):
     """What a sink delivers to, before it is hashed: `place` never leaves the process.
 
     `kind` and `host` may be shown. `delivers` is False of what throws pushes away, or only writes
-    or checks them.
+    or checks them. `is_object` is True of somebody's own object, whose name does not count.
     """
 
     kind: str
     host: str = ""
     place: tuple[str, ...] = ()
     delivers: bool = True
+    is_object: bool = False
 
     def __repr__(self) -> str:
         return f"PlainTarget({self})"
@@ -78,7 +79,8 @@ def target_of(sink: Sink) -> PlainTarget:
         return known
     own = type(sink)
     kind = str(sink.name)[:_MOST_SHOWN]
-    return PlainTarget(kind, "", (own.__module__, own.__qualname__), kind not in NEVER_DELIVER)
+    place = (own.__module__, own.__qualname__)
+    return PlainTarget(kind, "", place, kind not in NEVER_DELIVER, is_object=True)
 
 
 class SinkTargets:
@@ -105,6 +107,7 @@ class SinkTargets:
 
 def hashed(target: PlainTarget, hasher: Hasher) -> SinkTarget:
     """Return what may be said of a target."""
-    body = msgspec.json.encode((target.kind, target.place, target.delivers))
+    kind = "" if target.is_object else target.kind  # an object's name may be each process's own
+    body = msgspec.json.encode((kind, target.place, target.delivers))
     host = target.host[:_MOST_SHOWN]
     return SinkTarget(target.kind, host, hasher.digest(body).hex(), target.delivers)

@@ -111,7 +111,7 @@ def _is_library(file: str) -> bool:
 
 def _file(name: str) -> str:
     """Return a file's path from the folder that Python imports it from."""
-    folders = [folder for folder in sys.path if _is_in(name, folder)]
+    folders = [folder for folder in map(str, sys.path) if _is_in(name, folder)]
     longest = max(folders, key=len, default="")
     path = os.path.relpath(name, longest) if longest else os.path.basename(name)
     return path[-_LONGEST:]

@@ -31,6 +31,7 @@ from pushlane.dispatcher.settlement.republisher import (
 )
 from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
@@ -250,8 +251,6 @@ class Settler:
         settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
-        if put_off := self._put_off.take():
-            await backoff.until_done(lambda: self._backend.registry.put_off(put_off))
         if moved := _moved(ends):
             await backoff.until_done(lambda: self._backend.registry.move(moved))
         finished = _grouped(ends)
@@ -266,8 +265,17 @@ class Settler:
             await backoff.until_done(lambda: self._backend.broker.ack(acked))
         self._unacked -= settled_before
         self._release(ends)
+        await self._note_put_off()
         self._completion.on_progress(progress)
         self._stops.on_counted(progress, finished)
+
+    async def _note_put_off(self) -> None:
+        """Note what was put off, for people alone: it is left out when the registry is away."""
+        if put_off := self._put_off.take():
+            try:
+                await self._backend.registry.put_off(put_off)
+            except PushlaneError as error:
+                log.debug("what was put off is not noted: %s", error)
 
     def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)

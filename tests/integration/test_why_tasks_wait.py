@@ -121,7 +121,7 @@ def test_no_end_is_foretold_before_recipients_in_their_quiet_hours_get_theirs(
     rows = [f"user-{n},{'Etc/UTC' if n % 3 == 0 else 'Etc/GMT+8'}" for n in range(300)]
     path.write_text("\n".join(["recipient,tz", *rows, ""]))
     quiet = ("--sink", "plain", "--quiet", hours, "--zone-column", "tz")
-    submit = ("submit", path, "--level", "high", *quiet)
+    submit = ("submit", path, "--level", "high", "--title", "Hi", *quiet)
 
     tried = named.json(*submit, "--dry-run")
     task = named(*submit)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from pushlane.cli.sink_accept import _new_targets
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.presence import SinkTarget
+from pushlane.lanes.target_history import note_delivered
 from tests.command import Command
+from tests.unit.dispatcher.support import backend_in
 
 URL = "http://127.0.0.1:9/psuh"
 
@@ -38,3 +47,13 @@ def test_a_sink_that_there_is_not_is_refused(command: Command) -> None:
 
     assert ran.exit_code == 1
     assert "there is no sink 'smss'" in ran.stderr
+
+
+async def test_of_the_targets_of_a_rollout_the_new_ones_are_accepted(tmp_path: Path) -> None:
+    old, new = (SinkTarget("webhook", "push.example.com", number) for number in ("01", "02"))
+    async with backend_in(tmp_path) as (backend, _):
+        await note_delivered(backend.documents, old.hash, 1)
+
+        assert await _new_targets(backend, "default", [old, new]) == [new]
+        with pytest.raises(BadInput, match="has delivered before"):
+            await _new_targets(backend, "default", [old])

@@ -129,6 +129,14 @@ async def test_one_that_has_drained_is_not_started_again() -> None:
     assert pool.restarted == [(1, "was killed by signal 9")]
 
 
+async def test_one_that_says_why_it_cannot_drain_is_not_started_again() -> None:
+    pool = Played([f"{READY}; {exits(1)}"], drain=True)
+
+    assert await pool.run() == 1
+
+    assert pool.restarted == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_ends_the_wait_for_a_restart_at_once(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals

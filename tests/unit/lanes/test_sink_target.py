@@ -131,6 +131,14 @@ def test_an_object_of_somebodys_own_is_known_by_its_class() -> None:
     assert target_of(OwnSink()).delivers
 
 
+def test_a_name_of_its_own_makes_an_object_no_other_target() -> None:
+    one, other = OwnSink(), OwnSink()
+    other.name = "mine-in-pod-2"
+
+    assert hashed(target_of(one), HASHER).hash == hashed(target_of(other), HASHER).hash
+    assert hashed(target_of(one), HASHER).hash != hashed(target_of(OtherSink()), HASHER).hash
+
+
 async def test_the_processes_on_one_store_share_a_key_and_others_do_not(tmp_path: Path) -> None:
     target, hashes = url_target("webhook", "https://example.com/push"), []
     async with backend_in(tmp_path / "a") as (here, _), backend_in(tmp_path / "b") as (there, _):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +126,11 @@ def test_a_deep_error_names_its_innermost_places_alone() -> None:
         deeper(left - 1)
 
     assert len(heard(lambda: deeper(200)).places) == 3
+
+
+def test_a_folder_of_imports_that_is_no_text_is_read_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [Path(__file__).parent, *sys.path])
+
+    assert "test_tracebacks.py" in str(heard(value_error))
