@@ -1,4 +1,4 @@
-"""How often commands end with the exit code that is theirs, when Pulsar does not answer.
+"""Counts the exit codes of commands while Pulsar does not answer: each must be 3.
 
 The threads of clients that wrap native code have aborted such commands at times, more often on a
 busy machine. Each command is run many times, beside processes that keep the machine busy.

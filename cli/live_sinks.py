@@ -1,4 +1,4 @@
-"""What live processes deliver to, beside what the settings of this shell say."""
+"""Compares what live processes deliver to with the settings of this shell."""
 
 from __future__ import annotations
 

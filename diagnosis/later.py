@@ -1,4 +1,4 @@
-"""What of a task waits for its time, until when, and what that does to its end. Pure."""
+"""Counts the pushes that wait for their time, and moves the ETA accordingly. Pure."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ class Situation:
 
     @property
     def waiting_notes(self) -> list[PutOff]:
-        """What was noted of pushes that wait for their time still."""
+        """The notes of pushes whose time has not come yet."""
         return [one for one in self.put_off if one.waits(self.now_ms)]
 
     @property
     def waits(self) -> list[Waiting]:
-        """What pushes wait for, by reason: no more of them in all than wait, if that is known."""
+        """The waiting pushes by reason; capped at how many wait in all, where that is known."""
         found = waiting_of(self.waiting_notes, self.now_ms)
         if len(found) != 1 or self.task.pooled or self.task.reached:
             return found
@@ -72,7 +72,7 @@ class Situation:
 
     @property
     def later_unnoted(self) -> int:
-        """How many messages on its later lane nobody has said of what they wait for."""
+        """The number of messages on its later lane whose reason to wait is not known."""
         return max(0, self.later - sum(one.pushes for one in self.waits))
 
     @property

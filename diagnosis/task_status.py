@@ -1,4 +1,4 @@
-"""How a task stands, in a word and a reason for people: the same wherever a task is shown. Pure."""
+"""Gives the STATE and REASON of a task, the same wherever a task is shown. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITING = "waiting"
 RESTING = "resting"
 FAILING = "failing"
 SHOWN_STATES = (SCHEDULED, STALLED, WAITING, RESTING, FAILING)
-"""What a task that counts as running may be shown as."""
+"""The states in which people see a task that is stored as running."""
 
 STORED_AS = {
     **dict.fromkeys(SHOWN_STATES, (State.RUNNING,)),

@@ -226,7 +226,7 @@ class Breaker:
 
     @property
     def standing(self) -> TargetStanding:
-        """What is known of its target, what was delivered here included."""
+        """The standing of its target; a delivery by this process counts, too."""
         return TargetStanding.PROVEN if self._has_succeeded else self._known
 
     def learn(

@@ -68,7 +68,8 @@ class PresenceAnnouncer:
                 await self._tell_of_old_form()
         finally:
             if not has_entered:
-                await self.close()
+                with suppress(Unreachable):  # else it would hide why it does not start
+                    await self.close()
         return has_entered
 
     async def _tell_of_old_form(self) -> None:

@@ -12,6 +12,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -214,10 +215,8 @@ def _whole(value: Any) -> int | None:
         return None
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value.strip()) else None
-    try:
+    with suppress(TypeError):
         return operator.index(value)
-    except TypeError:
-        pass
     found = _real(value)
     try:
         nearest = None if found is None else int(found)
