@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -52,14 +53,20 @@ class DrainWatch:
     def on_unread(self, task_id: str) -> None:
         self._changed.set()
 
-    async def wait(self) -> None:
-        """Return once none is left."""
+    async def wait(self) -> frozenset[str]:
+        """Return once none is left: the sinks that are waited for no longer, as was decided by."""
         backoff = Backoff(log, "the broker")
         await self._tasks.synced.wait()
-        while moving := [task for task in self._tasks.active.values() if self._can_move(task)]:
+        while True:
+            given_up = self._given_up
+            moving = [task for task in self._tasks.active.values() if self._can_move(task)]
+            if not moving:
+                return given_up
             elsewhere = all(self._is_elsewhere(task) for task in moving)
-            if elsewhere and not await backoff.until_done(lambda: self._is_left(moving)):
-                return
+            if elsewhere and not await backoff.until_done(partial(self._is_left, moving)):
+                if given_up == self._given_up:
+                    return given_up
+                continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_S if elsewhere else None):
                     await self._changed.wait()

@@ -258,8 +258,8 @@ class Dispatcher:
                 yield name + of_sink, part
 
     async def _stop_when_drained(self, drain_watch: DrainWatch) -> None:
-        await drain_watch.wait()
-        self._given_up = [line for line in self._lines if line.outage.is_given_up]
+        given_up = await drain_watch.wait()
+        self._given_up = [line for line in self._lines if line.name in given_up]
         self.stop()
 
     async def _follow_given_up(self, drain_watch: DrainWatch) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.errors import TaskConflict, Unreachable
 from pushlane.lanes.ports import Presence
 from pushlane.lanes.presence import Process
 from pushlane.lanes.sink_conflicts import Conflict, conflicts_of, is_before, split_sinks
@@ -62,22 +62,34 @@ class TargetCheck:
         Raises:
             TaskConflict: another process still delivers to another target after `PATIENCE_S`.
         """
-        until_s = None
-        while not self._stopped.is_set():
-            found = await self._step()
-            if not found:
-                return True
-            if until_s is None:
-                until_s = self._clock_s() + PATIENCE_S
-                log.warning("%s", _waiting(found[0]), extra={"action": "sink_waits"})
+        found = await self._step()
+        if found:
+            log.warning("%s", _waiting(found[0]), extra={"action": "sink_waits"})
+        until_s = self._clock_s() + PATIENCE_S
+        while found:
             if self._clock_s() >= until_s:
                 raise TaskConflict(_refusal(found[0]))
             await self._pause()
+            if self._stopped.is_set():
+                return False
+            found = await self._step_again(found, until_s)
+        return not self._stopped.is_set()
+
+    async def _step_again(self, found: list[Conflict], until_s: float) -> list[Conflict]:
+        """Step once more; while the registry does not answer, who was in the way still is."""
+        try:
             await self._announce()
-        return False
+            return await self._step()
+        except Unreachable as error:
+            if self._clock_s() >= until_s:
+                raise
+            log.warning("still waiting: %s", error, extra={"action": "sink_waits"})
+            return found
 
     async def _step(self) -> list[Conflict]:
         """Start if nobody is in the way; return who is."""
+        if self._stopped.is_set():
+            return []
         me = self._describe()
         found = [
             one
@@ -87,14 +99,25 @@ class TargetCheck:
         if found:
             return found
         self.is_starting = False
-        await self._announce()
-        found = [one for one in await self._conflicts() if is_before(one.process, me)]
+        try:
+            await self._announce()
+            found = [one for one in await self._conflicts() if is_before(one.process, me)]
+        except BaseException:
+            self.is_starting = True
+            raise
         self.is_starting = bool(found)
         return found
 
     async def _conflicts(self) -> list[Conflict]:
-        found = conflicts_of(self._describe(), await self._presence.list())
-        return [one for one in found if one.is_waste or not self._replaces]
+        """Return who is in the way, without those that start and are kept from it themselves."""
+        processes = await self._presence.list()
+        started = [one for one in processes if not one.is_starting]
+        return [
+            one
+            for one in conflicts_of(self._describe(), processes)
+            if (one.is_waste or not self._replaces)
+            and not (one.process.is_starting and conflicts_of(one.process, started))
+        ]
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):
@@ -102,14 +125,22 @@ class TargetCheck:
                 await self._stopped.wait()
 
     async def tell(self) -> None:
-        """Say once a minute which names of this process are delivered to several places."""
+        """Say once a minute which names of this process are delivered to several places.
+
+        Raises:
+            TaskConflict: it throws away what a process that was there before it delivers. It could
+                start since one of the two was not in the registry then.
+        """
+        processes, me = await self._presence.list(), self._describe()
+        for one in conflicts_of(me, processes):
+            if one.is_waste and not one.process.is_starting and is_before(one.process, me):
+                raise TaskConflict(_refusal(one))
         now_s = self._clock_s()
         if now_s < self._said_at_s + _SAY_EVERY_S:
             return
         self._said_at_s = now_s
-        mine = self._describe().sink_names
-        for name, text in split_sinks(await self._presence.list()).items():
-            if name in mine:
+        for name, text in split_sinks(processes).items():
+            if name in me.sink_names:
                 log.warning(
                     "%s; each takes part of its pushes: stop all but those that are meant",
                     text,

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
@@ -20,6 +20,8 @@ from pushlane.lanes.stop_rule import StopRule, read_stop_rule
 from pushlane.lanes.task import Finished, Progress, State
 
 log = logging.getLogger("pushlane.pauses")
+
+_AT_ONCE = 8
 
 
 class StopIfDead:
@@ -58,12 +60,13 @@ class StopIfDead:
         return read_stop_rule(task.stop_if_dead)
 
     async def _stop_all(self) -> None:
-        while self._passed:
-            progress = next(iter(self._passed.values()))
-            await self._stop(progress)
-            del self._passed[progress.task_id]
+        await for_each(list(self._passed.values()), self._stop, _AT_ONCE)
 
     async def _stop(self, progress: Progress) -> None:
+        await self._pause(progress)
+        del self._passed[progress.task_id]
+
+    async def _pause(self, progress: Progress) -> None:
         task_id = progress.task_id
         [deaths] = await self._backend.registry.deaths([task_id])
         reason = _reason(progress, deaths)
