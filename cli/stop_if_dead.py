@@ -11,7 +11,6 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, on_backend, with_flags
 from pushlane.lanes.stop_rule import OFF
 from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import set_stop_if_dead
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +27,11 @@ def stop_if_dead(
         str, typer.Argument(metavar="5%|off", help="The share of dead pushes that pauses it.")
     ],
 ) -> None:
-    """Pause a task when more of its pushes die than this; one that is paused stays so."""
-    edit = set_stop_if_dead(rule)
-    changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
+    """Pause a task when more of its pushes die than this, counted from now on.
+
+    One that is paused stays so.
+    """
+    changed = on_backend(flags.settings(), lambda backend: backend.set_stop_if_dead(task, rule))
     note(f"task {changed.id} stops if: {stop_text(changed)}")
 
 

@@ -110,11 +110,11 @@ class TargetCheck:
 
     async def _conflicts(self) -> list[Conflict]:
         """Return who is in the way, without those that start and are kept from it themselves."""
-        processes = await self._presence.list()
-        started = [one for one in processes if not one.is_starting]
+        me, processes = self._describe(), await self._presence.list()
+        started = [one for one in processes if not one.is_starting and one.id != me.id]
         return [
             one
-            for one in conflicts_of(self._describe(), processes)
+            for one in conflicts_of(me, processes)
             if (one.is_waste or not self._replaces)
             and not (one.process.is_starting and conflicts_of(one.process, started))
         ]

@@ -50,6 +50,7 @@ from pushlane.lanes.ports import (
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.stop_rule import parse_stop_rule
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task
 
 log = logging.getLogger("pushlane.backend")
@@ -122,6 +123,17 @@ class Backend:
     async def stop(self, task_id: str, reason: str) -> Task:
         """Pause a running task of which too many pushes died, unless it was for that before."""
         return await self._move(task_id, task_transitions.stop(reason))
+
+    async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
+        """Set the share of dead pushes, of those that end from now on, that pauses a task.
+
+        Raises:
+            BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
+        """
+        parse_stop_rule(rule)
+        task = await self.registry.get(task_id)
+        [now] = await self.registry.progress([task.id])
+        return await self.registry.change(task.id, task_transitions.set_stop_if_dead(rule, now))
 
     async def promote(self, task_id: str, level: Level | str) -> Task:
         """Move a task to another level; its backlog follows."""

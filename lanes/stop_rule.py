@@ -27,12 +27,15 @@ class StopRule(NamedTuple):
     percent: float
     within: int = 0
 
-    def is_passed(self, now: Progress, added: int = 0) -> bool:
-        """Tell whether the task has to stop; the last `added` were counted at once."""
-        ended = now.finished
+    def is_passed(self, now: Progress, added: int = 0, since: tuple[int, int] = (0, 0)) -> bool:
+        """Tell whether the task has to stop; the last `added` were counted at once.
+
+        `since` is how many had ended, and how many of them failed, before the rule began to count.
+        """
+        ended, failed = now.finished - since[0], now.failed - since[1]
         if ended < LEAST_ENDED or (self.within and max(ended - added, 0) >= self.within < ended):
             return False
-        return 100 * now.failed > self.percent * ended
+        return 100 * failed > self.percent * ended
 
     def __str__(self) -> str:
         return f"{self.percent:g}%" + (f" of the first {self.within}" if self.within else "")

@@ -118,7 +118,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     the next for which it has an address. Without any it is the sink `default`. `reached` names
     those behind the first that pushes have gone on to: their lanes are open.
     `stop_if_dead` is the share of dead pushes that pauses it, as a text (`lanes.stop_rule`), and
-    `stopped` tells that it did: once resumed, the task is not paused for that again.
+    `stopped` tells that it did: once resumed, the task is not paused for that again. What had ended
+    and failed when the rule was set anew does not count: `stop_since`.
     `zone_column` and `start_column` name the columns that told the zone, and the start, of each
     push of a file: empty when there was none, None when nobody knows.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
@@ -158,6 +159,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reached: tuple[str, ...] = ()
     stop_if_dead: str = "off"
     stopped: bool = False
+    stop_since: tuple[int, int] = (0, 0)
     zone_column: str | None = None
     start_column: str | None = None
     version: int = 0

@@ -14,7 +14,7 @@ from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import another_key, own_lane
 from pushlane.lanes.stop_rule import OFF, stored_stop
-from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
+from pushlane.lanes.task import MAX_QUOTA, Level, Progress, State, Task
 
 Edit = Callable[[Task], Task]
 
@@ -68,8 +68,10 @@ def stop(reason: str) -> Edit:
     return edit
 
 
-def set_stop_if_dead(rule: str) -> Edit:
+def set_stop_if_dead(rule: str, now: Progress) -> Edit:
     """Set the share of dead pushes that pauses it, though it may have been paused for that before.
+
+    It is the share of those that end from `now` on.
 
     Raises:
         BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
@@ -80,7 +82,8 @@ def set_stop_if_dead(rule: str) -> Edit:
         _live(task, "given a limit of dead pushes")
         if task.stop_if_dead == rule and not task.stopped:
             return task
-        return replace(task, stop_if_dead=rule, stopped=False)
+        since = (now.finished, now.failed)
+        return replace(task, stop_if_dead=rule, stopped=False, stop_since=since)
 
     return edit
 

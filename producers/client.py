@@ -140,11 +140,13 @@ class Client:
     async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
         """Pause the task when more of its pushes die than this, like `5%`; `off` never does.
 
+        It is the share of those that end from now on.
+
         Raises:
             BadInput: there is no such rule.
             InvalidChange: the task is finished.
         """
-        return await self._open.registry.change(task_id, task_transitions.set_stop_if_dead(rule))
+        return await self._open.set_stop_if_dead(_id(task_id), rule)
 
     async def cancel(self, task_id: str) -> Task:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""

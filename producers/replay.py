@@ -211,6 +211,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "stalled_at_ms": 0,
         "lane_dropped": False,
         "stopped": False,
+        "stop_since": (0, 0),
         "version": 0,
     }
     return replace(old, **begun | changes)

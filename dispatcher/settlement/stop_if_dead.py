@@ -35,14 +35,14 @@ class StopIfDead:
 
     def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
         """Hear how far tasks are, now that these seqs are counted."""
-        ruled = [(one, rule) for one in progress if one.failed and (rule := self._rule(one))]
+        ruled = [(one, found) for one in progress if one.failed and (found := self._rule(one))]
         if not ruled:
             return
         added: Counter[str] = Counter()
         for group in finished:
             added[group.task_id] += len(group.seqs)
-        for one, rule in ruled:
-            if rule.is_passed(one, added[one.task_id]):
+        for one, (rule, since) in ruled:
+            if rule.is_passed(one, added[one.task_id], since):
                 self._passed.setdefault(one.task_id, one)
                 self._due.set()
 
@@ -50,14 +50,15 @@ class StopIfDead:
         """Pause what has passed its limit, until cancelled."""
         await whenever(self._due, self._stop_all, Backoff(log, "the registry"))
 
-    def _rule(self, progress: Progress) -> StopRule | None:
-        """Return the rule that may stop a task now."""
+    def _rule(self, progress: Progress) -> tuple[StopRule, tuple[int, int]] | None:
+        """Return the rule that may stop a task now, and what it does not count."""
         task = self._tasks.find(progress.task_id)
         if task is None or task.stopped or task.state is not State.RUNNING:
             return None
         if task.total is not None and progress.finished >= task.total:
             return None
-        return read_stop_rule(task.stop_if_dead)
+        rule = read_stop_rule(task.stop_if_dead)
+        return rule and (rule, task.stop_since)
 
     async def _stop_all(self) -> None:
         await for_each(list(self._passed.values()), self._stop, _AT_ONCE)

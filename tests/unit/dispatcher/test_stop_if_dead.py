@@ -14,6 +14,7 @@ from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
+from pushlane.lanes.errors import TaskConflict
 from pushlane.lanes.naming import is_pool, own_lane
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
@@ -39,13 +40,20 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 
 
 class Refusing(MemorySink):
-    """Kills every push, and holds back what comes behind the 300th and behind the 900th."""
+    """Kills every push, and holds back what comes behind the 300th and behind the 900th.
+
+    Once it is mended it kills one of 25, and holds nothing back.
+    """
 
     def __init__(self) -> None:
-        super().__init__(refuse)
+        super().__init__(self._outcome)
+        self.is_mended = False
+
+    def _outcome(self, delivery: Delivery) -> Outcome:
+        return DELIVERED if self.is_mended and delivery.push.seq % 25 else refuse(delivery)
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        if len(self.received) in (300, 900):
+        if len(self.received) in (300, 900) and not self.is_mended:
             self.gate.clear()
         return await super().deliver(batch)
 
@@ -94,11 +102,60 @@ async def test_a_new_limit_stops_it_again(tmp_path: Path) -> None:
         sink = Refusing()
         async with dispatching(backend, sink, settings):
             await sink.stopped(backend, task)
-            await backend.registry.change(task.id, task_transitions.set_stop_if_dead("90%"))
+            await backend.set_stop_if_dead(task.id, "90%")
             await backend.registry.change(task.id, task_transitions.resume)
             again = await sink.stopped(backend, task)
 
         assert (again.stopped, again.stop_if_dead) == (True, "90%")
+
+
+async def test_a_new_limit_counts_from_then_on(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.HIGH, 2_000, stop_if_dead="50%")
+        sink = Refusing()
+        async with dispatching(backend, sink, settings):
+            await sink.stopped(backend, task)
+            died = len(sink.received)
+            sink.is_mended = True
+            await backend.set_stop_if_dead(task.id, "5%")
+            await backend.registry.change(task.id, task_transitions.resume)
+            done = await until_state(backend, task, State.DONE)
+
+        assert (done.stopped, done.stop_since) == (False, (died, died))
+        assert (await progress_of(backend, task)).delivered > 1_000
+
+
+async def test_a_stop_that_fails_holds_up_no_other(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        tasks = KnownTasks(backend)
+        failing = await add_task(backend, Level.HIGH, 500, stop_if_dead="5%")
+        other = await add_task(backend, Level.HIGH, 500, stop_if_dead="5%")
+        for task in (failing, other):
+            tasks.apply(task)
+        stops = StopIfDead(FailingStop(backend, failing.id), tasks)  # type: ignore[arg-type]
+        counted = [Progress(task.id, dead=200, failed=200) for task in (failing, other)]
+        stops.on_counted(counted, [])
+
+        running = asyncio.create_task(stops.run())
+        paused = await until_state(backend, other, State.PAUSED)
+        running.cancel()
+
+        assert paused.stopped
+        assert (await backend.registry.get(failing.id)).state is State.RUNNING
+
+
+class FailingStop:
+    """A backend that cannot stop one of the tasks."""
+
+    def __init__(self, backend: Backend, task_id: str) -> None:
+        self._backend = backend
+        self._task_id = task_id
+        self.registry = backend.registry
+
+    async def stop(self, task_id: str, reason: str) -> Task:
+        if task_id == self._task_id:
+            raise TaskConflict("it is under change")
+        return await self._backend.stop(task_id, reason)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pushlane.dispatcher import target_check
 from pushlane.dispatcher.target_check import TargetCheck
-from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.errors import TaskConflict, Unreachable
 from pushlane.lanes.presence import Process, ServedSink, SinkTarget
 from pushlane.lanes.sink_conflicts import split_sinks
 
@@ -174,6 +174,64 @@ async def test_a_stop_ends_the_wait() -> None:
 async def test_a_clock_that_is_behind_lets_nobody_in_beside_one_that_is_there() -> None:
     with pytest.raises(TaskConflict):
         await Starting(Live(process("there", OLD, at_ms=5_000)), process("me", NEW, 1)).enter()
+
+
+async def test_it_waits_for_no_starter_that_is_kept_out_itself() -> None:
+    kept_out = replace(process("kept-out", OLD, 2), is_starting=True)
+    live = Live(process("there", NEW), kept_out)
+
+    assert await Starting(live, process("me", NEW, 3)).enter()
+
+
+async def test_a_starter_counts_again_once_nobody_keeps_it_out() -> None:
+    before_me = replace(process("before-me", OLD, 2), is_starting=True)
+    one = Starting(Live(before_me), process("me", NEW, 3))
+
+    with pytest.raises(TaskConflict, match="before-me"):
+        await one.enter()
+
+
+async def test_a_registry_that_is_away_while_it_waits_ends_no_start() -> None:
+    live = Live(process("killed", OLD))
+    one = Starting(live, process("me", NEW, 2))
+    away = iter([True] * 3)
+
+    async def before() -> None:
+        if one.waited and next(away, False):
+            raise Unreachable("Redis does not answer")
+
+    live.before = before
+    one.after_wait = lambda: (one.waited == 5 and live.processes.pop("killed") and None) or None
+
+    assert await one.enter()
+    assert one.waited >= 5
+
+
+async def test_a_registry_that_is_away_from_the_first_ends_the_start() -> None:
+    live = Live()
+    one = Starting(live, process("me", NEW, 2))
+
+    async def before() -> None:
+        raise Unreachable("Redis does not answer")
+
+    live.before = before
+    with pytest.raises(Unreachable):
+        await one.check.enter()
+    assert one.check.is_starting
+
+
+@pytest.mark.parametrize(("there_ms", "ends"), [(1, True), (3, False)])
+async def test_who_throws_away_what_an_earlier_one_delivers_ends(there_ms: int, ends: bool) -> None:
+    live = Live()
+    one = Starting(live, process("me", NULL, 2))
+    assert await one.enter()
+    live.processes["there"] = process("there", OLD, there_ms)  # it was not seen at the start
+
+    if ends:
+        with pytest.raises(TaskConflict, match="throw them away"):
+            await one.check.tell()
+    else:
+        await one.check.tell()
 
 
 async def both_ends(order: Iterator[int], first_ms: int, second_ms: int) -> list[Any]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import BadInput, InvalidChange
 from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
+from pushlane.lanes.task import MAX_QUOTA, Level, Progress, State, Task
 
 TASK = Task(id="t1", level=Level.HIGH, lane=own_lane("t1"))
 RUNNING = replace(TASK, state=State.RUNNING)
@@ -186,11 +186,13 @@ def test_a_task_is_stopped_for_its_deaths_once():
 
 def test_a_new_limit_of_deaths_holds_again():
     stopped = replace(RUNNING, stop_if_dead="5%", stopped=True)
+    counted = Progress(stopped.id, delivered=50, dead=50, failed=40)
 
-    assert task_transitions.set_stop_if_dead("5%")(stopped).stopped is False
-    assert task_transitions.set_stop_if_dead("off")(stopped).stop_if_dead == "off"
+    assert task_transitions.set_stop_if_dead("5%", counted)(stopped).stop_since == (100, 40)
+    assert task_transitions.set_stop_if_dead("5%", counted)(stopped).stopped is False
+    assert task_transitions.set_stop_if_dead("off", counted)(stopped).stop_if_dead == "off"
     with pytest.raises(BadInput, match="has no %"):
-        task_transitions.set_stop_if_dead("5")(stopped)
+        task_transitions.set_stop_if_dead("5", counted)(stopped)
 
 
 @pytest.mark.parametrize("fields", [{}, {"state": State.PAUSED}, {"state": State.DONE}])
