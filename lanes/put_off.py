@@ -18,6 +18,9 @@ KEPT_MS = 25 * 3_600_000
 """For how long a note is of use: a push comes up within a day."""
 
 
+_LATEST_MS = 253_370_764_800_000  # the year 9999: a push may name any number
+
+
 class WaitReason(StrEnum):
     """What a push waits for on a later lane."""
 
@@ -69,7 +72,8 @@ class PutOffTally:
     def add(self, task_id: str, wait: Wait, again_ms: int) -> None:
         """Note a push that comes up again at `again_ms` (Unix ms)."""
         key = (task_id, str(wait.reason), again_ms // QUARTER_MS)
-        one = PutOff(*key, 1, wait.due_ms, wait.due_ms, wait.zone)
+        due_ms = min(wait.due_ms, _LATEST_MS)
+        one = PutOff(*key, 1, due_ms, due_ms, wait.zone)
         known = self._found.get(key)
         self._found[key] = one if known is None else joined(known, one)
 

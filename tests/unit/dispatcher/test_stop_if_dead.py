@@ -116,6 +116,8 @@ async def test_a_new_limit_counts_from_then_on(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings):
             await sink.stopped(backend, task)
             died = len(sink.received)
+            while (await progress_of(backend, task)).finished < died:
+                await asyncio.sleep(0)
             sink.is_mended = True
             await backend.set_stop_if_dead(task.id, "5%")
             await backend.registry.change(task.id, task_transitions.resume)

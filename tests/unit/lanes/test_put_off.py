@@ -1,0 +1,14 @@
+"""What is put off is noted within bounds."""
+
+from __future__ import annotations
+
+from pushlane.lanes.put_off import PutOffTally, Wait, WaitReason
+
+
+def test_a_push_that_names_a_time_out_of_range_is_noted_by_one_that_stores_can_keep() -> None:
+    tally = PutOffTally()
+    tally.add("t", Wait(WaitReason.START, 2**63), 900_000)
+
+    [noted] = tally.take()
+
+    assert noted.first_ms == noted.last_ms < 2**48
