@@ -97,7 +97,7 @@ def test_what_a_restart_loses_is_said_with_how_it_is_kept() -> None:
 
 def test_a_redis_that_does_not_answer_is_one_finding_and_skips_the_rest() -> None:
     none: Fact[Any] = Fact(why_not="Redis does not answer")
-    away = RedisFacts(Settings(), Fact(why_not="away"), none, none, none, none, [])
+    away = RedisFacts(Settings(), Fact(why_not="away"), none, none, none, none, none, [])
 
     result = examined(CHECKS, away)
 
