@@ -11,7 +11,9 @@ AREA = "redis"
 OLDEST, TRIED = (6, 2), (7,)
 CLOCK_S = 1.0
 FULL = 0.8
+LEAST = "min-replicas-to-write"
 _LOST = "counts of tasks under way, claims (ledger_window_s) and what caps have counted"
+_NOT_BACK = "counts, claims and leases"
 _MIB = 1024**2
 
 
@@ -104,6 +106,23 @@ def _replicas(facts: RedisFacts) -> Iterator[Remark]:
         yield Remark("note", what, "run one with Sentinel, where that matters")
 
 
+def _failover(facts: RedisFacts) -> Iterator[Remark]:
+    seen = facts.info.get()
+    if seen.get("role") == "slave" or not (replicas := facts.number("connected_slaves")):
+        return
+    if why := facts.least_replicas.why_not:
+        yield Remark("note", f"{LEAST} could not be looked at: {why}", f"set {LEAST} to 1")
+    elif not facts.least_replicas.get():
+        cost = "; with this one replica away, Redis takes no writes and dispatching stops"
+        yield Remark(
+            "warning",
+            f"{LEAST} is 0: a failover may lose the last writes, and a master that is cut off"
+            f" goes on taking them. Tasks come back from the journal; {_NOT_BACK} do not",
+            f"redis-cli CONFIG SET {LEAST} 1, on master and replicas, and the same in redis.conf"
+            + (cost if replicas == 1 else ""),
+        )
+
+
 def _check(
     name: str, looks_at: str, why: str, look: Callable[[RedisFacts], Iterator[Remark]]
 ) -> Check[RedisFacts]:
@@ -150,4 +169,10 @@ CHECKS = (
         _clients,
     ),
     _check("redis-replicas", "role and replicas", "a lost machine stops all", _replicas),
+    _check(
+        "redis-failover",
+        "min-replicas-to-write: at least 1 where there are replicas",
+        "without it a failover may lose the last writes, and a master cut off takes more",
+        _failover,
+    ),
 )

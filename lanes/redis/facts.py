@@ -24,6 +24,7 @@ from pushlane.lanes.task_bytes import faults
 
 ANSWER_S = 8.0
 _MIN_FORMAT = "format:min"
+_LEAST = "min-replicas-to-write"
 _NO_ANSWER = "Redis does not answer"
 _A_PAGE = 200
 
@@ -40,6 +41,7 @@ class RedisFacts:
     answer: Fact[None]
     info: Fact[dict[str, Any]]
     saves: Fact[str]
+    least_replicas: Fact[int]
     ahead_s: Fact[float]
     scripts: Fact[Any]
     denied: list[str]
@@ -65,14 +67,15 @@ async def _collect(
     answer = await fact_of(client.ping(), ANSWER_S, f"Redis at {client.where}")
     if answer.why_not:
         none: Fact[Any] = Fact(why_not=_NO_ANSWER)
-        nothing = RedisFacts(settings, answer, none, none, none, none, [])
+        nothing = RedisFacts(settings, answer, none, none, none, none, none, [])
         return nothing, Live.unseen(_NO_ANSWER)
     denied: list[str] = []
     keys = Keys(settings.namespace)
     presence = RedisPresence(client, keys)
-    info, saves, ahead_s, scripts = await asyncio.gather(
+    info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
         _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
+        _permitted(client.call("CONFIG GET", _LEAST, read=_least), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
     )
@@ -86,7 +89,7 @@ async def _collect(
     if processes.get_or([]):
         await pause(look_again_s)
         later = await fact_of(presence.list(), ANSWER_S)
-    facts = RedisFacts(settings, answer, info, saves, ahead_s, scripts, denied)
+    facts = RedisFacts(settings, answer, info, saves, least_replicas, ahead_s, scripts, denied)
     return facts, Live(processes, later, lowest, newer, unread)
 
 
@@ -98,7 +101,8 @@ async def _permitted(question: Awaitable[T], command: str, denied: list[str]) ->
             return await question
         except Unreachable as error:
             if isinstance(error.__cause__, NoPermissionError):
-                denied.append(command)
+                if command not in denied:
+                    denied.append(command)
                 raise Unreachable(f"this user of Redis may not run {command}") from error
             raise
 
@@ -128,7 +132,18 @@ async def _unread(client: RedisClient, keys: Keys) -> Sequence[UnknownFormat]:
 
 
 def _save(answer: Any) -> str:
-    value = dict(answer).get("save", "") if answer else ""
+    return _value(answer, "save")
+
+
+def _least(answer: Any) -> int:
+    """Return how many replicas a write needs. Managed Redis may answer with nothing."""
+    if not (value := _value(answer, _LEAST)):
+        raise Unreachable(f"this Redis does not show {_LEAST}")
+    return int(value)
+
+
+def _value(answer: Any, name: str) -> str:
+    value = dict(answer).get(name, "") if answer else ""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

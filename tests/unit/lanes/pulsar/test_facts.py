@@ -17,7 +17,7 @@ from tests.unit.lanes.pulsar.test_admin import Admin, Response, Server, Table, s
 
 _ADMIN = "/admin/v2"
 _NONE: Fact[Any] = Fact(why_not="not asked")
-_NO_REDIS = RedisFacts(Settings(), _NONE, _NONE, _NONE, _NONE, _NONE, [])
+_NO_REDIS = RedisFacts(Settings(), _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, [])
 _LOOK = "?getPreciseBacklog=true&subscriptionBacklogSize=true&getEarliestTimeInBacklog=true"
 
 

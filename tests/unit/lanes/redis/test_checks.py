@@ -27,9 +27,11 @@ _INFO: dict[str, Any] = {
 }
 
 
-def _facts(ahead_s: float = 0.0, saves: str = "", **changes: Any) -> RedisFacts:
-    info = Fact(_INFO | changes)
-    return RedisFacts(Settings(), Fact(None), info, Fact(saves), Fact(ahead_s), Fact(1), [])
+def _facts(
+    ahead_s: float = 0.0, saves: str = "", least: Fact[int] | None = None, **changes: Any
+) -> RedisFacts:
+    info, least = Fact(_INFO | changes), least or Fact(1)
+    return RedisFacts(Settings(), Fact(None), info, Fact(saves), least, Fact(ahead_s), Fact(1), [])
 
 
 def _found(facts: RedisFacts) -> list[Finding]:
@@ -57,6 +59,8 @@ def test_a_redis_that_is_set_up_well_passes_each_check() -> None:
         ("redis-clients", "warning", {"connected_clients": 9_000}),
         ("redis-replicas", "note", {"connected_slaves": 0}),
         ("redis-replicas", "error", {"role": "slave"}),
+        ("redis-failover", "warning", {"least": Fact(0)}),
+        ("redis-failover", "note", {"least": Fact(why_not="may not run config|get")}),
         ("redis-clock", "warning", {"ahead_s": 3.0}),
         ("redis-clock", "warning", {"ahead_s": -1.5}),
     ],
@@ -66,6 +70,21 @@ def test_one_thing_that_is_wrong(check: str, severity: str, changes: dict[str, A
 
     assert (finding.check, finding.severity) == (check, severity)
     assert finding.mend
+
+
+def test_what_a_single_replica_costs_is_said_only_of_a_single_one() -> None:
+    [one] = _found(_facts(least=Fact(0)))
+    [two] = _found(_facts(least=Fact(0), connected_slaves=2))
+
+    assert "counts, claims and leases" in one.what
+    assert "Redis takes no writes and dispatching stops" in one.mend
+    assert "dispatching stops" not in two.mend
+
+
+def test_without_a_replica_only_its_absence_is_noted() -> None:
+    [finding] = _found(_facts(least=Fact(0), connected_slaves=0))
+
+    assert finding.check == "redis-replicas"
 
 
 def test_what_a_restart_loses_is_said_with_how_it_is_kept() -> None:
@@ -78,7 +97,7 @@ def test_what_a_restart_loses_is_said_with_how_it_is_kept() -> None:
 
 def test_a_redis_that_does_not_answer_is_one_finding_and_skips_the_rest() -> None:
     none: Fact[Any] = Fact(why_not="Redis does not answer")
-    away = RedisFacts(Settings(), Fact(why_not="away"), none, none, none, none, [])
+    away = RedisFacts(Settings(), Fact(why_not="away"), none, none, none, none, none, [])
 
     result = examined(CHECKS, away)
 
