@@ -86,6 +86,7 @@ async def test_a_sink_that_hangs_takes_the_slots_of_no_other(tmp_path: Path) -> 
         goes = await add_task(backend, Level.LOW, 50, sinks=("b",))
 
         async with dispatching(backend, sinks, settings):
+            await sinks["a"].until_received(2)
             await until_state(backend, goes, State.DONE)
             sinks["a"].gate.set()
 
