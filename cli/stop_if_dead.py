@@ -29,7 +29,7 @@ def stop_if_dead(
 ) -> None:
     """Pause a task when more of its pushes die than this, counted from now on.
 
-    One that is paused stays so.
+    One that is paused stays so. The limit that it has already changes nothing, unless it paused it.
     """
     changed = on_backend(flags.settings(), lambda backend: backend.set_stop_if_dead(task, rule))
     note(f"task {changed.id} stops if: {stop_text(changed)}")

@@ -54,7 +54,7 @@ class DrainWatch:
         self._changed.set()
 
     async def wait(self) -> frozenset[str]:
-        """Return once none is left: the sinks that are waited for no longer, as was decided by."""
+        """Return the sinks that were given up, once nothing is left to move to the others."""
         backoff = Backoff(log, "the broker")
         await self._tasks.synced.wait()
         while True:

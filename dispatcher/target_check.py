@@ -62,6 +62,8 @@ class TargetCheck:
         Raises:
             TaskConflict: another process still delivers to another target after `PATIENCE_S`.
         """
+        if self._stopped.is_set():
+            return False
         found = await self._step()
         if found:
             log.warning("%s", _waiting(found[0]), extra={"action": "sink_waits"})
@@ -73,7 +75,7 @@ class TargetCheck:
             if self._stopped.is_set():
                 return False
             found = await self._step_again(found, until_s)
-        return not self._stopped.is_set()
+        return True
 
     async def _step_again(self, found: list[Conflict], until_s: float) -> list[Conflict]:
         """Step once more; while the registry does not answer, who was in the way still is."""
@@ -88,8 +90,6 @@ class TargetCheck:
 
     async def _step(self) -> list[Conflict]:
         """Start if nobody is in the way; return who is."""
-        if self._stopped.is_set():
-            return []
         me = self._describe()
         found = [
             one

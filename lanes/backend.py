@@ -50,7 +50,6 @@ from pushlane.lanes.ports import (
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.stop_rule import parse_stop_rule
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task
 
 log = logging.getLogger("pushlane.backend")
@@ -129,8 +128,8 @@ class Backend:
 
         Raises:
             BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
+            InvalidChange: the task is finished.
         """
-        parse_stop_rule(rule)
         task = await self.registry.get(task_id)
         [now] = await self.registry.progress([task.id])
         return await self.registry.change(task.id, task_transitions.set_stop_if_dead(rule, now))

@@ -14,11 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 QUARTER_MS = 900_000
+_LATEST_MS = 253_370_764_800_000  # the year 9999: a push may name any number
 KEPT_MS = 25 * 3_600_000
 """For how long a note is of use: a push comes up within a day."""
-
-
-_LATEST_MS = 253_370_764_800_000  # the year 9999: a push may name any number
 
 
 class WaitReason(StrEnum):

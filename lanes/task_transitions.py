@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import another_key, own_lane
-from pushlane.lanes.stop_rule import OFF, stored_stop
+from pushlane.lanes.stop_rule import OFF, parse_stop_rule
 from pushlane.lanes.task import MAX_QUOTA, Level, Progress, State, Task
 
 Edit = Callable[[Task], Task]
@@ -71,12 +71,13 @@ def stop(reason: str) -> Edit:
 def set_stop_if_dead(rule: str, now: Progress) -> Edit:
     """Set the share of dead pushes that pauses it, though it may have been paused for that before.
 
-    It is the share of those that end from `now` on.
+    It is the share of those that end from `now` on. The rule that the task has already changes
+    nothing, unless it has paused it.
 
     Raises:
         BadInput: no such rule, see `lanes.stop_rule.parse_stop_rule`.
     """
-    rule = stored_stop(rule) or OFF
+    rule = str(parse_stop_rule(rule) or OFF)
 
     def edit(task: Task) -> Task:
         _live(task, "given a limit of dead pushes")

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -24,13 +25,22 @@ log = logging.getLogger("pushlane.pauses")
 _AT_ONCE = 8
 
 
+class _Passed(NamedTuple):
+    """A task that is to be paused: `failed` of `ended` pushes, since its limit was set `anew`."""
+
+    task_id: str
+    failed: int
+    ended: int
+    anew: bool
+
+
 class StopIfDead:
     """Keeps to the tasks' `stop_if_dead`."""
 
     def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._passed: dict[str, Progress] = {}
+        self._passed: dict[str, _Passed] = {}
         self._due = asyncio.Event()
 
     def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
@@ -43,7 +53,9 @@ class StopIfDead:
             added[group.task_id] += len(group.seqs)
         for one, (rule, since) in ruled:
             if rule.is_passed(one, added[one.task_id], since):
-                self._passed.setdefault(one.task_id, one)
+                ended, failed = one.finished - since[0], one.failed - since[1]
+                passed = _Passed(one.task_id, failed, ended, anew=any(since))
+                self._passed.setdefault(one.task_id, passed)
                 self._due.set()
 
     async def run(self) -> None:
@@ -63,14 +75,14 @@ class StopIfDead:
     async def _stop_all(self) -> None:
         await for_each(list(self._passed.values()), self._stop, _AT_ONCE)
 
-    async def _stop(self, progress: Progress) -> None:
-        await self._pause(progress)
-        del self._passed[progress.task_id]
+    async def _stop(self, passed: _Passed) -> None:
+        await self._pause(passed)
+        del self._passed[passed.task_id]
 
-    async def _pause(self, progress: Progress) -> None:
-        task_id = progress.task_id
+    async def _pause(self, passed: _Passed) -> None:
+        task_id = passed.task_id
         [deaths] = await self._backend.registry.deaths([task_id])
-        reason = _reason(progress, deaths)
+        reason = _reason(passed, deaths)
         try:
             task = await self._backend.stop(task_id, reason)
         except (UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
@@ -80,11 +92,12 @@ class StopIfDead:
             log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
 
 
-def _reason(progress: Progress, deaths: Deaths) -> str:
+def _reason(passed: _Passed, deaths: Deaths) -> str:
     commonest = next((one for one in deaths.by_reason if one != DEAD_ADDRESS), "")
     most = f", most often {commonest}" if commonest else ""
-    task_id = progress.task_id
+    since = " since the limit was set" if passed.anew else ""
+    task_id = passed.task_id
     return (
-        f"stopped: {progress.failed:,} of {progress.finished:,} died{most}; mend it, then pushlane "
+        f"stopped: {passed.failed:,} of {passed.ended:,} died{since}{most}; mend it, then pushlane "
         f"resume {task_id} (dead ones: pushlane dead retry --task {task_id})"
     )

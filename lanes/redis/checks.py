@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pushlane.lanes.checks import Check, Remark, outside
-from pushlane.lanes.redis.facts import RedisFacts
+from pushlane.lanes.redis.facts import LEAST, RedisFacts
 
 AREA = "redis"
 OLDEST, TRIED = (6, 2), (7,)
 CLOCK_S = 1.0
 FULL = 0.8
-LEAST = "min-replicas-to-write"
 _LOST = "counts of tasks under way, claims (ledger_window_s) and what caps have counted"
 _NOT_BACK = "counts, claims and leases"
 _MIB = 1024**2
@@ -116,8 +115,9 @@ def _failover(facts: RedisFacts) -> Iterator[Remark]:
         cost = "; with this one replica away, Redis takes no writes and dispatching stops"
         yield Remark(
             "warning",
-            f"{LEAST} is 0: a failover may lose the last writes, and a master that is cut off"
-            f" goes on taking them. Tasks come back from the journal; {_NOT_BACK} do not",
+            f"{LEAST} is 0: a failover may lose the last writes (tasks come back from the journal, "
+            f"{_NOT_BACK} do not), and a master that is cut off goes on taking writes which the "
+            "new one never gets",
             f"redis-cli CONFIG SET {LEAST} 1, on master and replicas, and the same in redis.conf"
             + (cost if replicas == 1 else ""),
         )

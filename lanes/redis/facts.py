@@ -24,7 +24,7 @@ from pushlane.lanes.task_bytes import faults
 
 ANSWER_S = 8.0
 _MIN_FORMAT = "format:min"
-_LEAST = "min-replicas-to-write"
+LEAST = "min-replicas-to-write"
 _NO_ANSWER = "Redis does not answer"
 _A_PAGE = 200
 
@@ -75,7 +75,7 @@ async def _collect(
     info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
         _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
-        _permitted(client.call("CONFIG GET", _LEAST, read=_least), "config|get", denied),
+        _permitted(client.call("CONFIG GET", LEAST, read=_least), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
     )
@@ -137,8 +137,8 @@ def _save(answer: Any) -> str:
 
 def _least(answer: Any) -> int:
     """Return how many replicas a write needs. Managed Redis may answer with nothing."""
-    if not (value := _value(answer, _LEAST)):
-        raise Unreachable(f"this Redis does not show {_LEAST}")
+    if not (value := _value(answer, LEAST)):
+        raise Unreachable(f"this Redis does not show {LEAST}")
     return int(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pushlane.lanes.push import DELIVERED, Kind, Outcome
 from pushlane.lanes.stop_rule import DEFAULT_STOP
 from pushlane.lanes.task import Finished, Level, Progress, State, Task
 from tests.unit.dispatcher.support import (
+    DEADLINE_S,
     MemorySink,
     add_task,
     backend_in,
@@ -107,6 +109,9 @@ async def test_a_new_limit_stops_it_again(tmp_path: Path) -> None:
             again = await sink.stopped(backend, task)
 
         assert (again.stopped, again.stop_if_dead) == (True, "90%")
+        [failed, ended] = re.findall(r"([\d,]+) of ([\d,]+) died since the limit", again.reason)[0]
+        assert failed == ended
+        assert int(ended) <= len(sink.received) - again.stop_since[0]
 
 
 async def test_a_new_limit_counts_from_then_on(tmp_path: Path) -> None:
@@ -116,8 +121,9 @@ async def test_a_new_limit_counts_from_then_on(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings):
             await sink.stopped(backend, task)
             died = len(sink.received)
-            while (await progress_of(backend, task)).finished < died:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(DEADLINE_S):
+                while (await progress_of(backend, task)).finished < died:
+                    await asyncio.sleep(0)
             sink.is_mended = True
             await backend.set_stop_if_dead(task.id, "5%")
             await backend.registry.change(task.id, task_transitions.resume)

@@ -183,7 +183,7 @@ async def test_it_waits_for_no_starter_that_is_kept_out_itself() -> None:
     assert await Starting(live, process("me", NEW, 3)).enter()
 
 
-async def test_a_starter_counts_again_once_nobody_keeps_it_out() -> None:
+async def test_an_earlier_starter_that_nobody_keeps_out_is_in_the_way() -> None:
     before_me = replace(process("before-me", OLD, 2), is_starting=True)
     one = Starting(Live(before_me), process("me", NEW, 3))
 

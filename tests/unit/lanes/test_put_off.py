@@ -1,4 +1,4 @@
-"""What is put off is noted within bounds."""
+"""A note of pushes that wait holds times that every store can keep."""
 
 from __future__ import annotations
 

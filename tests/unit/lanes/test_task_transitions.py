@@ -193,6 +193,8 @@ def test_a_new_limit_of_deaths_holds_again():
     assert task_transitions.set_stop_if_dead("off", counted)(stopped).stop_if_dead == "off"
     with pytest.raises(BadInput, match="has no %"):
         task_transitions.set_stop_if_dead("5", counted)(stopped)
+    with pytest.raises(BadInput, match="cannot be read"):
+        task_transitions.set_stop_if_dead("", counted)(stopped)
 
 
 @pytest.mark.parametrize("fields", [{}, {"state": State.PAUSED}, {"state": State.DONE}])
