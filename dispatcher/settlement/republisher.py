@@ -183,7 +183,7 @@ class Republisher:
         return [move.end for move in moves]
 
     async def _is_over(self, lane: str) -> bool:
-        """Tell whether the registry says that the lane went with its task."""
+        """Tell whether the lane went with its task. Raises TaskInDoubt while nobody knows."""
         task_id = task_of(lane)
         task = await self._backend.find(task_id) if task_id is not None else None
         return task is None or task.state.is_terminal
