@@ -139,7 +139,16 @@ class Line:
             backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
         )
         completion, stops = shared.completion, shared.stops
-        self.settler = Settler(backend, tasks, self.receipts, completion, stops, ring, wake)
+        self.settler = Settler(
+            backend,
+            tasks,
+            self.receipts,
+            completion,
+            stops,
+            ring,
+            wake,
+            numbered=not settings.capabilities.remembers_sources,
+        )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
         self.outcomes = Outcomes(

@@ -391,9 +391,11 @@ class Watched(Wrapped):
         self.delay_s = 0.0
         self.delayed = asyncio.Event()
 
-    async def publish(self, lane: str, bodies: Sequence[bytes], *, delay_s: float = 0.0) -> None:
+    async def publish(
+        self, lane: str, bodies: Sequence[bytes], *, delay_s: Sequence[float], source: None
+    ) -> None:
         await self._real.publish(lane, bodies, delay_s=delay_s)
-        self.delay_s = delay_s
+        [self.delay_s] = delay_s
         self.delayed.set()
 
 

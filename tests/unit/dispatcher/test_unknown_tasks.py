@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace as with_other
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.settlement.republisher import Republisher
 from pushlane.dispatcher.task_lookups import Doubts
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
@@ -89,7 +87,6 @@ async def test_its_pushes_on_a_shared_lane_wait_on_the_later_lane_and_hold_up_no
         backend, registry = lossy(real)
         task_id = await publish_of_nobody(real, 40)
         registry.lost.add(task_id)
-        other = await add_task(real, Level.LOW, pool_lane=None) if False else None
         sink = MemorySink()
         async with dispatching(backend, sink, settings) as dispatcher:
             other = Task(id=new_task_id(), level=Level.LOW, lane="pool-0", first_lane="pool-0")
@@ -123,7 +120,8 @@ async def test_they_are_dropped_once_it_is_known_that_it_was_forgotten(tmp_path:
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings) as dispatcher:
-            await until(lambda: registry.looked_into)
+            await until(lambda: dispatcher.stats.in_doubt)
+            await until(lambda: not dispatcher._lines[0].lookups.in_doubt)
             await real.broker.publish("pool-0", [encode(Push(task_id, 2, "to-2"))])
             await until(lambda: sum(dispatcher.stats.outcomes.values()) == 1)
 
@@ -138,27 +136,28 @@ async def test_its_own_lane_is_left_and_read_again_until_the_registry_has_it(
     async with backend_in(tmp_path) as (real, settings):
         backend, registry = lossy(real)
         host = await add_task(real, pushes=2, seal=False)
-        lost = await add_task(real, Level.MEDIUM, pushes=0, seal=False)
-        await real.registry.change(lost.id, task_transitions.cancel)
-        registry.lost.add(lost.id)
-        await real.broker.publish(host.lane, [encode(Push(lost.id, 1, "to-1"))])
+        lost = new_task_id()
+        registry.lost.add(lost)
+        await real.broker.publish(host.lane, [encode(Push(lost, 1, "to-1"))])
         sink, clock = MemorySink(), Clock()
 
-        async with dispatching(backend, sink, settings, clocks=clock.clocks) as dispatcher:
+        async with dispatching(backend, sink, settings, clock_s=clock) as dispatcher:
             await until(lambda: dispatcher.stats.in_doubt and not dispatcher.reads(host.lane))
             assert [one.why for one in dispatcher._lines[0].report.waiting()] == ["doubt"]
             assert await real.broker.backlog(host.lane) == 1
-            registry.lost.clear()
-            clock.pass_s(60.0)
-            await real.registry.change(host.id, task_transitions.seal(2))
-            await until_state(real, host, State.DONE)
+            registry.forgotten = True
+            clock.now_s += 61.0
+            await until(lambda: not dispatcher._lines[0].lookups.in_doubt)
+            clock.now_s += 61.0
+            await until(lambda: sum(dispatcher.stats.outcomes.values()) == 3)
 
+        assert await real.broker.backlog(host.lane) == 0
         assert sink.pushes() == [(host.id, 1), (host.id, 2)]
 
 
 async def test_a_retry_whose_lane_is_missing_waits_until_its_task_is_known(tmp_path: Path) -> None:
     def busy(given: Delivery) -> Outcome:
-        return Outcome.retry("busy", after_s=0.01) if given.attempt == 1 else DELIVERED
+        return Outcome.retry("busy", after_s=0.01) if given.push.attempt == 1 else DELIVERED
 
     async with backend_in(tmp_path) as (real, settings):
         backend, registry = lossy(real)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.errors import TaskInDoubt
 from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.search import ALL
-from pushlane.lanes.task import Weights
+from pushlane.lanes.task import State, Weights
 from pushlane.lanes.task_transitions import finish, start
-from pushlane.lanes.task import State
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 TASK = new_task(key="daily", name="sale")
@@ -50,9 +48,7 @@ async def filled(world: World) -> AsyncIterator[RedisPorts]:
         yield redis
 
 
-def lose_before(
-    monkeypatch: pytest.MonkeyPatch, world: World, number: int
-) -> Callable[[], bool]:
+def lose_before(monkeypatch: pytest.MonkeyPatch, world: World, number: int) -> Callable[[], bool]:
     """Empty Redis before the call of this number; return what tells whether that came."""
     calls = 0
     methods = {name: getattr(RedisClient, name) for name in ("run", "call")}
