@@ -23,6 +23,7 @@
         │   └── MissingPermission  it knows us, but they lack a permission (names the command)
         ├── StorageFull        the embedded database cannot grow
         ├── NoStore            no embedded store in the folder (names it, and what to set)
+        ├── RefillRefused      the journal lacks tasks that Redis has (names the commands)
         └── UnknownHost        the name of a host has no address now
 
 Vendor exceptions are translated into these at the edge of each adapter.
@@ -169,6 +170,10 @@ class StorageFull(Unreachable):
 
 class NoStore(Unreachable):
     """There is no embedded store in the folder that the settings name."""
+
+
+class RefillRefused(Unreachable):
+    """Redis is not filled from the journal: tasks that are not finished would be lost by that."""
 
 
 class UnknownHost(Unreachable):

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from pushlane.lanes.errors import RefillRefused
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.redis.client import NOW, RedisClient, words
@@ -30,6 +31,7 @@ from pushlane.lanes.redis.codec import (
     store_args,
 )
 from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.refill_guard import Beside, RefillGuard
 from pushlane.lanes.redis.turn import HOLD, Patience, Turn
 from pushlane.lanes.task_bytes import glimpse
 
@@ -171,30 +173,33 @@ class Rebuild:
         self._keys = keys
         self._journal = journal
 
-    async def until_ready(self) -> None:
+    async def until_ready(self, beside: Beside = Beside.REFUSED) -> None:
         """Return once the registry is ready, whoever made it so.
 
         Raises:
+            RefillRefused: the journal lacks too many of the tasks that Redis has.
             Unreachable: another process is at it, and has got no further for PATIENCE_S.
         """
         patience = Patience(self._client.where)
         while True:
             turn = Turn(self._client, self._keys)
-            how, far = await turn.take()
+            how, far = await turn.take(heeds_refusal=beside is Beside.REFUSED)
             if how == b"ready":
                 return
+            if how == b"refused":
+                raise RefillRefused(far.decode())
             if how != b"busy":
                 async with turn.kept():
-                    if await (self._index(turn) if how == b"index" else self._fill(turn)):
+                    if await (self._index(turn) if how == b"index" else self._fill(turn, beside)):
                         return
                 far = b"%d" % turn.tasks
             patience.look(far)
             await asyncio.sleep(POLL_S)
 
-    async def again(self) -> None:
+    async def again(self, beside: Beside = Beside.REFUSED) -> None:
         """Fill the registry anew, though it may be ready."""
-        await self._client.call("DEL", self._keys.filled, self._keys.server)
-        await self.until_ready()
+        await self._client.call("DEL", self._keys.filled, self._keys.server, self._keys.refused)
+        await self.until_ready(beside)
 
     async def mend(self) -> None:
         """Trim old news, and fill the indexes again when they lack something.
@@ -220,18 +225,25 @@ class Rebuild:
         keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
         return bool(await self._client.run(_INDEXED, keys, [turn.token]))
 
-    async def _fill(self, turn: Turn) -> bool:
+    async def _fill(self, turn: Turn, beside: Beside) -> bool:
         """Fill the registry. False when the turn went to another process before the end."""
         started_s, read = time.monotonic(), _Read()
+        guard = RefillGuard(self._client, self._keys)
         if self._journal is not None:
+            unfinished = await guard.unfinished()
             async with aclosing(self._journal.pages()) as pages:
                 async for page in pages:
                     if page.is_first:
                         read = _Read(is_beside_others=await self._holds_tasks())
                     if not await self._fill_tasks(turn, read.take(page.records)):
                         return False
-            if read.is_beside_others and not await self._empty(turn, read.known):
-                return False
+            if read.is_beside_others:
+                if beside is Beside.REFUSED:
+                    await guard.check(unfinished, read.known, read.removed)
+                elif beside is Beside.KEPT:
+                    await self._keep(guard, self._journal, read)
+                if not await self._empty(turn, read.known):
+                    return False
         if not await self._fill_documents(turn, read.documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
@@ -241,6 +253,12 @@ class Rebuild:
         text, taken_s = "the registry was filled: %s tasks in %.1f s", time.monotonic() - started_s
         log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
         return True
+
+    async def _keep(self, guard: RefillGuard, journal: Journal, read: _Read) -> None:
+        """Journal again what Redis alone has."""
+        await guard.journal_tasks(journal, self._stored(), read.known, read.removed)
+        await guard.journal_documents(journal, DOCUMENT_KEY, read.documents)
+        read.weights = read.weights or await guard.journal_weights(journal, WEIGHTS_KEY)
 
     async def _holds_tasks(self) -> bool:
         return bool(await self._client.call("HLEN", self._keys.tasks))
@@ -299,6 +317,7 @@ class _Read:
         self.weights = b""
         self.documents: dict[str, bytes] = {}
         self.known: set[str] = set()
+        self.removed: set[str] = set()
         self.is_beside_others = is_beside_others
 
     def take(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
@@ -317,7 +336,10 @@ class _Read:
     def _note(self, task_id: str, *, is_there: bool) -> None:
         if is_there:
             self.known.add(task_id)
-        elif task_id in self.known:
+            self.removed.discard(task_id)
+            return
+        self.removed.add(task_id)
+        if task_id in self.known:
             self.known.remove(task_id)
             self.is_beside_others = True  # an earlier page of it may be filled in
 
