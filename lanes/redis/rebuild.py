@@ -2,8 +2,8 @@
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
 since the data of that may be old. One process does it while the others wait (`lanes.redis.turn`).
-Pages of the journal are written as they are read, in its order, so that the last body of a task is
-the one that stays; readers trust none of it before the end. Counts (`lanes.redis.progress`) are not
+Pages of the journal are written as they are read, each task as it stands by the rule of
+`lanes.task_merge`; readers trust none of it before the end. Counts (`lanes.redis.progress`) are not
 in the journal: they start from zero, or from those of an old copy.
 """
 
@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from pushlane.lanes.errors import RefillRefused
+from pushlane.lanes.errors import RefillRefused, UnknownFormat
 from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import NOW, RedisClient, words
+from pushlane.lanes.ports import Journal, JournalPage
+from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only, words
 from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
@@ -34,6 +34,7 @@ from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.refill_guard import Beside, RefillGuard
 from pushlane.lanes.redis.turn import HOLD, Patience, Turn
 from pushlane.lanes.task_bytes import glimpse
+from pushlane.lanes.task_merge import Merged, merged
 
 log = logging.getLogger("pushlane.registry")
 
@@ -147,6 +148,7 @@ _OPEN = (
     + """
 if not holds(KEYS[11], ARGV[1]) then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
+redis.call('SET', KEYS[16], ARGV[3])
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -235,7 +237,7 @@ class Rebuild:
                 async for page in pages:
                     if page.is_first:
                         read = _Read(is_beside_others=await self._holds_tasks())
-                    if not await self._fill_tasks(turn, read.take(page.records)):
+                    if not await self._fill_tasks(turn, read, read.take(page)):
                         return False
             if read.is_beside_others:
                 if beside is Beside.REFUSED:
@@ -244,11 +246,12 @@ class Rebuild:
                     await self._keep(guard, self._journal, read)
                 if not await self._empty(turn, read.known):
                     return False
+            await self._journal_again(self._journal, read)
         if not await self._fill_documents(turn, read.documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
-        keys.append(self._keys.counted)
-        if not await self._client.run(_OPEN, keys, [turn.token, read.weights]):
+        keys += [self._keys.counted, self._keys.followed]
+        if not await self._client.run(_OPEN, keys, [turn.token, read.weights, read.position]):
             return False
         text, taken_s = "the registry was filled: %s tasks in %.1f s", time.monotonic() - started_s
         log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
@@ -263,14 +266,37 @@ class Rebuild:
     async def _holds_tasks(self) -> bool:
         return bool(await self._client.call("HLEN", self._keys.tasks))
 
-    async def _fill_tasks(self, turn: Turn, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Fill in tasks with the journal's bytes, which may be a newer version's."""
-        for page in paged(tasks, TASKS_A_CALL):
-            args = [arg for task in page for arg in (*store_args(*task), _lane_is(task[1]))]
+    async def _fill_tasks(self, turn: Turn, read: _Read, found: Mapping[str, Merged]) -> bool:
+        """Fill in tasks, with bytes as they were written, which may be a newer version's."""
+        for page in paged([*found.items()], TASKS_A_CALL):
+            tasks = await self._against_stored(read, page)
+            args = [arg for task in tasks for arg in (*store_args(*task), _lane_is(task[1]))]
             turn.tasks += len(page)
             if not await self._client.run(_FILL, self._filled_keys(), [*turn.args(), *args]):
                 return False
         return True
+
+    async def _against_stored(
+        self, read: _Read, page: Sequence[tuple[str, Merged]]
+    ) -> list[tuple[str, bytes]]:
+        """Return for each of these tasks the value that stands, with what Redis has of it."""
+        stored: dict[str, bytes | None] = {}
+        if asked := [task_id for task_id, _ in page if task_id not in read.fresh]:
+            bodies = await self._client.call("HMGET", self._keys.tasks, *asked, read=bodies_only)
+            stored = dict(zip(asked, bodies, strict=True))
+        tasks = []
+        for task_id, found in page:
+            body = _standing(task_id, found.behind(merged(stored.get(task_id) or b"")))
+            read.note_stored(task_id, is_last=body == found.last)
+            tasks.append((task_id, body))
+        return tasks
+
+    async def _journal_again(self, journal: Journal, read: _Read) -> None:
+        """Journal what stands over the last value that the journal has."""
+        for page in paged(sorted(read.overruling), TASKS_A_CALL):
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
+            pairs = zip(page, bodies, strict=True)
+            await asyncio.gather(*(journal.append(one, body) for one, body in pairs if body))
 
     async def _empty(self, turn: Turn, known: Container[str]) -> bool:
         async for page in self._stored():
@@ -310,7 +336,9 @@ class Rebuild:
 class _Read:
     """Sums up what of the journal was read: all but the tasks, of which it keeps the ids.
 
-    `is_beside_others` says that Redis may hold a task which the journal does not.
+    `is_beside_others` says that Redis may hold a task which the journal does not. `fresh` are tasks
+    of the latest page of which nothing counts that was before it. `overruling` are those of which
+    another value stands than the last.
     """
 
     def __init__(self, *, is_beside_others: bool = False) -> None:
@@ -318,30 +346,53 @@ class _Read:
         self.documents: dict[str, bytes] = {}
         self.known: set[str] = set()
         self.removed: set[str] = set()
+        self.fresh: set[str] = set()
+        self.overruling: set[str] = set()
+        self.position = b""
         self.is_beside_others = is_beside_others
 
-    def take(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-        """Take in some records; return the tasks among them as they are at the end of these."""
-        tasks: dict[str, bytes] = {}
-        for key, body in records:
+    def take(self, page: JournalPage) -> dict[str, Merged]:
+        """Take in a page; return what its records of each task come to."""
+        tasks: dict[str, Merged] = {}
+        self.position = page.position
+        self.fresh.clear()
+        for key, body in page.records:
             if key == WEIGHTS_KEY:
                 self.weights = body
             elif key.startswith(DOCUMENT_KEY):
                 _put(self.documents, key.removeprefix(DOCUMENT_KEY), body)
+            elif body:
+                if key not in tasks and self._is_fresh(key):
+                    self.fresh.add(key)
+                tasks[key] = tasks.pop(key, Merged()).then(body)  # keeps the order
+                self.known.add(key)
+                self.removed.discard(key)
             else:
-                _put(tasks, key, body)
-                self._note(key, is_there=bool(body))
-        return [*tasks.items()]
+                tasks.pop(key, None)
+                self._note_removed(key)
+        return tasks
 
-    def _note(self, task_id: str, *, is_there: bool) -> None:
-        if is_there:
-            self.known.add(task_id)
-            self.removed.discard(task_id)
-            return
+    def note_stored(self, task_id: str, *, is_last: bool) -> None:
+        """Note whether the value that stands is the last of the journal."""
+        (self.overruling.discard if is_last else self.overruling.add)(task_id)
+
+    def _is_fresh(self, task_id: str) -> bool:
+        if task_id in self.removed:
+            return True
+        return not self.is_beside_others and task_id not in self.known
+
+    def _note_removed(self, task_id: str) -> None:
         self.removed.add(task_id)
         if task_id in self.known:
             self.known.remove(task_id)
             self.is_beside_others = True  # an earlier page of it may be filled in
+
+
+def _standing(task_id: str, found: Merged) -> bytes:
+    try:
+        return found.standing(task_id)
+    except UnknownFormat:  # it stands as it is
+        return found.body
 
 
 def _put(bodies: dict[str, bytes], key: str, body: bytes) -> None:

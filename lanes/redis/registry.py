@@ -18,6 +18,7 @@ from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.redis.begun_adds import BegunAdds
 from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.lanes.redis.codec import READY
+from pushlane.lanes.redis.journal_follower import JournalFollower
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import TaskProgress
 from pushlane.lanes.redis.pubsub import ChangeSignal
@@ -44,6 +45,7 @@ class RedisRegistry(TaskProgress):
         self._writes = Writes(client, keys, journal)
         self._begun_adds = BegunAdds(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
+        self._follower = JournalFollower(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
         self._understood = Understood()
         self._put_off = RedisPutOff(client, keys)
@@ -104,6 +106,9 @@ class RedisRegistry(TaskProgress):
         await self._rebuild.mend()
         await self._begun_adds.drop_old()
 
+    async def keep_up(self) -> None:
+        await self._follower.look()
+
     async def weights(self) -> Weights:
         await self._version()
         return await self._client.call(
@@ -139,6 +144,7 @@ class RedisRegistry(TaskProgress):
 
     async def close(self) -> None:
         await self._change_signal.close()
+        await self._follower.close()
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
