@@ -16,9 +16,9 @@ from pushlane.lanes.ports import Journal, JournalPage
 from pushlane.lanes.redis.client import RedisClient, bodies_only, words
 from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.documents import RedisDocuments
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, is_task
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.rebuild import DOCUMENT_KEY, WEIGHTS_KEY, is_task
-from pushlane.lanes.redis.settlement import Settlement, Stored, is_same
+from pushlane.lanes.redis.settlement import Settlement, StoredTask, is_same
 from pushlane.lanes.task import Weights
 from pushlane.lanes.task_merge import Merged, merged
 
@@ -59,8 +59,8 @@ class _Difference:
     def __init__(self, before: bytes) -> None:
         self.before = before
         self.found = Merged()
-        self.stored = Stored()
-        self.seen: tuple[Merged, Stored] | None = None
+        self.stored = StoredTask()
+        self.seen: tuple[Merged, StoredTask] | None = None
         self.since_s = 0.0
 
     def look(self, now_s: float) -> bool:
@@ -157,7 +157,7 @@ class JournalFollower:
             names = [self._keys.tasks, self._keys.forgotten]
             found = await self._client.run(_STORED, names, page, read=words)
             for key, body, forgotten in zip(page, found[::2], found[1::2], strict=True):
-                self._note(key, Stored(body, bool(forgotten) and not body))
+                self._note(key, StoredTask(body, bool(forgotten) and not body))
         documents = [key for key in keys if key.startswith(DOCUMENT_KEY)]
         for page in paged(documents, _A_CALL):
             fields = [key.removeprefix(DOCUMENT_KEY) for key in page]
@@ -165,13 +165,13 @@ class JournalFollower:
                 "HMGET", self._keys.documents, *fields, read=bodies_only
             )
             for key, value in zip(page, values, strict=True):
-                self._note(key, Stored(value or b""))
+                self._note(key, StoredTask(value or b""))
         if WEIGHTS_KEY in keys:
             self._note(
-                WEIGHTS_KEY, Stored(await self._client.call("GET", self._keys.weights) or b"")
+                WEIGHTS_KEY, StoredTask(await self._client.call("GET", self._keys.weights) or b"")
             )
 
-    def _note(self, key: str, stored: Stored) -> None:
+    def _note(self, key: str, stored: StoredTask) -> None:
         difference = self._open[key]
         difference.stored = stored
         if is_task(key):

@@ -14,12 +14,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
 
 from pushlane.lanes.errors import RefillRefused, UnknownFormat
 from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import Journal, JournalPage
-from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only, words
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.rebuilding import Beside
+from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only
 from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
@@ -30,16 +30,15 @@ from pushlane.lanes.redis.codec import (
     remove_args,
     store_args,
 )
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.refill_guard import Beside, RefillGuard
+from pushlane.lanes.redis.refill_guard import RefillGuard, stored_tasks
 from pushlane.lanes.redis.turn import HOLD, Patience, Turn
 from pushlane.lanes.task_bytes import glimpse
 from pushlane.lanes.task_merge import Merged, merged
 
 log = logging.getLogger("pushlane.registry")
 
-WEIGHTS_KEY = ":weights"  # no task id begins with a colon
-DOCUMENT_KEY = ":shelf:"
 TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20
 POLL_S = 0.1
@@ -162,11 +161,6 @@ return 1
 )
 
 
-def is_task(key: str) -> bool:
-    """Tell whether the journal has a task under this key."""
-    return key != WEIGHTS_KEY and not key.startswith(DOCUMENT_KEY)
-
-
 class Rebuild:
     """Makes a registry that is empty, or perhaps old, ready for use."""
 
@@ -229,14 +223,14 @@ class Rebuild:
 
     async def _fill(self, turn: Turn, beside: Beside) -> bool:
         """Fill the registry. False when the turn went to another process before the end."""
-        started_s, read = time.monotonic(), _Read()
+        started_s, read = time.monotonic(), JournalSum()
         guard = RefillGuard(self._client, self._keys)
         if self._journal is not None:
             unfinished = await guard.unfinished()
             async with aclosing(self._journal.pages()) as pages:
                 async for page in pages:
                     if page.is_first:
-                        read = _Read(is_beside_others=await self._holds_tasks())
+                        read = JournalSum(is_beside_others=await self._holds_tasks())
                     if not await self._fill_tasks(turn, read, read.take(page)):
                         return False
             if read.is_beside_others:
@@ -257,7 +251,7 @@ class Rebuild:
         log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
         return True
 
-    async def _keep(self, guard: RefillGuard, journal: Journal, read: _Read) -> None:
+    async def _keep(self, guard: RefillGuard, journal: Journal, read: JournalSum) -> None:
         """Journal again what Redis alone has."""
         await guard.journal_tasks(journal, self._stored(), read.known, read.removed)
         await guard.journal_documents(journal, DOCUMENT_KEY, read.documents)
@@ -266,7 +260,7 @@ class Rebuild:
     async def _holds_tasks(self) -> bool:
         return bool(await self._client.call("HLEN", self._keys.tasks))
 
-    async def _fill_tasks(self, turn: Turn, read: _Read, found: Mapping[str, Merged]) -> bool:
+    async def _fill_tasks(self, turn: Turn, read: JournalSum, found: Mapping[str, Merged]) -> bool:
         """Fill in tasks, with bytes as they were written, which may be a newer version's."""
         for page in paged([*found.items()], TASKS_A_CALL):
             tasks = await self._against_stored(read, page)
@@ -277,7 +271,7 @@ class Rebuild:
         return True
 
     async def _against_stored(
-        self, read: _Read, page: Sequence[tuple[str, Merged]]
+        self, read: JournalSum, page: Sequence[tuple[str, Merged]]
     ) -> list[tuple[str, bytes]]:
         """Return for each of these tasks the value that stands, with what Redis has of it."""
         stored: dict[str, bytes | None] = {}
@@ -291,7 +285,7 @@ class Rebuild:
             tasks.append((task_id, body))
         return tasks
 
-    async def _journal_again(self, journal: Journal, read: _Read) -> None:
+    async def _journal_again(self, journal: Journal, read: JournalSum) -> None:
         """Journal what stands over the last value that the journal has."""
         for page in paged(sorted(read.overruling), TASKS_A_CALL):
             bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
@@ -308,16 +302,8 @@ class Rebuild:
                 return False
         return True
 
-    async def _stored(self) -> AsyncIterator[dict[str, bytes]]:
-        """Yield all tasks that are there, in pages; a task may come twice."""
-        cursor, is_over = 0, False
-        while not is_over:
-            cursor, page = await self._client.call(
-                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
-            )
-            is_over = cursor == 0
-            if page:
-                yield page
+    def _stored(self) -> AsyncIterator[dict[str, bytes]]:
+        return stored_tasks(self._client, self._keys)
 
     async def _fill_documents(self, turn: Turn, documents: Mapping[str, bytes]) -> bool:
         keys = [self._keys.rebuilding, self._keys.documents]
@@ -333,61 +319,6 @@ class Rebuild:
         return [*self._keys.index, self._keys.rebuilding]
 
 
-class _Read:
-    """Sums up what of the journal was read: all but the tasks, of which it keeps the ids.
-
-    `is_beside_others` says that Redis may hold a task which the journal does not. `fresh` are tasks
-    of the latest page of which nothing counts that was before it. `overruling` are those of which
-    another value stands than the last.
-    """
-
-    def __init__(self, *, is_beside_others: bool = False) -> None:
-        self.weights = b""
-        self.documents: dict[str, bytes] = {}
-        self.known: set[str] = set()
-        self.removed: set[str] = set()
-        self.fresh: set[str] = set()
-        self.overruling: set[str] = set()
-        self.position = b""
-        self.is_beside_others = is_beside_others
-
-    def take(self, page: JournalPage) -> dict[str, Merged]:
-        """Take in a page; return what its records of each task come to."""
-        tasks: dict[str, Merged] = {}
-        self.position = page.position
-        self.fresh.clear()
-        for key, body in page.records:
-            if key == WEIGHTS_KEY:
-                self.weights = body
-            elif key.startswith(DOCUMENT_KEY):
-                _put(self.documents, key.removeprefix(DOCUMENT_KEY), body)
-            elif body:
-                if key not in tasks and self._is_fresh(key):
-                    self.fresh.add(key)
-                tasks[key] = tasks.pop(key, Merged()).then(body)  # keeps the order
-                self.known.add(key)
-                self.removed.discard(key)
-            else:
-                tasks.pop(key, None)
-                self._note_removed(key)
-        return tasks
-
-    def note_stored(self, task_id: str, *, is_last: bool) -> None:
-        """Note whether the value that stands is the last of the journal."""
-        (self.overruling.discard if is_last else self.overruling.add)(task_id)
-
-    def _is_fresh(self, task_id: str) -> bool:
-        if task_id in self.removed:
-            return True
-        return not self.is_beside_others and task_id not in self.known
-
-    def _note_removed(self, task_id: str) -> None:
-        self.removed.add(task_id)
-        if task_id in self.known:
-            self.known.remove(task_id)
-            self.is_beside_others = True  # an earlier page of it may be filled in
-
-
 def _standing(task_id: str, found: Merged) -> bytes:
     try:
         return found.standing(task_id)
@@ -395,18 +326,5 @@ def _standing(task_id: str, found: Merged) -> bytes:
         return found.body
 
 
-def _put(bodies: dict[str, bytes], key: str, body: bytes) -> None:
-    """Put a body behind all others, or remove what an empty one stands for."""
-    bodies.pop(key, None)
-    if body:
-        bodies[key] = body
-
-
 def _lane_is(body: bytes) -> str:
     return "gone" if glimpse(body).lane_dropped else "open"
-
-
-def _page(answer: Any) -> tuple[int, dict[str, bytes]]:
-    cursor, found = answer
-    words([*found, *found.values()])
-    return int(cursor), {task_id.decode(): body for task_id, body in found.items()}

@@ -6,29 +6,19 @@ Without it a journal whose topic was made anew would empty a good registry at th
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Container, Mapping
-from enum import Enum
+from typing import Any
 
 from pushlane.lanes.errors import RefillRefused
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import RedisClient, numbers_only
+from pushlane.lanes.rebuilding import is_loss, refusal
+from pushlane.lanes.redis.client import RedisClient, numbers_only, words
 from pushlane.lanes.redis.keys import Keys
 
-MOST_LOST = 10
-MOST_LOST_PART = 0.01
 REFUSED_MS = 30_000
 """Meanwhile nobody reads the journal to no end."""
 
 _IDS_A_CALL = 1_000
-
-
-class Beside(Enum):
-    """What becomes of tasks that Redis alone has."""
-
-    REFUSED = "refused"
-    """They go while few of them are unfinished; else the registry is not filled."""
-    REMOVED = "removed"
-    KEPT = "kept"
-    """They are journalled again."""
+_TASKS_A_CALL = 200
 
 
 class RefillGuard:
@@ -58,7 +48,7 @@ class RefillGuard:
         }
         if not is_loss(len(lost), unfinished, is_journal_empty=not known):
             return
-        text = _refusal(self._client.where, len(lost), max(unfinished, len(lost)))
+        text = refusal(self._client.where, len(lost), max(unfinished, len(lost)))
         await self._client.call("SET", self._keys.refused, text, "PX", REFUSED_MS)
         raise RefillRefused(text)
 
@@ -104,21 +94,19 @@ class RefillGuard:
                 yield task_id.decode()
 
 
-def is_loss(lost: int, unfinished: int, *, is_journal_empty: bool) -> bool:
-    """Tell whether so many lost of so many unfinished tasks need somebody's word.
+async def stored_tasks(client: RedisClient, keys: Keys) -> AsyncIterator[dict[str, bytes]]:
+    """Yield all tasks that Redis has, in pages; a task may come twice."""
+    cursor, is_over = 0, False
+    while not is_over:
+        cursor, page = await client.call(
+            "HSCAN", keys.tasks, cursor, "COUNT", _TASKS_A_CALL, read=_page
+        )
+        is_over = cursor == 0
+        if page:
+            yield page
 
-    An empty journal is that of another registry, or was made anew: it takes none away.
-    """
-    if is_journal_empty:
-        return lost > 0
-    return lost > MOST_LOST and lost > unfinished * MOST_LOST_PART
 
-
-def _refusal(where: str, lost: int, unfinished: int) -> str:
-    return (
-        f"the journal has {unfinished - lost:,} of the {unfinished:,} unfinished tasks that Redis "
-        f"at {where} has: the registry is not filled from it, as the other {lost:,} would be lost. "
-        "Either the journal's topic was made anew, or this Redis is an old copy. Look first: "
-        "`pushlane registry rebuild --dry-run`; then journal again what Redis has "
-        "(`pushlane registry rebuild --keep`), or let it go (`--accept-loss`)"
-    )
+def _page(answer: Any) -> tuple[int, dict[str, bytes]]:
+    cursor, found = answer
+    words([*found, *found.values()])
+    return int(cursor), {task_id.decode(): body for task_id, body in found.items()}

@@ -37,14 +37,14 @@ return {'ours', redis.call('HGET', KEYS[4], ARGV[3]) or ''}
 )
 
 
-class Stored(NamedTuple):
+class StoredTask(NamedTuple):
     """What Redis has of a task: its value, or empty, and whether it was forgotten of late."""
 
     body: bytes = b""
     is_forgotten: bool = False
 
 
-def is_same(found: Merged, stored: Stored) -> bool:
+def is_same(found: Merged, stored: StoredTask) -> bool:
     """Tell whether Redis has what the journal has: nothing of a task that is over is missed."""
     if not found.body:
         return not _is_active(stored.body)
@@ -53,7 +53,7 @@ def is_same(found: Merged, stored: Stored) -> bool:
     return found.last == stored.body == found.body
 
 
-def standing(task_id: str, found: Merged, stored: Stored) -> bytes:
+def standing(task_id: str, found: Merged, stored: StoredTask) -> bytes:
     """Return what both are to have; empty where the task is to be gone, or is left to go.
 
     Raises:
@@ -78,7 +78,7 @@ def _cancelled(task_id: str, body: bytes) -> bytes:
 class Settlement(Writes):
     """Writes as others do, under the task's lock; what changed meanwhile is left alone."""
 
-    async def settle(self, task_id: str, found: Merged, stored: Stored) -> bool:
+    async def settle(self, task_id: str, found: Merged, stored: StoredTask) -> bool:
         """Give the journal and Redis what stands. False when nothing could be done about it."""
         try:
             body = standing(task_id, found, stored)
@@ -107,7 +107,7 @@ class Settlement(Writes):
         return True
 
     async def _write_both(
-        self, lock: str, token: str, task_id: str, body: bytes, found: Merged, stored: Stored
+        self, lock: str, token: str, task_id: str, body: bytes, found: Merged, stored: StoredTask
     ) -> None:
         if body != found.last:
             await self._append(task_id, body)

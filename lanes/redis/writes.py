@@ -27,8 +27,8 @@ from pushlane.lanes.redis.codec import (
     remove_args,
     store_args,
 )
+from pushlane.lanes.redis.journal_sum import WEIGHTS_KEY
 from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
-from pushlane.lanes.redis.rebuild import WEIGHTS_KEY
 from pushlane.lanes.task import Task, Weights
 from pushlane.lanes.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
 from pushlane.lanes.task_transitions import check_forgettable

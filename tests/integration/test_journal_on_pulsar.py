@@ -249,8 +249,8 @@ class _Overtaken(PulsarJournal):
         self._meanwhile = meanwhile
         self._loop = asyncio.get_running_loop()
 
-    def _open_reader(self) -> _pulsar.Reader:
-        reader = super()._open_reader()
+    def _open_reader(self, *given: Any, **more: Any) -> _pulsar.Reader:
+        reader = super()._open_reader(*given, **more)
         self.readers += 1
         if self.readers == 1:
             assert reader.has_message_available()

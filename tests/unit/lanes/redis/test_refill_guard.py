@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pushlane.lanes.errors import RefillRefused, Unreachable
+from pushlane.lanes.rebuilding import Beside, is_loss
 from pushlane.lanes.redis import RedisRegistry, connect_redis
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.rebuild import Rebuild
-from pushlane.lanes.redis.refill_guard import REFUSED_MS, Beside, is_loss
+from pushlane.lanes.redis.refill_guard import REFUSED_MS
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import State, Task, Weights
 from pushlane.lanes.task_bytes import encode
