@@ -40,6 +40,7 @@ _COMMANDS = {
     "sinks": ("sinks",),
     "processes": ("processes", "formats"),
     "backup": ("backup", "restore"),
+    "registry": ("registry",),
     "pipeline": ("pipeline",),
     "receipts": ("receipts",),
     "rules": ("rules",),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     from pushlane.lanes.backend import Backend
     from pushlane.lanes.ports import ReceiptLog
+    from pushlane.lanes.rebuilding import Beside, RegistryGap
     from pushlane.lanes.settings import Settings
 
 
@@ -48,6 +49,10 @@ class AdapterPackage(Protocol):
     async def back_up(self, settings: Settings, file: Path) -> int: ...
 
     async def restore(self, settings: Settings, file: Path) -> int: ...
+
+    async def compare_registry(self, settings: Settings) -> RegistryGap: ...
+
+    async def rebuild_registry(self, settings: Settings, beside: Beside) -> None: ...
 
 
 _EMBEDDED = Adapter(

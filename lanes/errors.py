@@ -24,6 +24,7 @@
         ├── StorageFull        the embedded database cannot grow
         ├── NoStore            no embedded store in the folder (names it, and what to set)
         ├── TaskInDoubt        the registry lacks a task that may be under way (asked again)
+        ├── RefillRefused      the journal lacks tasks that Redis has (names the commands)
         └── UnknownHost        the name of a host has no address now
 
 Vendor exceptions are translated into these at the edge of each adapter.
@@ -185,6 +186,10 @@ class TaskInDoubt(Unreachable):
             "forgotten: Redis may have lost it, and gets it back from the journal while a "
             "dispatcher runs; it is asked again"
         )
+
+
+class RefillRefused(Unreachable):
+    """Redis is not filled from the journal: tasks that are not finished would be lost by that."""
 
 
 class UnknownHost(Unreachable):

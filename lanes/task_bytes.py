@@ -36,6 +36,7 @@ class Glimpse(msgspec.Struct, frozen=True):
     name: str = ""
     state: str = ""
     format: int = 1
+    version: int = 0
     finished_at_ms: int = 0
     lane_dropped: bool = False
 

@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from pushlane.dispatcher.backoff import Backoff, for_each
 from pushlane.dispatcher.housekeeping.due_times import DueTimes
@@ -155,10 +156,12 @@ class Janitor:
         async with self._leader.leading():
             if not self._knows_all:
                 await self._take_over()
+            parts: list[Callable[[], Awaitable[None]]] = [self._backend.registry.keep_up]
             if self._is_in_doubt():
-                await self._recovery.step(may_destroy=False)
-                return
-            parts = (self._tidy, self._recovery.step, self._half_made.step, self._forgetting.step)
+                parts.append(partial(self._recovery.step, may_destroy=False))
+            else:
+                parts += [self._tidy, self._recovery.step]
+                parts += [self._half_made.step, self._forgetting.step]
             await for_each(parts, lambda part: part())
 
     def _is_in_doubt(self) -> bool:

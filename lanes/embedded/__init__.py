@@ -18,13 +18,21 @@ from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
 from pushlane.lanes.embedded.limiter import EmbeddedLimiter
 from pushlane.lanes.embedded.presence import EmbeddedPresence
+from pushlane.lanes.embedded.rebuild import compare_registry, rebuild_registry
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.embedded.suppressions import EmbeddedSuppressions
 from pushlane.lanes.settings import Settings
 
-__all__ = ["back_up", "connect", "connect_receipts", "restore"]
+__all__ = [
+    "back_up",
+    "compare_registry",
+    "connect",
+    "connect_receipts",
+    "rebuild_registry",
+    "restore",
+]
 
 
 @asynccontextmanager

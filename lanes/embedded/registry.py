@@ -70,6 +70,9 @@ class EmbeddedRegistry:
     async def discard(self, task_id: str) -> bool:
         return await self._change(partial(tasks.discard, task_id=task_id))
 
+    async def keep_up(self) -> None:
+        """The file is the truth: there is nothing that it could lack."""
+
     async def mend(self) -> None:
         await self._database.write(note_ended)
 

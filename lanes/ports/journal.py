@@ -9,11 +9,13 @@ from typing import NamedTuple, Protocol
 class JournalPage(NamedTuple):
     """Some records of a journal, the oldest append first. A key may come again, in later pages too.
 
-    `is_first` says that the reading begins here. Pages before it are to be forgotten.
+    `is_first` says that the reading begins here. Pages before it are to be forgotten. `position` is
+    the place behind its last record, in the journal's own form; empty is before all.
     """
 
     records: Sequence[tuple[str, bytes]]
     is_first: bool = False
+    position: bytes = b""
 
 
 class Journal(Protocol):
@@ -31,6 +33,12 @@ class Journal(Protocol):
 
         Removals may be missing. So whoever fills an old copy from this has to remove every key that
         the copy has besides.
+        """
+
+    def follow(self, after: bytes) -> AsyncGenerator[JournalPage, None]:
+        """Read on behind a position, for ever: an empty page says that there is no more for now.
+
+        Where records behind the position have gone, it begins with the next that is there.
         """
 
     async def close(self) -> None:

@@ -90,6 +90,15 @@ class TaskStore(Protocol):
         Drop what is left of adds that never ended. Cheap when there is nothing to do.
         """
 
+    async def keep_up(self) -> None:
+        """Take in what was written past this store: by a writer that died, or to another copy.
+
+        The leader calls it again and again; each call does a bounded part, at most every 2 s.
+
+        Raises:
+            Unreachable: the store, or what it is a copy of, does not answer.
+        """
+
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Remove a task that has ended, with its key, its name and its counts.
 

@@ -15,6 +15,7 @@ from pushlane.lanes.pulsar.broker import PulsarBroker
 from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
+from pushlane.lanes.pulsar.rebuild import compare_registry, rebuild_registry
 from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis, redis_access
 from pushlane.lanes.settings import Settings
@@ -23,8 +24,10 @@ __all__ = [
     "PulsarBroker",
     "PulsarJournal",
     "back_up",
+    "compare_registry",
     "connect",
     "connect_receipts",
+    "rebuild_registry",
     "restore",
 ]
 

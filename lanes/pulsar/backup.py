@@ -42,7 +42,7 @@ async def back_up(settings: Settings, file: Path) -> int:
         Unreachable: the broker does not answer.
     """
     await _require_registry(settings)
-    async with _journal(settings) as journal:
+    async with open_journal(settings) as journal:
         records = await journal.replay()
     body = msgspec.msgpack.encode(_Copy(_FORMAT, records))
     try:
@@ -64,7 +64,7 @@ async def restore(settings: Settings, file: Path) -> int:
         Unreachable: the broker or Redis does not answer.
     """
     records = _read(file)
-    async with _journal(settings) as journal:
+    async with open_journal(settings) as journal:
         there = await journal.replay()
         if other := set(there) - set(records):
             raise BadInput(
@@ -116,7 +116,8 @@ async def _require_registry(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _journal(settings: Settings) -> AsyncIterator[PulsarJournal]:
+async def open_journal(settings: Settings) -> AsyncIterator[PulsarJournal]:
+    """Open the journal alone, and make it where it is missing; Redis is not asked."""
     namespace = f"{settings.namespace}-registry"
     async with connect_admin(settings) as admin:
         await ensure_namespace(admin, namespace, JOURNAL_POLICIES)

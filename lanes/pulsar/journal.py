@@ -23,6 +23,7 @@ TOPIC = "tasks"
 COMPACTION = "__compaction"  # as the broker calls it
 
 _DOING = "read the journal"
+_FOLLOWING_S = 1.0  # as long as the next message is waited for that the broker says to have
 _PAGE_S = 1.0  # a page that takes longer ends early: whoever waits for it sees that it goes on
 
 
@@ -62,6 +63,21 @@ class PulsarJournal(Journal):
             async for page in pages:
                 yield page
 
+    async def follow(self, after: bytes) -> AsyncGenerator[JournalPage, None]:
+        """See `Journal.follow`. What a compaction has dropped of what is behind is not read."""
+        start = _pulsar.MessageId.deserialize(after) if after else _pulsar.MessageId.earliest
+        reader = await blocking(
+            self._connection, _DOING, lambda: self._open_reader(start, inclusive=not after)
+        )
+        wait_ms = round(_FOLLOWING_S * 1000)
+        try:
+            while True:
+                page = await blocking(self._connection, _DOING, lambda: _page(reader, wait_ms))
+                after = page.position or after
+                yield page._replace(position=after)
+        finally:
+            await blocking(self._connection, _DOING, reader.close)
+
     async def replay(self) -> list[tuple[str, bytes]]:
         """Return every key that was not removed, with its last body, oldest append first."""
         found: dict[str, bytes] = {}
@@ -77,20 +93,22 @@ class PulsarJournal(Journal):
         await self._producers.close_lane(TOPIC)
 
     async def _pages(self) -> AsyncGenerator[JournalPage, None]:
-        reader = await blocking(self._connection, _DOING, self._open_reader)
+        earliest, wait_ms = _pulsar.MessageId.earliest, OPERATION_TIMEOUT_S * 1000
+        reader = await blocking(self._connection, _DOING, lambda: self._open_reader(earliest))
         is_first = True
         try:
             while (
-                records := await blocking(self._connection, _DOING, lambda: _records(reader))
-            ) or is_first:
-                yield JournalPage(records, is_first)
+                page := await blocking(self._connection, _DOING, lambda: _page(reader, wait_ms))
+            ).records or is_first:
+                yield page._replace(is_first=is_first)
                 is_first = False
         finally:
             await blocking(self._connection, _DOING, reader.close)
 
-    def _open_reader(self) -> _pulsar.Reader:
-        earliest = _pulsar.MessageId.earliest
-        return open_reader(self._connection, self._topic, earliest, compacted=True)
+    def _open_reader(self, start: _pulsar.MessageId, *, inclusive: bool = True) -> _pulsar.Reader:
+        return open_reader(
+            self._connection, self._topic, start, compacted=True, inclusive=inclusive
+        )
 
 
 async def make_journal(admin: Admin, namespace: str) -> None:
@@ -104,11 +122,13 @@ async def make_journal(admin: Admin, namespace: str) -> None:
     await make_subscription(admin, path, COMPACTION, "make the journal")
 
 
-def _records(reader: _pulsar.Reader) -> list[tuple[str, bytes]]:
+def _page(reader: _pulsar.Reader, wait_ms: int) -> JournalPage:
     """Read some records; none at the end."""
     records: list[tuple[str, bytes]] = []
+    position = b""
     until_s = time.monotonic() + _PAGE_S
     while len(records) < PAGE and time.monotonic() < until_s and reader.has_message_available():
-        message = reader.read_next(OPERATION_TIMEOUT_S * 1000)
+        message = reader.read_next(wait_ms)
         records.append((message.partition_key(), message.data()))
-    return records
+        position = message.message_id().serialize()
+    return JournalPage(records, position=position)

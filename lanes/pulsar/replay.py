@@ -63,11 +63,15 @@ def open_reader(
     queue: int = PAGE,
     *,
     compacted: bool = False,
+    inclusive: bool = True,
 ) -> _pulsar.Reader:
-    """Open a reader from that message on, which holds at most `queue` unread messages. Blocks."""
+    """Open a reader from that message on, or behind it unless `inclusive`. Blocks.
+
+    It holds at most `queue` unread messages.
+    """
     configuration = _pulsar.ReaderConfiguration()
     configuration.receiver_queue_size(queue)
-    configuration.start_message_id_inclusive(True)
+    configuration.start_message_id_inclusive(inclusive)
     configuration.read_compacted(compacted)
     return connection.raw.create_reader(topic, start, configuration)
 

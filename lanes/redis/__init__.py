@@ -11,21 +11,32 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from pushlane.lanes.ports import Journal
+from pushlane.lanes.rebuilding import Beside, RegistryGap
 from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess, redis_access
 from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.comparison import compared
 from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
 from pushlane.lanes.redis.documents import RedisDocuments
+from pushlane.lanes.redis.journal_sum import is_task
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.limiter import RedisLimiter
 from pushlane.lanes.redis.presence import RedisPresence
-from pushlane.lanes.redis.rebuild import Rebuild, is_task
+from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.redis.suppressions import RedisSuppressions
 
-__all__ = ["RedisPorts", "RedisRegistry", "connect_redis", "is_task", "redis_access", "refill"]
+__all__ = [
+    "RedisPorts",
+    "RedisRegistry",
+    "compare",
+    "connect_redis",
+    "is_task",
+    "redis_access",
+    "refill",
+]
 
 
 class RedisPorts(NamedTuple):
@@ -82,8 +93,31 @@ async def connect_redis(
         await client.close()
 
 
-async def refill(url: str, prefix: str, journal: Journal, access: RedisAccess = NO_ACCESS) -> None:
+async def refill(
+    url: str,
+    prefix: str,
+    journal: Journal,
+    access: RedisAccess = NO_ACCESS,
+    beside: Beside = Beside.REFUSED,
+) -> None:
     """Make the registry what the journal says, whatever it was before.
+
+    Raises:
+        BadInput: the URL is none of Redis.
+        RefillRefused: the journal lacks too many of the tasks that Redis has.
+        Unreachable: Redis or the journal does not answer.
+    """
+    client = RedisClient(url, access)
+    try:
+        await Rebuild(client, Keys(prefix), journal).again(beside)
+    finally:
+        await client.close()
+
+
+async def compare(
+    url: str, prefix: str, journal: Journal, access: RedisAccess = NO_ACCESS
+) -> RegistryGap:
+    """Say what the journal and Redis have; neither is changed, and Redis need not be ready.
 
     Raises:
         BadInput: the URL is none of Redis.
@@ -91,6 +125,6 @@ async def refill(url: str, prefix: str, journal: Journal, access: RedisAccess = 
     """
     client = RedisClient(url, access)
     try:
-        await Rebuild(client, Keys(prefix), journal).again()
+        return await compared(client, Keys(prefix), journal)
     finally:
         await client.close()

@@ -13,8 +13,8 @@ from pushlane.lanes.ports import Document
 from pushlane.lanes.ports.documents import check_body, check_place
 from pushlane.lanes.redis.client import numbers_only, words
 from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY
 from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
-from pushlane.lanes.redis.rebuild import DOCUMENT_KEY
 
 _A_PAGE = 100
 _ANY = "any"

@@ -32,6 +32,9 @@ class Keys:
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"  # token of who fills, tasks so far
+        # Named like locks and fences, which the roles of earlier versions may reach already.
+        self.refused = self._base + "lock:refused"  # why it is not filled, for a while
+        self.followed = self._base + "fence:followed"  # up to where it has what the journal has
         self.change_channel = self._base + "notices"  # channel: the number of each change
 
         # In the order in which scripts that store a task name them, before other keys.

@@ -2,8 +2,8 @@
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
 since the data of that may be old. One process does it while the others wait (`lanes.redis.turn`).
-Pages of the journal are written as they are read, in its order, so that the last body of a task is
-the one that stays; readers trust none of it before the end. Counts (`lanes.redis.progress`) are not
+Pages of the journal are written as they are read, each task as it stands by the rule of
+`lanes.task_merge`; readers trust none of it before the end. Counts (`lanes.redis.progress`) are not
 in the journal: they start from zero, or from those of an old copy.
 """
 
@@ -14,11 +14,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
 
+from pushlane.lanes.errors import RefillRefused, UnknownFormat
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import NOW, RedisClient, words
+from pushlane.lanes.rebuilding import Beside
+from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only
 from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
@@ -29,14 +30,15 @@ from pushlane.lanes.redis.codec import (
     remove_args,
     store_args,
 )
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
 from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.refill_guard import RefillGuard, stored_tasks
 from pushlane.lanes.redis.turn import HOLD, Patience, Turn
 from pushlane.lanes.task_bytes import glimpse
+from pushlane.lanes.task_merge import Merged, merged
 
 log = logging.getLogger("pushlane.registry")
 
-WEIGHTS_KEY = ":weights"  # no task id begins with a colon
-DOCUMENT_KEY = ":shelf:"
 TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20
 POLL_S = 0.1
@@ -145,6 +147,7 @@ _OPEN = (
     + """
 if not holds(KEYS[11], ARGV[1]) then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
+redis.call('SET', KEYS[16], ARGV[3])
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -158,11 +161,6 @@ return 1
 )
 
 
-def is_task(key: str) -> bool:
-    """Tell whether the journal has a task under this key."""
-    return key != WEIGHTS_KEY and not key.startswith(DOCUMENT_KEY)
-
-
 class Rebuild:
     """Makes a registry that is empty, or perhaps old, ready for use."""
 
@@ -171,30 +169,33 @@ class Rebuild:
         self._keys = keys
         self._journal = journal
 
-    async def until_ready(self) -> None:
+    async def until_ready(self, beside: Beside = Beside.REFUSED) -> None:
         """Return once the registry is ready, whoever made it so.
 
         Raises:
+            RefillRefused: the journal lacks too many of the tasks that Redis has.
             Unreachable: another process is at it, and has got no further for PATIENCE_S.
         """
         patience = Patience(self._client.where)
         while True:
             turn = Turn(self._client, self._keys)
-            how, far = await turn.take()
+            how, far = await turn.take(heeds_refusal=beside is Beside.REFUSED)
             if how == b"ready":
                 return
+            if how == b"refused":
+                raise RefillRefused(far.decode())
             if how != b"busy":
                 async with turn.kept():
-                    if await (self._index(turn) if how == b"index" else self._fill(turn)):
+                    if await (self._index(turn) if how == b"index" else self._fill(turn, beside)):
                         return
                 far = b"%d" % turn.tasks
             patience.look(far)
             await asyncio.sleep(POLL_S)
 
-    async def again(self) -> None:
+    async def again(self, beside: Beside = Beside.REFUSED) -> None:
         """Fill the registry anew, though it may be ready."""
-        await self._client.call("DEL", self._keys.filled, self._keys.server)
-        await self.until_ready()
+        await self._client.call("DEL", self._keys.filled, self._keys.server, self._keys.refused)
+        await self.until_ready(beside)
 
     async def mend(self) -> None:
         """Trim old news, and fill the indexes again when they lack something.
@@ -220,39 +221,76 @@ class Rebuild:
         keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
         return bool(await self._client.run(_INDEXED, keys, [turn.token]))
 
-    async def _fill(self, turn: Turn) -> bool:
+    async def _fill(self, turn: Turn, beside: Beside) -> bool:
         """Fill the registry. False when the turn went to another process before the end."""
-        started_s, read = time.monotonic(), _Read()
+        started_s, read = time.monotonic(), JournalSum()
+        guard = RefillGuard(self._client, self._keys)
         if self._journal is not None:
+            unfinished = await guard.unfinished()
             async with aclosing(self._journal.pages()) as pages:
                 async for page in pages:
                     if page.is_first:
-                        read = _Read(is_beside_others=await self._holds_tasks())
-                    if not await self._fill_tasks(turn, read.take(page.records)):
+                        read = JournalSum(is_beside_others=await self._holds_tasks())
+                    if not await self._fill_tasks(turn, read, read.take(page)):
                         return False
-            if read.is_beside_others and not await self._empty(turn, read.known):
-                return False
+            if read.is_beside_others:
+                if beside is Beside.REFUSED:
+                    await guard.check(unfinished, read.known, read.removed)
+                elif beside is Beside.KEPT:
+                    await self._keep(guard, self._journal, read)
+                if not await self._empty(turn, read.known):
+                    return False
+            await self._journal_again(self._journal, read)
         if not await self._fill_documents(turn, read.documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
-        keys.append(self._keys.counted)
-        if not await self._client.run(_OPEN, keys, [turn.token, read.weights]):
+        keys += [self._keys.counted, self._keys.followed]
+        if not await self._client.run(_OPEN, keys, [turn.token, read.weights, read.position]):
             return False
         text, taken_s = "the registry was filled: %s tasks in %.1f s", time.monotonic() - started_s
         log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
         return True
 
+    async def _keep(self, guard: RefillGuard, journal: Journal, read: JournalSum) -> None:
+        """Journal again what Redis alone has."""
+        await guard.journal_tasks(journal, self._stored(), read.known, read.removed)
+        await guard.journal_documents(journal, DOCUMENT_KEY, read.documents)
+        read.weights = read.weights or await guard.journal_weights(journal, WEIGHTS_KEY)
+
     async def _holds_tasks(self) -> bool:
         return bool(await self._client.call("HLEN", self._keys.tasks))
 
-    async def _fill_tasks(self, turn: Turn, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Fill in tasks with the journal's bytes, which may be a newer version's."""
-        for page in paged(tasks, TASKS_A_CALL):
-            args = [arg for task in page for arg in (*store_args(*task), _lane_is(task[1]))]
+    async def _fill_tasks(self, turn: Turn, read: JournalSum, found: Mapping[str, Merged]) -> bool:
+        """Fill in tasks, with bytes as they were written, which may be a newer version's."""
+        for page in paged([*found.items()], TASKS_A_CALL):
+            tasks = await self._against_stored(read, page)
+            args = [arg for task in tasks for arg in (*store_args(*task), _lane_is(task[1]))]
             turn.tasks += len(page)
             if not await self._client.run(_FILL, self._filled_keys(), [*turn.args(), *args]):
                 return False
         return True
+
+    async def _against_stored(
+        self, read: JournalSum, page: Sequence[tuple[str, Merged]]
+    ) -> list[tuple[str, bytes]]:
+        """Return for each of these tasks the value that stands, with what Redis has of it."""
+        stored: dict[str, bytes | None] = {}
+        if asked := [task_id for task_id, _ in page if task_id not in read.fresh]:
+            bodies = await self._client.call("HMGET", self._keys.tasks, *asked, read=bodies_only)
+            stored = dict(zip(asked, bodies, strict=True))
+        tasks = []
+        for task_id, found in page:
+            body = _standing(task_id, found.behind(merged(stored.get(task_id) or b"")))
+            read.note_stored(task_id, is_last=body == found.last)
+            tasks.append((task_id, body))
+        return tasks
+
+    async def _journal_again(self, journal: Journal, read: JournalSum) -> None:
+        """Journal what stands over the last value that the journal has."""
+        for page in paged(sorted(read.overruling), TASKS_A_CALL):
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
+            pairs = zip(page, bodies, strict=True)
+            await asyncio.gather(*(journal.append(one, body) for one, body in pairs if body))
 
     async def _empty(self, turn: Turn, known: Container[str]) -> bool:
         async for page in self._stored():
@@ -264,16 +302,8 @@ class Rebuild:
                 return False
         return True
 
-    async def _stored(self) -> AsyncIterator[dict[str, bytes]]:
-        """Yield all tasks that are there, in pages; a task may come twice."""
-        cursor, is_over = 0, False
-        while not is_over:
-            cursor, page = await self._client.call(
-                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
-            )
-            is_over = cursor == 0
-            if page:
-                yield page
+    def _stored(self) -> AsyncIterator[dict[str, bytes]]:
+        return stored_tasks(self._client, self._keys)
 
     async def _fill_documents(self, turn: Turn, documents: Mapping[str, bytes]) -> bool:
         keys = [self._keys.rebuilding, self._keys.documents]
@@ -289,51 +319,12 @@ class Rebuild:
         return [*self._keys.index, self._keys.rebuilding]
 
 
-class _Read:
-    """Sums up what of the journal was read: all but the tasks, of which it keeps the ids.
-
-    `is_beside_others` says that Redis may hold a task which the journal does not.
-    """
-
-    def __init__(self, *, is_beside_others: bool = False) -> None:
-        self.weights = b""
-        self.documents: dict[str, bytes] = {}
-        self.known: set[str] = set()
-        self.is_beside_others = is_beside_others
-
-    def take(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-        """Take in some records; return the tasks among them as they are at the end of these."""
-        tasks: dict[str, bytes] = {}
-        for key, body in records:
-            if key == WEIGHTS_KEY:
-                self.weights = body
-            elif key.startswith(DOCUMENT_KEY):
-                _put(self.documents, key.removeprefix(DOCUMENT_KEY), body)
-            else:
-                _put(tasks, key, body)
-                self._note(key, is_there=bool(body))
-        return [*tasks.items()]
-
-    def _note(self, task_id: str, *, is_there: bool) -> None:
-        if is_there:
-            self.known.add(task_id)
-        elif task_id in self.known:
-            self.known.remove(task_id)
-            self.is_beside_others = True  # an earlier page of it may be filled in
-
-
-def _put(bodies: dict[str, bytes], key: str, body: bytes) -> None:
-    """Put a body behind all others, or remove what an empty one stands for."""
-    bodies.pop(key, None)
-    if body:
-        bodies[key] = body
+def _standing(task_id: str, found: Merged) -> bytes:
+    try:
+        return found.standing(task_id)
+    except UnknownFormat:  # it stands as it is
+        return found.body
 
 
 def _lane_is(body: bytes) -> str:
     return "gone" if glimpse(body).lane_dropped else "open"
-
-
-def _page(answer: Any) -> tuple[int, dict[str, bytes]]:
-    cursor, found = answer
-    words([*found, *found.values()])
-    return int(cursor), {task_id.decode(): body for task_id, body in found.items()}

@@ -16,6 +16,7 @@ from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.redis.begun_adds import BegunAdds
 from pushlane.lanes.redis.client import RedisClient, numbers_only, words
 from pushlane.lanes.redis.journal_answers import JournalAnswers
+from pushlane.lanes.redis.journal_follower import JournalFollower
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import TaskProgress
 from pushlane.lanes.redis.pubsub import ChangeSignal
@@ -36,6 +37,7 @@ class RedisRegistry(TaskProgress):
         self._writes = Writes(client, keys, journal)
         self._begun_adds = BegunAdds(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
+        self._follower = JournalFollower(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
         self._reads = TaskReads(client, keys, self._until_ready)
         self._journal_answers = JournalAnswers(journal)
@@ -106,6 +108,9 @@ class RedisRegistry(TaskProgress):
         await self._rebuild.mend()
         await self._begun_adds.drop_old()
 
+    async def keep_up(self) -> None:
+        await self._follower.look()
+
     async def weights(self) -> Weights:
         return await self._reads.call(
             "GET",
@@ -140,6 +145,7 @@ class RedisRegistry(TaskProgress):
 
     async def close(self) -> None:
         await self._change_signal.close()
+        await self._follower.close()
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])

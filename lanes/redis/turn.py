@@ -44,6 +44,8 @@ _TAKE = (
     + HOLD
     + """
 if ready(KEYS[1], KEYS[3]) then return {'ready'} end
+local refused = ARGV[3] == '1' and redis.call('GET', KEYS[5])
+if refused then return {'refused', refused} end
 local guard = redis.call('GET', KEYS[2])
 if guard and not holds(KEYS[2], ARGV[1]) then return {'busy', guard} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
@@ -65,13 +67,16 @@ class Turn:
         self.token = secrets.token_hex(8)
         self.tasks = 0
 
-    async def take(self) -> tuple[bytes, bytes]:
+    async def take(self, *, heeds_refusal: bool = True) -> tuple[bytes, bytes]:
         """Return what is to be done: nothing (ready), index, fill, or wait for another (busy).
 
-        Besides, return the key's value while another process has the turn.
+        Besides, return the key's value while another process has the turn. Where the last one was
+        refused, return `refused` and why.
         """
         keys = [self._keys.version, self._keys.rebuilding, self._keys.filled, self._keys.server]
-        return await self._client.run(_TAKE, keys, [self.token, GUARD_MS], read=turn)
+        keys.append(self._keys.refused)
+        args: list[str | bytes | int] = [self.token, GUARD_MS, int(heeds_refusal)]
+        return await self._client.run(_TAKE, keys, args, read=turn)
 
     async def take_at_rest(self) -> bool:
         """Take the turn though the registry may be ready. False while another process has it."""

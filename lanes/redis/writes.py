@@ -3,8 +3,9 @@
 The lock is taken before the journal is written, so that of two writers the later one to commit is
 the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
 itself when its holder dies; a commit whose lock has ended is refused and tried again from the
-start. A writer that dies between journal and commit leaves a change that a rebuild would show as
-made; one that is refused there journals the kept value again. A fence is checked at both ends.
+start. A writer that dies between journal and commit leaves a change that is made by who follows the
+journal (`lanes.redis.journal_follower`); one that is refused there journals the kept value again,
+which stands over it, but for a task that it cancelled. A fence is checked at both ends.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from pushlane.lanes.redis.codec import (
     remove_args,
     store_args,
 )
+from pushlane.lanes.redis.journal_sum import WEIGHTS_KEY
 from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
-from pushlane.lanes.redis.rebuild import WEIGHTS_KEY
 from pushlane.lanes.task import Task, Weights
 from pushlane.lanes.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
 from pushlane.lanes.task_transitions import check_forgettable
@@ -80,6 +81,7 @@ return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 )
 
 # A registry that is to be filled again takes nothing: what fills it may have been read before.
+# A key stays with the task that has it: two servers of Redis may each have given it to another.
 _COMMIT_TASK = (
     STORE
     + ANNOUNCE
@@ -90,6 +92,10 @@ if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
 if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
 if fenced(KEYS[15], ARGV[9]) then return 0 end
+local holder = ARGV[4] ~= '' and redis.call('HGET', KEYS[3], ARGV[4])
+if holder and holder ~= ARGV[2] and redis.call('HEXISTS', KEYS[2], holder) == 1 then
+  ARGV[4] = ''
+end
 store(2)
 if ARGV[4] ~= '' then redis.call('HDEL', KEYS[12], ARGV[4]) end
 if ARGV[8] ~= '' then
@@ -146,7 +152,7 @@ class Writes(LockedWrites):
         async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
             if how == b"kept":
                 for task_id in refused:
-                    await self._journal_kept(task_id)
+                    await self._journal_kept(task_id, 0)
                 return decode(f"of key {task.key!r}", body)
             async with self._unlocked_on_error(lock, token):
                 added = await self._carried_on(body, task)
@@ -197,11 +203,12 @@ class Writes(LockedWrites):
         task_id: str,
         edit: Callable[[Task], Task | None],
         fence: Fence | None,
-        refused: bool = False,
+        refused: int | None = None,
     ) -> Task | None:
         """Return the changed task; the task as it was when the edit gives None, which removes it.
 
-        `refused` says that the journal has a value that was not kept: it gets the kept one first.
+        `refused` is the version of a value in the journal that was not kept: it gets the kept one
+        first, and no lower version, which would not stand over that.
         """
         lock = self._keys.lock(f"task:{task_id}")
         keys = [self._keys.version, self._keys.tasks, lock]
@@ -209,39 +216,49 @@ class Writes(LockedWrites):
         args = [task_id, *_fence_args(fence)]
         async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
             if how == b"unknown":
-                if refused:  # it was forgotten since
+                if refused is not None:  # it was forgotten since
                     await self._append(task_id, b"")
                 return None
             if how == b"fenced":
-                if refused:
-                    await self._journal_kept(task_id)
+                if refused is not None:
+                    await self._journal_kept(task_id, refused)
                 assert fence is not None
                 raise Superseded(
                     f"the lease {fence.lease} is another process's now: nothing was changed"
                 )
             async with self._unlocked_on_error(lock, token):
-                if refused:
+                least = 0
+                if refused is not None:
                     await self._append(task_id, body)
-                changed, kept = await self._edit(lock, token, task_id, body, edit, fence)
+                    least = refused
+                changed, kept = await self._edit(lock, token, task_id, body, edit, fence, least)
             if kept:
                 return changed
-            refused = True
+            refused = max(least, changed.version)
         raise unended()
 
-    async def _journal_kept(self, task_id: str) -> None:
+    async def _journal_kept(self, task_id: str, refused: int) -> None:
         """Journal the kept task again, or that there is none, after a value that was not kept."""
-        await self._change(task_id, lambda task: task, None, refused=True)
+        await self._change(task_id, lambda task: task, None, refused)
 
-    async def set_weights(self, weights: Weights) -> None:
+    async def set_weights(self, weights: Weights, over: bytes | None = None) -> None:
+        """Set the weights; where `over` is given, only if they are those now."""
         lock, body = self._keys.lock("weights"), encode_weights(weights)
         begin = [self._keys.version, lock, self._keys.filled]
         commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
         what = "the level weights"
         async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
             async with self._unlocked_on_error(lock, token):
+                if over is not None and await self._weights() != over:
+                    await self._unlock(lock, token)
+                    return
                 await self._append(WEIGHTS_KEY, body.encode())
                 if await self._client.run(_COMMIT_WEIGHTS, commit, [token, body]):
                     return
+
+    async def _weights(self) -> bytes:
+        stored: bytes | None = await self._client.call("GET", self._keys.weights)
+        return stored or b""
 
     async def _edit(
         self,
@@ -251,26 +268,33 @@ class Writes(LockedWrites):
         body: bytes,
         edit: Callable[[Task], Task | None],
         fence: Fence | None,
+        least: int,
     ) -> tuple[Task, bool]:
-        """Return the edited task, and whether it is kept now."""
+        """Return the edited task, of no lower version than `least`, and whether it is kept now."""
         task = decode(task_id, body)
         edited = edit(task)
         if edited is None:
             return task, await self._remove(lock, token, task_id, body, fence)
-        if edited == task:
+        if edited == task and task.version >= least:
             await self._unlock(lock, token)
             return task, True
-        edited = replace(edited, version=task.version + 1)
+        edited = replace(edited, version=max(task.version + 1, least))
         return edited, await self._write(lock, token, edited, fence)
 
     async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
         """Write the task. False when the lock or the fence ended before it was kept."""
         body = encode(task)
         await self._append(task.id, body)
-        seen, moved, _ = self._keys.progress(task.id)
+        return await self._commit(lock, token, task.id, body, fence)
+
+    async def _commit(
+        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None = None
+    ) -> bool:
+        """Keep what is journalled. False when the lock or the fence ended before."""
+        seen, moved, _ = self._keys.progress(task_id)
         keys = [*self._keys.index, lock, self._keys.adding, seen, moved]
-        kept_ms = KEPT_MS if task.lane_dropped else ""
-        args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
+        kept_ms = KEPT_MS if glimpse(body).lane_dropped else ""
+        args = [token, *store_args(task_id, body), kept_ms, *_fence_args(fence)]
         keys += [*self._fence_keys(fence), self._keys.filled]
         return bool(await self._client.run(_COMMIT_TASK, keys, args))
 

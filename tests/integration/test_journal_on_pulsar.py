@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import _pulsar
 import pytest
 
+from pushlane.lanes.ports import JournalPage
 from pushlane.lanes.pulsar import journal as journal_module
 from pushlane.lanes.pulsar.admin import Admin, topic_path
 from pushlane.lanes.pulsar.connection import Connection, open_connection
@@ -48,6 +49,10 @@ class Scene:
     async def append(self, pairs: Iterable[tuple[str, bytes]]) -> None:
         """All at once, which the journal keeps in their order."""
         await asyncio.gather(*(self.journal.append(key, body) for key, body in pairs))
+
+    async def position(self) -> bytes:
+        """Where a reading ends."""
+        return [page async for page in self.journal.pages()][-1].position
 
     async def compact(self) -> None:
         await self.admin.call("PUT", f"{self.topic}/compaction", "compact")
@@ -109,6 +114,52 @@ async def test_it_reads_the_same_after_its_compaction(pulsar_settings: Settings)
         await scene.append([("key-0", b"last")])
         assert before == [(key, b"%d" % (45 + number)) for number, key in enumerate(keys(5))]
         assert await scene.journal.replay() == [*before[1:], ("key-0", b"last")]
+
+
+async def test_it_is_followed_from_where_a_reading_ended(pulsar_settings: Settings) -> None:
+    async with scene_on(pulsar_settings) as scene:
+        await scene.make()
+        assert await scene.position() == b""
+        await scene.append([("a", b"1"), ("b", b"1")])
+        place = await scene.position()
+
+        async with aclosing(scene.journal.follow(place)) as pages:
+            assert await anext(pages) == JournalPage([], position=place)
+            await scene.append([("a", b"2"), ("b", b"")])
+            page = await anext(pages)
+            assert page.records == [("a", b"2"), ("b", b"")]
+            assert await anext(pages) == JournalPage([], position=page.position)
+            await scene.append([("c", b"1")])
+            assert (await anext(pages)).records == [("c", b"1")]
+
+        async with aclosing(scene.journal.follow(page.position)) as pages:
+            assert (await anext(pages)).records == [("c", b"1")]
+        async with aclosing(scene.journal.follow(b"")) as pages:
+            assert len((await anext(pages)).records) == 5
+
+
+async def test_who_follows_from_a_place_that_is_trimmed_misses_no_key(
+    pulsar_settings: Settings,
+) -> None:
+    async with scene_on(pulsar_settings) as scene:
+        await scene.make()
+        await scene.append([("a", b"1")])
+        place = await scene.position()
+        await scene.append([("b", b"1"), ("c", b"1"), ("b", b"2")])
+        await scene.close_ledger()
+        more = more_than(2 * JOURNAL_COMPACTION_BYTES)
+        await scene.append(("other", os.urandom(BODY_BYTES)) for _ in range(more))
+        await scene.close_ledger()
+        await scene.append([("other", b""), ("d", b"1"), ("e", b"")])
+        await scene.compact()
+        await scene.close_ledger()
+
+        async with aclosing(scene.journal.follow(place)) as pages:
+            records = (await anext(pages)).records
+            assert dict(records) == {"c": b"1", "b": b"2", "d": b"1"}
+            assert (await anext(pages)).records == []
+            await scene.append([("e", b"1")])
+            assert (await anext(pages)).records == [("e", b"1")]
 
 
 async def test_it_shrinks_to_what_lives_and_a_margin(pulsar_settings: Settings) -> None:
@@ -198,8 +249,8 @@ class _Overtaken(PulsarJournal):
         self._meanwhile = meanwhile
         self._loop = asyncio.get_running_loop()
 
-    def _open_reader(self) -> _pulsar.Reader:
-        reader = super()._open_reader()
+    def _open_reader(self, *given: Any, **more: Any) -> _pulsar.Reader:
+        reader = super()._open_reader(*given, **more)
         self.readers += 1
         if self.readers == 1:
             assert reader.has_message_available()

@@ -10,11 +10,14 @@ from pushlane.lanes.ports import JournalPage
 
 class MemoryJournal:
     """See `lanes.ports.Journal`. `after_append` may raise, as a process that dies then;
-    `on_append` is what happens elsewhere at that moment.
+    `on_append` is what happens elsewhere at that moment. `records` is what a compaction leaves of
+    the `log` of all that was appended, of which the first `trimmed` have gone.
     """
 
     def __init__(self) -> None:
         self.records: dict[str, bytes] = {}
+        self.log: list[tuple[str, bytes]] = []
+        self.trimmed = 0
         self.appended: list[str] = []
         self.readings = 0
         self.appending = asyncio.Event()
@@ -28,6 +31,7 @@ class MemoryJournal:
         await self.let_append.wait()
         self.records.pop(key, None)
         self.records[key] = body
+        self.log.append((key, body))
         self.appended.append(key)
         self.after_append()
         if self.on_append is not None:
@@ -35,7 +39,14 @@ class MemoryJournal:
 
     async def pages(self) -> AsyncGenerator[JournalPage, None]:
         self.readings += 1
-        yield JournalPage([*self.records.items()], is_first=True)
+        records = [*self.records.items()]
+        yield JournalPage(records, is_first=True, position=b"%d" % len(self.log))
+
+    async def follow(self, after: bytes) -> AsyncGenerator[JournalPage, None]:
+        at = int(after or b"0")
+        while True:
+            records, at = self.log[max(at, self.trimmed) :], len(self.log)
+            yield JournalPage(records, position=b"%d" % at)
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -11,8 +11,8 @@ import pytest
 
 from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.rebuild import DOCUMENT_KEY
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Level, Task
 from tests.unit.lanes.redis.memory_journal import MemoryJournal

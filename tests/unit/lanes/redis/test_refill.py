@@ -40,19 +40,15 @@ class Paged(MemoryJournal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: list[tuple[str, bytes]] = []
         self.before: dict[tuple[int, int], Callable[[], Awaitable[object]]] = {}
-
-    async def append(self, key: str, body: bytes) -> None:
-        await super().append(key, body)
-        self.log.append((key, body))
 
     async def pages(self) -> AsyncGenerator[JournalPage, None]:
         self.readings += 1
         for number in range(max(len(self.log), 1)):
             if happens := self.before.get((self.readings, number)):
                 await happens()
-            yield JournalPage(self.log[number : number + 1], is_first=number == 0)
+            page = self.log[number : number + 1]
+            yield JournalPage(page, is_first=number == 0, position=b"%d" % (number + len(page)))
 
 
 class Scene:

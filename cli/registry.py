@@ -1,0 +1,101 @@
+"""`registry rebuild` fills Redis from the journal where that needs an operator's word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+import typer
+
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
+from pushlane.cli.render import print_fields, print_json
+from pushlane.lanes.adapters import load_package
+from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.rebuilding import Beside, RegistryGap, TaskCount, refusal
+
+
+def register(app: typer.Typer) -> None:
+    about = "The registry in Redis, and the journal that it is filled from."
+    add_group(app, "registry", about, rebuild)
+
+
+def rebuild(
+    flags: Flags,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Remove tasks that the journal lacks.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Journal again what Redis alone has.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what each of them has.")
+    ] = False,
+    json: JsonFlag = False,
+    yes: YesFlag = False,
+) -> None:
+    """Fill the registry in Redis from the journal, whether it is ready or not.
+
+    What would lose unfinished tasks is refused without --accept-loss or --keep.
+    """
+    if accept_loss and keep:
+        raise BadInput("--accept-loss removes what --keep keeps; give one of them")
+    if json and not dry_run:
+        raise BadInput("--json shows what each has: give it with --dry-run")
+    settings = flags.settings()
+    package = load_package(settings)
+    found = asyncio.run(package.compare_registry(settings))
+    if dry_run:
+        _show(found, as_json=json)
+        return
+    if found.is_loss and not (accept_loss or keep):
+        lost, unfinished = found.registry_alone.unfinished, found.registry.unfinished
+        raise UserError(refusal(found.where, lost, unfinished))
+    if accept_loss and found.registry_alone.tasks and not yes:
+        what = f"{_text(found.registry_alone)} that the journal lacks"
+        confirm(f"removing {what}", f"Remove {what}, with their counts?", "nothing is rebuilt")
+    asyncio.run(package.rebuild_registry(settings, _beside(accept_loss=accept_loss, keep=keep)))
+    _tell(found, keep=keep)
+
+
+def _beside(*, accept_loss: bool, keep: bool) -> Beside:
+    if accept_loss:
+        return Beside.REMOVED
+    return Beside.KEPT if keep else Beside.REFUSED
+
+
+def _show(found: RegistryGap, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**msgspec.to_builtins(found), "refused": found.is_loss})
+        return
+    print_fields(_fields(found))
+
+
+def _fields(found: RegistryGap) -> Iterator[tuple[str, str]]:
+    alone = found.registry_alone
+    yield "journal", _text(found.journal)
+    yield f"Redis at {found.where}", _text(found.registry)
+    yield "in the journal alone", _text(found.journal_alone)
+    yield "in Redis alone", _text(alone)
+    if found.some:
+        more = ", …" if alone.tasks > len(found.some) else ""
+        yield "such as", ", ".join(found.some) + more
+    if found.is_loss:
+        yield "a rebuild", "is refused; --keep journals these again, --accept-loss removes them"
+    elif alone.tasks:
+        yield "a rebuild", "removes what is in Redis alone; --keep journals it again"
+    else:
+        yield "a rebuild", "removes nothing"
+
+
+def _text(extent: TaskCount) -> str:
+    unit = "task" if extent.tasks == 1 else "tasks"
+    return f"{extent.tasks:,} {unit}, {extent.unfinished:,} unfinished"
+
+
+def _tell(found: RegistryGap, *, keep: bool) -> None:
+    alone = _text(found.registry_alone)
+    what = f"journalled again: {alone}" if keep else f"removed: {alone}"
+    note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
