@@ -1,4 +1,4 @@
-"""TCP proxies that can be cut or stalled, or answer oddly: the network before a service.
+"""TCP proxies that can be cut or stalled, answer oddly, or lead elsewhere: the network.
 
 They run on a thread of their own, so that they go on whatever the benchmark does.
 """
@@ -41,6 +41,9 @@ class Proxy:
         self._is_cut = False
         self._odd: Sequence[Odd] = ()
         self._odd_share = 0.0
+        self._port = way.port
+        self._strike: Callable[[], None] | None = None
+        self._strike_in = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -60,6 +63,21 @@ class Proxy:
         """This share of what is asked gets one of the answers, and never reaches the service."""
         self._do(lambda: self._turn_odd(answers, share))
 
+    def lead_to(self, port: int) -> None:
+        """Break every connection; new ones lead to this port of the target."""
+        self._do(lambda: self._lead_to(port))
+
+    def strike_between(self, asked: int, strike: Callable[[], None]) -> None:
+        """Call it once, after so many things were asked and before the next gets through.
+
+        It holds up all that is asked here meanwhile.
+        """
+        self._do(lambda: self._plan(asked, strike))
+
+    @property
+    def has_struck(self) -> bool:
+        return self._strike is None
+
     def heal(self) -> None:
         self._do(self._heal)
 
@@ -74,6 +92,20 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def _lead_to(self, port: int) -> None:
+        self._port = port
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def _plan(self, asked: int, strike: Callable[[], None]) -> None:
+        self._strike, self._strike_in = strike, asked
+
+    def _count_asked(self) -> None:
+        self._strike_in -= 1
+        if self._strike is not None and self._strike_in < 0:
+            self._strike()
+            self._strike = None
+
     def _turn_odd(self, answers: Sequence[Odd], share: float) -> None:
         self._odd, self._odd_share = answers, share
 
@@ -86,7 +118,7 @@ class Proxy:
         try:
             if self._is_cut:
                 return
-            far, forth = await asyncio.open_connection(self._way.target, self._way.port)
+            far, forth = await asyncio.open_connection(self._way.target, self._port)
         except OSError:  # the service is down: as if it had refused
             return
         else:
@@ -125,6 +157,8 @@ class Proxy:
         try:
             while data := await source.read(_READ_AT_ONCE):
                 await self._flowing.wait()
+                if asker is not None:
+                    self._count_asked()
                 if asker is not None and self._odd and random.random() < self._odd_share:
                     odd = random.choice(self._odd)
                     await asyncio.sleep(odd.after_s)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from bench.backlog import BUNDLE
-from bench.faults import chaos, clusters, kills, outages, rests
+from bench.faults import chaos, clusters, kills, outages, registry_losses, rests
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally
@@ -45,6 +45,7 @@ MANY = Load(
 )
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
+COUNTS_LOST_BY_TWO = replace(COUNTS_LOST, processes=2)
 
 BOTH = EMBEDDED + PULSAR
 
@@ -176,6 +177,28 @@ FAULTS = (
         PULSAR,
     ),
     Fault("redis-emptied", outages.empty_redis, 3, load=COUNTS_LOST, places=PULSAR),
+    Fault(
+        "redis-emptied-between-reads",
+        registry_losses.empty_between_reads,
+        10,
+        load=COUNTS_LOST,
+        places=PULSAR,
+    ),
+    Fault(
+        "redis-fails-over-stale",
+        registry_losses.fail_over,
+        10,
+        load=COUNTS_LOST_BY_TWO,
+        places=PULSAR,
+    ),
+    Fault("pushes-of-forgotten", registry_losses.push_of_forgotten, 10, places=PULSAR),
+    Fault("100000-pushes-of-forgotten", registry_losses.many_of_forgotten, 10, places=PULSAR),
+    Fault(
+        "broker-stalled-while-retried",
+        registry_losses.stall_broker_while_retried,
+        10,
+        places=PULSAR,
+    ),
     Fault("sink-429", outages.sink_429, 8, modes=_CERTAIN),
     Fault("sink-500", outages.sink_500, 8, modes=_CERTAIN),
     Fault("sink-reset", outages.sink_reset, 8, modes=_CERTAIN),

@@ -63,6 +63,12 @@ class Feeder:
 
     async def write(self) -> str:
         """One more task; its id, once all of it is durable."""
+        task_id = await self.begin()
+        await self.seal(task_id)
+        return task_id
+
+    async def begin(self) -> str:
+        """One more task, all of which is published; it is not sealed."""
         level = next(self._levels)
         task_id = new_task_id()
         lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
@@ -71,9 +77,16 @@ class Feeder:
         self.lanes[task_id] = lane
         for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
             await self._patiently(partial(self._publish, task_id, lane, first))
-        seal = task_transitions.seal(self._pushes)
-        await self._patiently(lambda: self._backend.registry.change(task_id, seal))
         return task_id
+
+    async def seal(self, task_id: str) -> None:
+        seal = task_transitions.seal(self._pushes)
+        await self._patiently(lambda: self._backend.change_known(task_id, seal))
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancel it; what has not arrived of it is not to arrive any more."""
+        await self._patiently(lambda: self._backend.change_known(task_id, task_transitions.cancel))
+        del self.totals[task_id]
 
     async def _open(self, task_id: str, level: Level, lane: str) -> None:
         task = Task(
@@ -89,7 +102,7 @@ class Feeder:
         )
         await self._backend.registry.add(task)
         await self._backend.broker.open_lane(lane)
-        await self._backend.registry.change(task_id, task_transitions.start)
+        await self._backend.change_known(task_id, task_transitions.start)
 
     async def _publish(self, task_id: str, lane: str, first: int) -> None:
         last = min(first + _PUBLISH_AT_ONCE, self._pushes + 1)

@@ -58,11 +58,11 @@ async def cut_broker(stream: Stream) -> float:
 
 
 async def stall_broker(stream: Stream) -> float:
-    return await _stall(stream.services.broker_path, _STALL_S)
+    return await stall(stream.services.broker_path, _STALL_S)
 
 
 async def stall_broker_long(stream: Stream) -> float:
-    return await _stall(stream.services.broker_path, _LONG_STALL_S)
+    return await stall(stream.services.broker_path, _LONG_STALL_S)
 
 
 async def cut_redis(stream: Stream) -> float:
@@ -70,7 +70,7 @@ async def cut_redis(stream: Stream) -> float:
 
 
 async def stall_redis(stream: Stream) -> float:
-    return await _stall([stream.services.redis_path], _REDIS_AWAY_S)
+    return await stall([stream.services.redis_path], _REDIS_AWAY_S)
 
 
 async def _cut(paths: Sequence[Proxy]) -> float:
@@ -80,7 +80,7 @@ async def _cut(paths: Sequence[Proxy]) -> float:
     return _healed(paths)
 
 
-async def _stall(paths: Sequence[Proxy], lasting_s: float) -> float:
+async def stall(paths: Sequence[Proxy], lasting_s: float) -> float:
     for path in paths:
         path.stall()
     await asyncio.sleep(lasting_s)

@@ -2,6 +2,7 @@
 
 The services listen on 127.0.0.2 and say that they are on 127.0.0.1, where the proxies are: so the
 broker's own answer to a look-up leads through the proxy too. Nobody else's service is ever touched.
+Those who harm have a path to Redis of their own, which leads elsewhere only when Redis fails over.
 """
 
 from __future__ import annotations
@@ -16,28 +17,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bench.proxy import Proxy, Way, proxies
 from pushlane.cli.stack import Ports, StackUrls, default_cache_dir, health
-from pushlane.cli.stack.free_ports import settle
+from pushlane.cli.stack.free_ports import free_port, settle
 from pushlane.cli.stack.local import LocalWay
 from pushlane.cli.stack.values import HOST
 from pushlane.lanes.errors import Unreachable
 
 _BEHIND = "127.0.0.2"
+_OWN_PATH = "127.0.0.3"
+_BETWEEN = "127.0.0.4"
 _START_DEADLINE_S = 120.0
 _GONE_DEADLINE_S = 20.0
 _LOOK_EVERY_S = 0.05
 _EMPTY_DEADLINE_S = 10.0
+SECOND_REDIS = "second-redis"
 
 
 @dataclass(frozen=True)
 class Services:
-    """`broker_path` holds the proxies to the broker and to its admin REST."""
+    """`broker_path` holds the proxies to the broker and to its admin REST.
+
+    `own_redis_path` is that of those who harm, `replica_path` that of one Redis to the other.
+    """
 
     way: LocalWay
     ports: Ports
     broker_path: tuple[Proxy, Proxy]
     redis_path: Proxy
+    own_redis_path: Proxy
+    replica_path: Proxy
 
     @property
     def urls(self) -> StackUrls:
@@ -46,8 +57,8 @@ class Services:
     @property
     def behind(self) -> tuple[str, str]:
         """The URLs of the admin REST and of Redis without their proxies."""
-        admin, redis = (url.replace(HOST, _BEHIND) for url in (self.urls.admin, self.urls.redis))
-        return admin, redis
+        admin = self.urls.admin.replace(HOST, _BEHIND)
+        return admin, self.urls.redis.replace(HOST, _OWN_PATH)
 
     async def restart_pulsar(self) -> None:
         """kill -9 and a new start; returns when it answers."""
@@ -70,10 +81,30 @@ class Services:
             self.way.send("redis", signal.SIGCONT)
 
     def empty_redis(self) -> None:
-        address = (_BEHIND, self.ports.redis)
-        with socket.create_connection(address, timeout=_EMPTY_DEADLINE_S) as connection:
-            connection.sendall(b"FLUSHALL\r\n")
-            connection.recv(16)
+        self.ask_redis(self.ports.redis, "FLUSHALL")
+
+    def ask_redis(self, port: int, command: str) -> str:
+        """Return the first piece of the answer of the Redis at this port."""
+        with socket.create_connection((_BEHIND, port), timeout=_EMPTY_DEADLINE_S) as connection:
+            connection.sendall(f"{command}\r\n".encode())
+            return connection.recv(64 * 1024).decode()
+
+    def start_second_redis(self) -> int:
+        """Start another one, of which nobody knows, and return its port."""
+        port = free_port()
+        self.way.start_redis(replace(self.ports, redis=port), say, name=SECOND_REDIS)
+        url = f"redis://{_BEHIND}:{port}/0"
+        _wait(self.way, SECOND_REDIS, lambda: health.redis_answers(url))
+        return port
+
+    def end_second_redis(self) -> None:
+        self.way.end(SECOND_REDIS)
+
+    def replicate(self, port: int, master: int) -> None:
+        """Make the Redis at the port the replica of the other, through a path between the two."""
+        self.replica_path.heal()
+        self.replica_path.lead_to(master)
+        self.ask_redis(port, f"REPLICAOF {_BETWEEN} {self.ports.redis}")
 
     def _until_gone(self, service: str) -> None:
         deadline = time.monotonic() + _GONE_DEADLINE_S
@@ -98,14 +129,16 @@ def own_services(run_dir: Path, broker_settings: Mapping[str, str]) -> Iterator[
     way = LocalWay(run_dir, cache_dir, bind=_BEHIND, broker_settings=broker_settings)
     ports = settle(Ports(broker=0, admin=0, redis=0))
     paths = [Way(HOST, _BEHIND, port) for port in (ports.broker, ports.admin, ports.redis)]
-    with proxies(paths) as (broker, admin, redis):
+    paths += [Way(listen, _BEHIND, ports.redis) for listen in (_OWN_PATH, _BETWEEN)]
+    with proxies(paths) as (broker, admin, redis, own_redis, replica):
         try:
             way.start(ports, say)
             _wait(way, "redis", lambda: health.redis_answers(ports.urls.redis))
             _wait(way, "pulsar", lambda: health.pulsar_answers(ports.urls.admin))
-            yield Services(way, ports, (broker, admin), redis)
+            yield Services(way, ports, (broker, admin), redis, own_redis, replica)
         finally:
             way.send("redis", signal.SIGCONT)
+            way.end(SECOND_REDIS)
             way.stop(delete_data=True)
 
 

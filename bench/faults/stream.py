@@ -88,6 +88,11 @@ class Stream:
         self.broken: list[str] = []
 
     @property
+    def backend(self) -> Backend:
+        """Those who harm reach broker and registry by it, past the harm."""
+        return self._backend
+
+    @property
     def services(self) -> Services:
         assert self._world.services is not None
         return self._world.services

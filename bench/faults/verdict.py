@@ -32,7 +32,8 @@ class Arrival(NamedTuple):
 class Tally:
     """Counts arrivals as they come. `arrivals` counts requests, whatever became of them.
 
-    `closest_s` is the least time between two of them since `watch` was called.
+    `last_of` is when the last of each task came (Unix seconds). `closest_s` is the least time
+    between two of them since `watch` was called.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class Tally:
         self.busiest_window = 0
         self.first_s = 0.0
         self.last_new_s = 0.0
+        self.last_of: dict[str, float] = {}
         self._marked_s = float("inf")
         self.first_since_mark_s: float | None = None
         self._window: deque[float] = deque()
@@ -64,6 +66,7 @@ class Tally:
             self.answers[arrival.answer] = self.answers.get(arrival.answer, 0) + 1
             self.closest_s = min(self.closest_s, arrival.at_s - self._before_s)
             self._before_s = arrival.at_s
+            self.last_of[arrival.task] = arrival.at_s
             if arrival.is_kept:
                 self._keep(arrival)
 

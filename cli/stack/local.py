@@ -41,10 +41,10 @@ class LocalWay(Processes):
         self.start_redis(ports, on_step)
         self.start_pulsar(ports, on_step)
 
-    def start_redis(self, ports: Ports, on_step: OnStep) -> None:
+    def start_redis(self, ports: Ports, on_step: OnStep, name: str = "redis") -> None:
         server = tools.redis_server()
         on_step(f"starting redis-server on port {ports.redis}")
-        folder = self._folder("redis")
+        folder = self._folder(name)
         options = {
             "--bind": self._bind,
             "--port": str(ports.redis),
@@ -53,7 +53,7 @@ class LocalWay(Processes):
             "--save": "",
         }
         argv = [server, *(word for option in options.items() for word in option)]
-        self.launch("redis", argv, {}, folder)
+        self.launch(name, argv, {}, folder)
 
     def start_pulsar(self, ports: Ports, on_step: OnStep) -> None:
         tools.check_java()
