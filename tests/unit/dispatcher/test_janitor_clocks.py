@@ -205,7 +205,7 @@ async def test_the_registry_keeps_up_while_it_leads_even_if_clocks_are_in_doubt(
 
     async with backend_in(tmp_path) as (backend, _):
         registry, times = Counting(backend.registry), Times()
-        await backend.lease.acquire("janitor", "another", HOUR_S)
+        await backend.lease.acquire("janitor", "another", 10.0)
         await Janitor(with_other(backend, registry=registry), "two", Settings())._round()
         assert not registry.looks
         await backend.lease.release("janitor", "another")
