@@ -54,6 +54,9 @@ def _sink_parts(sink: SinkOverview) -> Iterator[str]:
         processes = "1 process" if sink.served_by == 1 else f"{sink.served_by} processes"
         yield f"{processes}, {sink.in_flight:,} of {sink.slots:,} slots busy"
         yield f"{sink.per_s:,.4g} pushes/s"
+    if sink.in_doubt:
+        tasks = "1 task" if sink.in_doubt == 1 else f"{sink.in_doubt:,} tasks"
+        yield f"pushes of {tasks} wait, as the registry does not have them now"
     yield _left_text(sink.left, sink.later)
 
 

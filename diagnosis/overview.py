@@ -70,7 +70,10 @@ class LevelNow:
 
 @dataclass(frozen=True)
 class SinkOverview:
-    """How a sink stands over all processes: `resting` says why it gets nothing, or less."""
+    """How a sink stands over all processes: `resting` says why it gets nothing, or less.
+
+    `in_doubt` counts tasks that pushes named just now and the registry did not have.
+    """
 
     name: str
     served_by: int
@@ -82,6 +85,7 @@ class SinkOverview:
     left: int
     later: int
     levels: Sequence[LevelNow]
+    in_doubt: int = 0
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,7 @@ def _sink(
         left=sum(one.left or 0 for one in tasks),
         later=sum(one.later for one in tasks),
         levels=list(_levels(load, tasks, heads, rates)),
+        in_doubt=max((one.in_doubt for one in stands), default=0),
     )
 
 

@@ -58,6 +58,10 @@ _LANE_WAITS = {
         "a message on its lane can be read by a newer version only",
         "upgrade the dispatchers",
     ),
+    "doubt": (
+        "the registry does not have a task now that a push on its lane names",
+        "wait: it is asked again; if it lasts, look at the dispatchers' log and at Redis",
+    ),
     "crowded": (
         "many of its outcomes are not durable yet, so it waits for them",
         "look at the registry and the receipts log: one of them is slow",

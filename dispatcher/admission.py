@@ -15,10 +15,10 @@ from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
-from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.task_lookups import TaskLookups
 from pushlane.lanes.deferral import due_ms, hop_s, wait_of
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.push import Kind, Outcome, Push

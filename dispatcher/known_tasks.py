@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.ports import FoundTasks
 from pushlane.lanes.task import Level, State, Task
 
 _ENDED_KEPT = 10_000
@@ -55,7 +56,7 @@ class KnownTasks:
             self._set(task)
 
     def forget(self, task_id: str) -> None:
-        """Take into account that the registry does not know the task, or no longer."""
+        """Take into account that the task is gone for good."""
         self._set(_forgotten(task_id))
 
     def leave(self, task_id: str) -> None:
@@ -65,10 +66,18 @@ class KnownTasks:
         for listener in self._listeners:
             listener.on_unread(task_id)
 
+    def take(self, found: FoundTasks) -> None:
+        """Take an answer of the registry into account."""
+        for task in found.tasks:
+            self.apply(task)
+        for task_id in found.forgotten:
+            self.forget(task_id)
+
     async def has_ended(self, task_id: str) -> bool:
         """Ask the registry whether the task has ended, and take the answer into account.
 
         Raises:
+            TaskInDoubt: nobody can tell now.
             UnknownFormat: only a newer version understands the task.
         """
         task = await self._backend.find(task_id)
@@ -91,7 +100,7 @@ class KnownTasks:
 
 
 def _forgotten(task_id: str) -> Task:
-    """Make a task for one that the registry does not know: its pushes are dropped."""
+    """Make a task for one that was forgotten: its pushes are dropped."""
     return Task(
         id=task_id,
         level=Level.LOW,

@@ -21,8 +21,9 @@ _MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outl
 class OpenLane:
     """One lane that this process reads. Only its own methods change its fields.
 
-    `held`: the task is paused or starts later. `foreign`: it has something that only a newer
-    version can read, so it is left to other processes until `again_at_s`. `delay_full`: so many of
+    `held`: the task is paused or starts later. `left_for` says why it is left alone until
+    `again_at_s`, "" when it is not: `format` when it has something that only a newer version can
+    read, `doubt` when the registry does not know a task of its. `delay_full`: so many of
     its pushes wait for their time that only those that come due may go; `deferred` counts those
     sent to wait since the last look. `in_hand` counts pushes taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
@@ -37,10 +38,10 @@ class OpenLane:
         "crowded",
         "deferred",
         "delay_full",
-        "foreign",
         "held",
         "in_hand",
         "later",
+        "left_for",
         "level",
         "main",
         "name",
@@ -63,7 +64,7 @@ class OpenLane:
         self.parked = 0
         self.room = ROOM
         self.held = False
-        self.foreign = False
+        self.left_for = ""
         self.again_at_s = 0.0
         self.delay_full = False
         self.deferred = 0
@@ -92,7 +93,7 @@ class OpenLane:
     @property
     def may_move(self) -> bool:
         """Tell whether it belongs in the ring: something may be taken and nothing holds it."""
-        waits = self.held or self.foreign or self.crowded or self.short
+        waits = self.held or self.left_for or self.crowded or self.short
         return not waits and bool(self.returned or self.fed)
 
     @property
@@ -208,15 +209,15 @@ class OpenLane:
         """Let nothing of it go, as its task is paused."""
         self.held = True
 
-    def leave(self, again_at_s: float) -> None:
+    def leave(self, why: str, again_at_s: float) -> None:
         """Leave it to other processes until then, with the push that was taken last."""
         self.in_hand -= 1
-        self.foreign = True
+        self.left_for = why
         self.again_at_s = again_at_s
 
     def come_back(self) -> None:
         """Let this process read it again."""
-        self.foreign = False
+        self.left_for = ""
 
     def retire(self) -> None:
         """Read no more of it for good."""

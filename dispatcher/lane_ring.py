@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.lanes.errors import PushlaneError, UnknownFormat
+from pushlane.lanes.errors import PushlaneError, TaskInDoubt, UnknownFormat
 from pushlane.lanes.ports import LaneReader
 from pushlane.lanes.task import Task
 
@@ -72,7 +72,7 @@ class LaneRing:
 
     def released(self, lane: OpenLane) -> None:
         """Let a lane move again of which less is pending, or close it if it is to be left."""
-        if not (lane.retired or lane.foreign):
+        if not (lane.retired or lane.left_for):
             self._refresh(lane)
         elif not lane.pending:
             self._close(lane)
@@ -90,15 +90,23 @@ class LaneRing:
             lane.retire()
             self.released(lane)
 
-    def leave(self, lane: OpenLane, error: UnknownFormat) -> None:
-        """Leave a lane to others, as a message was taken that only a newer version can read.
+    def leave(
+        self, lane: OpenLane, error: UnknownFormat | TaskInDoubt, wait_s: float = _AGAIN_S
+    ) -> None:
+        """Leave a lane alone, as a push was taken with which this process can do nothing now.
 
-        The message is not acked, so the broker gives it to another process when the readers close,
-        once what is in flight of the lane is settled. After a while the lane is tried again.
+        Only a newer version can read it, or the registry does not know its task. It is not acked,
+        so the broker gives it to another process when the readers close, once what is in flight of
+        the lane is settled. After the wait the lane is tried again.
         """
+        why, action = (
+            ("doubt", "task_in_doubt")
+            if isinstance(error, TaskInDoubt)
+            else ("format", "format_unknown")
+        )
         if not lane.again_at_s:
-            log.warning("lane %s: %s", lane.name, error, extra={"action": "format_unknown"})
-        lane.leave(self._clock_s() + _AGAIN_S)
+            log.warning("lane %s: %s", lane.name, error, extra={"action": action})
+        lane.leave(why, self._clock_s() + wait_s)
         self._left.add(lane)
         if not lane.retired:
             self._scheduler.rest(lane)
@@ -107,7 +115,7 @@ class LaneRing:
     def is_left(self, name: str) -> bool:
         """Tell whether the lane is left to others for now."""
         lane = self.lanes.get(name)
-        return lane is not None and lane.foreign
+        return lane is not None and bool(lane.left_for)
 
     def take_left(self) -> list[OpenLane]:
         """Return the lanes that were left and are to be read again: others may have emptied them.

@@ -38,7 +38,6 @@ from pushlane.dispatcher.line_report import LineReport
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
-from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
@@ -50,6 +49,7 @@ from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.target_memory import TargetMemory
+from pushlane.dispatcher.task_lookups import TaskLookups
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.ports import Sink
@@ -115,7 +115,14 @@ class Line:
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
         self.report = LineReport(
-            name, settings, self.stats, self.ring, self.pool, self.outage, self.shares
+            name,
+            settings,
+            self.stats,
+            self.ring,
+            self.pool,
+            self.outage,
+            self.shares,
+            self.lookups,
         )
         shared.tasks.add_listener(self.manager)
         shared.tasks.add_listener(self.gate)
@@ -132,7 +139,16 @@ class Line:
             backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
         )
         completion, stops = shared.completion, shared.stops
-        self.settler = Settler(backend, tasks, self.receipts, completion, stops, ring, wake)
+        self.settler = Settler(
+            backend,
+            tasks,
+            self.receipts,
+            completion,
+            stops,
+            ring,
+            wake,
+            numbered=not settings.capabilities.remembers_sources,
+        )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
         self.outcomes = Outcomes(
@@ -165,7 +181,15 @@ class Line:
         self.manager = LaneManager(
             self.name, tasks, ring, self.opener, settings.prefetch, wake, clock_ms
         )
-        self.lookups = TaskLookups(tasks, ring, wake)
+        self.lookups = TaskLookups(
+            backend.registry,
+            tasks,
+            ring,
+            self.settler,
+            self.stats,
+            wake,
+            shared.clocks.monotonic_s,
+        )
         self.delay_limit = DelayLimit(
             backend.broker, settings.later_max, ring.lanes.values, ring.resume
         )

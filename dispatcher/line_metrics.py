@@ -91,6 +91,13 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.stats.unknown_format,
     ),
     _make.counter(
+        "in_doubt_total",
+        "pushes",
+        "Pushes put aside for some seconds, as the registry did not have their task and nothing "
+        "said that it was forgotten",
+        lambda line: line.stats.in_doubt,
+    ),
+    _make.counter(
         "deferred_total",
         "pushes",
         "Pushes sent to wait for their time",

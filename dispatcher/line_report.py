@@ -17,6 +17,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.task_lookups import TaskLookups
 from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
 from pushlane.lanes.push import Kind
 from pushlane.lanes.settings import Settings
@@ -138,6 +139,7 @@ class LineReport:
         pool: DeliveryPool,
         outage: Outage,
         shares: Shares[OpenLane],
+        lookups: TaskLookups,
     ) -> None:
         self._name = name
         self._settings = settings
@@ -146,6 +148,7 @@ class LineReport:
         self._pool = pool
         self._outage = outage
         self._shares = shares
+        self._lookups = lookups
 
     def served(self, target: SinkTarget | None) -> ServedSink:
         """Return how the sink stands, which delivers to this target."""
@@ -166,6 +169,7 @@ class LineReport:
             rate_per_s=own.rate_per_s if own else None,
             most_in_flight=own.in_flight if own else None,
             cost=own.cost if own else 1.0,
+            in_doubt=self._lookups.in_doubt,
         )
 
     def resting(self) -> Iterator[Resting]:
@@ -190,8 +194,8 @@ class LineReport:
 
 
 def _why_waiting(lane: OpenLane) -> str:
-    if lane.foreign:
-        return "format"
+    if lane.left_for:
+        return lane.left_for
     if lane.short:
         return "budget"
     if lane.crowded:

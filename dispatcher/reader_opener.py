@@ -118,7 +118,7 @@ class ReaderOpener:
     async def _open_reader(self, lane: OpenLane, lane_input: LaneInput) -> None:
         if lane.retired:
             return self._backoffs.forget(lane_input.name)
-        if lane.foreign or lane_input.reader is not None:
+        if lane.left_for or lane_input.reader is not None:
             return None
         try:
             if is_pool(lane.name):
@@ -133,7 +133,7 @@ class ReaderOpener:
         return self._ring.resume(lane)
 
     async def _read_known(self, lane: OpenLane, lane_input: LaneInput) -> LaneReader | None:
-        """Return the reader, or None when its task has ended.
+        """Return the reader, or None when its task has ended for sure.
 
         A lane that the broker does not know, of a task that has not, is one that the broker has not
         heard of yet, or that is about to be made anew.

@@ -1,29 +1,25 @@
-"""Follows the registry, and looks up the tasks that pushes name before it does."""
+"""Follows the registry: what changes there becomes known here."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from pushlane.dispatcher.backoff import Backoff, for_each, raise_first, whenever
+from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
-from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import REGISTRY, Contact
-from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes
 
 log = logging.getLogger("pushlane.registry_follower")
 
-_LOOKUPS = 16
 _APPLIED_AT_ONCE = 100
 
 
@@ -87,50 +83,3 @@ class RegistryFollower:
         for line in self._lines:
             line.manager.read_again()
             line.wake()
-
-
-class TaskLookups:
-    """Parks pushes of tasks not heard of until the registry has said what it knows of them."""
-
-    def __init__(self, tasks: KnownTasks, ring: LaneRing, wake: Callable[[], None]) -> None:
-        self._tasks = tasks
-        self._ring = ring
-        self._wake = wake
-        self._waiting: dict[str, list[tuple[OpenLane, Held]]] = {}
-        self._asked = asyncio.Event()
-
-    def ask(self, task_id: str, lane: OpenLane, taken: Held) -> None:
-        """Look up the task of a push that surfaced, then offer the push again.
-
-        It is parked meanwhile, so that a lane holds no more of these than it has room for.
-        """
-        lane.park()
-        self._waiting.setdefault(task_id, []).append((lane, taken))
-        self._asked.set()
-
-    async def run(self) -> None:
-        """Look up the tasks that were asked for, several at once, for ever."""
-        await whenever(self._asked, self._look_all_up, Backoff(log, "the registry"))
-
-    async def _look_all_up(self) -> None:
-        task_ids = list(self._waiting)
-        groups = [task_ids[at : at + _LOOKUPS] for at in range(0, len(task_ids), _LOOKUPS)]
-        await for_each(groups, self._look_up_some)
-
-    async def _look_up_some(self, task_ids: Sequence[str]) -> None:
-        looks = (self._look_up(task_id) for task_id in task_ids)
-        raise_first(await asyncio.gather(*looks, return_exceptions=True))
-
-    async def _look_up(self, task_id: str) -> None:
-        try:
-            await self._tasks.has_ended(task_id)
-        except UnknownFormat as error:
-            for lane, _ in self._waiting.pop(task_id, ()):
-                lane.unpark()
-                self._ring.leave(lane, error)
-            return
-        for lane, taken in self._waiting.pop(task_id, ()):
-            lane.unpark()
-            lane.give_back(taken)
-            self._ring.released(lane)
-        self._wake()

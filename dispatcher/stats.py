@@ -49,6 +49,7 @@ class Stats:
         self.forwarded = 0
         self.malformed = 0
         self.unknown_format = 0
+        self.in_doubt = 0
         self.deferred = 0
         self.repeats = 0
         self.claims = dict.fromkeys(ClaimResult, 0)

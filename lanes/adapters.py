@@ -24,7 +24,10 @@ class Capabilities(NamedTuple):
     is_local: bool = False
     """The store is the folder `data_dir` on this machine, and no service is asked."""
     remembers_sources: bool = False
-    """The broker always knows how far a `Source` has published; others forget it when idle."""
+    """The broker always knows how far a `Source` has published; others forget it when idle.
+
+    It publishes whole or not at all, so what is published again needs no number there.
+    """
     retains_freely: bool = False
     """A lane is kept for as long as its task asks; elsewhere for `retention_s` at most."""
 

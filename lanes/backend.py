@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from pushlane.lanes import task_transitions
 from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
-from pushlane.lanes.errors import Denied, TaskConflict, UnknownTask, Unreachable
+from pushlane.lanes.errors import (
+    Denied,
+    TaskConflict,
+    TaskInDoubt,
+    UnknownTask,
+    Unreachable,
+)
 from pushlane.lanes.formats import format_to_write
 from pushlane.lanes.limits import Subject, remove_limit
 from pushlane.lanes.naming import (
@@ -105,15 +111,41 @@ class Backend:
         return replace(task, bundle=min(settings.batch, most) if number >= FORMAT else 1)
 
     async def find(self, task_id: str) -> Task | None:
-        """Return the task of this id, None when there is none.
+        """Return the task of this id, None when it was forgotten.
 
         Unlike `Registry.get`, this finds no task by its key or name.
+
+        Raises:
+            TaskInDoubt: the registry does not have it now, and it may be under way.
+            UnknownFormat: only a newer version understands it, or it is damaged.
+        """
+        found = await self.registry.find_out([task_id])
+        if found.tasks:
+            return found.tasks[0]
+        if found.unread:
+            return await self.registry.get(task_id)  # says why it cannot be read
+        if found.forgotten:
+            return None
+        raise TaskInDoubt(task_id)
+
+    async def known(self, task_id: str) -> Task:
+        """Return a task that was added before. Raises as `find` does, or UnknownTask."""
+        task = await self.find(task_id)
+        if task is None:
+            raise UnknownTask(f"task {task_id} is no longer kept: it has ended, and was forgotten")
+        return task
+
+    async def change_known(self, task_id: str, edit: task_transitions.Edit) -> Task:
+        """Change a task that was added before, as `Registry.change` does.
+
+        Raises:
+            TaskInDoubt: the registry does not have it now, and it may be under way.
         """
         try:
-            task = await self.registry.get(task_id)
-        except UnknownTask:
-            return None
-        return task if task.id == task_id else None
+            return await self.registry.change(task_id, edit)
+        except UnknownTask as error:
+            await self.known(task_id)
+            raise TaskInDoubt(task_id) from error  # it is there again
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""

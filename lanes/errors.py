@@ -23,6 +23,7 @@
         │   └── MissingPermission  it knows us, but they lack a permission (names the command)
         ├── StorageFull        the embedded database cannot grow
         ├── NoStore            no embedded store in the folder (names it, and what to set)
+        ├── TaskInDoubt        the registry lacks a task that may be under way (asked again)
         ├── RefillRefused      the journal lacks tasks that Redis has (names the commands)
         └── UnknownHost        the name of a host has no address now
 
@@ -170,6 +171,21 @@ class StorageFull(Unreachable):
 
 class NoStore(Unreachable):
     """There is no embedded store in the folder that the settings name."""
+
+
+class TaskInDoubt(Unreachable):
+    """The registry does not have a task now, and nothing says that it is over: ask again.
+
+    So it is after Redis has lost something that its journal still has.
+    """
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(
+            f"the registry does not have task {task_id} now, and nothing says that it was "
+            "forgotten: Redis may have lost it, and gets it back from the journal while a "
+            "dispatcher runs; it is asked again"
+        )
 
 
 class RefillRefused(Unreachable):

@@ -60,7 +60,8 @@ class LaneWait(msgspec.Struct, frozen=True):
 
     `why` is `budget` (a limit has no room now), `crowded` (outcomes that are not durable yet),
     `delay-full` (too many of its pushes wait for their time), `keys` (pushes wait for others of
-    their key), `format` (a message that only a newer version reads), or a word of a newer version.
+    their key), `format` (a message that only a newer version reads), `doubt` (a push of a task that
+    the registry does not have now), or a word of a newer version.
     """
 
     lane: str
@@ -118,6 +119,7 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
     process was told. `target` is what it delivers to, None of a process that does not say.
+    `in_doubt` counts tasks that pushes named just now and the registry did not have.
     """
 
     name: str
@@ -134,6 +136,7 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_s: float | None = None
     most_in_flight: int | None = None
     cost: float = 1.0
+    in_doubt: int = 0
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):

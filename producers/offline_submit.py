@@ -16,7 +16,7 @@ from pushlane.lanes.task import Task
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.outbox.folder import SpoolFolder
-from pushlane.producers.outbox.store import Batch, Header
+from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.task_builder import new_task
 
@@ -38,7 +38,13 @@ async def submit_offline(
             result = SubmitResult(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
                 return replace(result, task=found, resumed=True)
-            header = Header(task, settings.batch, is_sealed=True, collapses=rows.encoder.collapses)
+            header = Header(
+                task,
+                settings.batch,
+                is_sealed=True,
+                collapses=rows.encoder.collapses,
+                added=Added.NO,
+            )
             batches = _batches(settings.batch, task, rows)
             await asyncio.to_thread(folder.begin, header, batches)
             return result

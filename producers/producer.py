@@ -31,7 +31,7 @@ from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
-from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
+from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
 
@@ -270,7 +270,8 @@ class Producer:
         return replace(new_task(self._task_options, self._settings), is_fed=True)
 
     def _header(self) -> Header:
-        return Header(self._new_task(), self._options.max_batch or self._settings.batch)
+        batch = self._options.max_batch or self._settings.batch
+        return Header(self._new_task(), batch, added=Added.NO)
 
     def _spooled(self, path: Path) -> BatchStore:
         """Return the spool to go on with, which is begun if there is none of these options."""

@@ -62,7 +62,7 @@ class Publication:
         await self.open_lane()
         if self._hidden:
             return self._task
-        return await self._backend.registry.change(self._task.id, task_transitions.start)
+        return await self._backend.change_known(self._task.id, task_transitions.start)
 
     async def open_lane(self) -> None:
         keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
@@ -111,10 +111,10 @@ class Publication:
             sealed = task_transitions.seal(total)(task)
             return task_transitions.start(sealed) if self._hidden else sealed
 
-        return await self._backend.registry.change(self._task.id, edit)
+        return await self._backend.change_known(self._task.id, edit)
 
     async def refuse_ended(self) -> None:
-        task = await self._backend.registry.get(self._task.id)
+        task = await self._backend.known(self._task.id)
         refuse_ended(task, self._advice, self.published)
 
 

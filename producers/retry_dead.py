@@ -101,9 +101,8 @@ class DeadRetry:
 
     async def _is_sealed(self, task_id: str) -> bool:
         """Return whether the task is sealed; cancel one that is not, since it was never begun."""
-        try:
-            task = await self._backend.registry.get(task_id)
-        except UnknownTask:
+        task = await self._backend.find(task_id)
+        if task is None:
             return False
         if task.total is None and not task.state.is_terminal:
             await self._backend.registry.change(task_id, task_transitions.cancel)

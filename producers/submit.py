@@ -68,7 +68,7 @@ async def submit(
         guard = LeaseGuard(backend.lease, submit_lease(kept.id), _busy(kept), sleep)
 
         async def publish() -> SubmitResult:
-            task = await backend.registry.get(kept.id)
+            task = await backend.known(kept.id)
             return await _Publishing(backend, settings, task, rows, tell, sleep).run()
 
         result = await guard.run(publish, lambda: tell(_waiting(kept)))

@@ -64,7 +64,9 @@ class Janitor:
         self._now_ms = now = self._leader.store_clock.now_ms
         self._steady_ms = steady = SteadyClock(clock_s, wall_ms)
         change = self._change
-        self._recovery = Recovery(backend, change, settings.dead_retention_s, now, clock_s)
+        self._recovery = Recovery(
+            backend, change, self._leads_still, settings.dead_retention_s, now, clock_s
+        )
         self._half_made = HalfMade(backend, change, settings.half_made_retention_s, now, clock_s)
         self._forgetting = Forgetting(backend, self._leader, settings, now, clock_s)
         self._passed = SharedLanes(backend, steady, clock_s)
@@ -241,6 +243,11 @@ class Janitor:
             return True
         left = [await self._backend.broker.backlog(name) for name in task.own_lanes()]
         return not any(left)
+
+    async def _leads_still(self) -> bool:
+        """Ask the store itself: who has lost it meanwhile destroys nothing."""
+        self._leader.step_down()
+        return await self._leader.fence() is not None
 
     async def _change(self, task: Task, edit: task_transitions.Edit) -> None:
         try:

@@ -1,8 +1,9 @@
 """Brings registry and broker together again after one of them has lost something.
 
-Run by whoever leads: lanes that no task knows are dropped after a grace, a running task whose lane
-is missing gets it anew, one that nobody was left to call done is done, and a task whose counts were
-lost ends once nothing of it is left. It never drops what a task that is under way may still need.
+Run by whoever leads: lanes of tasks that are over are dropped after a grace, a running task whose
+lane is missing gets it anew, one that nobody was left to call done is done, and a task whose counts
+were lost ends once nothing of it is left. It never drops what a task that is under way may still
+need: one that the registry does not have just now may be.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.errors import TaskInDoubt, UnknownFormat
 from pushlane.lanes.naming import is_dead, later_lane, task_of
 from pushlane.lanes.paging import paged
 from pushlane.lanes.task import State, Task
@@ -52,20 +53,24 @@ class _Idle(msgspec.Struct):
 
 
 class Recovery:
-    """`change` makes a leader's change. Dead pushes of a task that has ended stay for
-    `dead_retention_s`. `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
+    """`change` makes a leader's change; `leads` asks the store whether this process leads.
+
+    Dead pushes of a task that has ended stay for `dead_retention_s`. `clock_ms` is a clock in Unix
+    milliseconds, `clock_s` a monotonic one.
     """
 
     def __init__(
         self,
         backend: Backend,
         change: Change,
+        leads: Callable[[], Awaitable[bool]],
         dead_retention_s: float,
         clock_ms: Callable[[], int] = task_transitions.now_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._change = change
+        self._leads = leads
         self._dead_ms = round(dead_retention_s * 1000)
         self._clock_ms = clock_ms
         self._clock_s = clock_s
@@ -111,38 +116,44 @@ class Recovery:
         return lanes
 
     async def _look_for_orphans(self, lanes: Iterable[str], now_s: float) -> None:
-        found: list[str] = []
-        now = self._clock_ms()
-        for some in paged(list(lanes), _PAGE):
-            strange = {lane: task_id for lane in some if (task_id := self._stranger(lane))}
-            known = await self._backend.registry.some(list({*strange.values()}))
-            tasks = {task.id: task for task in known.tasks}
-            found += [
-                lane
-                for lane, task_id in strange.items()
-                if task_id not in known.unread and self._is_orphan(lane, tasks.get(task_id), now)
-            ]
+        strange = {lane: task_id for lane in lanes if (task_id := self._stranger(lane))}
+        found = await self._orphans_among(strange)
         self._orphans = {lane: self._orphans.get(lane, now_s) for lane in found}
         late = [lane for lane, since_s in self._orphans.items() if now_s - since_s >= GRACE_S]
-        await for_each(late, self._drop_orphan, _AT_ONCE)
+        if late and await self._leads():  # asked last: another may lead, and know more tasks
+            await for_each(late, self._drop_orphan, _AT_ONCE)
+
+    async def _orphans_among(self, lanes: Mapping[str, str]) -> list[str]:
+        """Return those of these lanes, each with the task of its name, that no task needs."""
+        now = self._clock_ms()
+        known = await self._backend.registry.find_out(list({*lanes.values()}))
+        tasks = {task.id: task for task in known.tasks}
+        return [
+            lane
+            for lane, task_id in lanes.items()
+            if task_id in known.forgotten
+            or ((task := tasks.get(task_id)) and self._is_orphan(lane, task, now))
+        ]
 
     def _stranger(self, lane: str) -> str | None:
         """The task that has this lane to itself, unless it is known to be under way."""
         task_id = task_of(lane)
         return None if task_id in self._active else task_id
 
-    def _is_orphan(self, lane: str, task: Task | None, now: int) -> bool:
-        """True when no task needs the lane: there is none, or its lanes are said to be dropped.
-
-        Dead pushes stay for a time of their own. All stays while only a newer version understands
-        the task.
-        """
-        if task is None:
-            return True
+    def _is_orphan(self, lane: str, task: Task, now: int) -> bool:
+        """True when the task's lanes are said to be dropped; dead pushes stay for a time more."""
         kept_ms = self._dead_ms if is_dead(lane) else 0
         return task.lane_dropped and now - task.finished_at_ms >= kept_ms
 
     async def _drop_orphan(self, lane: str) -> None:
+        left = await self._backend.broker.backlog(lane)
+        if left:
+            log.warning(
+                "lane %s of a task that is over is dropped with %s messages on it",
+                lane,
+                f"{left:,}",
+                extra={"action": "orphan_backlog"},
+            )
         if await self._backend.broker.drop_lane(lane):
             del self._orphans[lane]
             log.warning(
@@ -162,7 +173,7 @@ class Recovery:
     async def _reopen(self, task: Task, missing: list[str]) -> None:
         try:
             known = await self._backend.find(task.id)
-        except UnknownFormat:
+        except (UnknownFormat, TaskInDoubt):
             return
         if known is None or known.state.is_terminal:
             return

@@ -1,15 +1,23 @@
 """Puts pushes on other lanes: retries and forwards on theirs, dead ones on the dead-letter lane.
 
-What has gathered is published a lane at a time, and tried again until it is there. Only then is the
-message that a push came on acked, which the settler does.
+What has gathered for a lane is published together, and tried again until it is there. Only then is
+the message that a push came on acked, which the settler does.
+
+A publish that got no answer may have reached the broker all the same. So each body has a number, by
+which the broker keeps it once, however often it is published. The broker takes only numbers above
+all that it has from that source: so the publishes on a lane go one after another, and none begins
+before the one before it has got through, or was given up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -23,11 +31,14 @@ from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane, UnknownTask
 from pushlane.lanes.naming import is_dead, is_pool, task_of
+from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Kind
 
 log = logging.getLogger("pushlane.settle")
 
 FLUSH_EVERY_S = 0.01
+MOST_SOURCES = 256
+IDLE_S = 300.0
 _GONE = "its lane was dropped"
 
 
@@ -62,6 +73,30 @@ class Republish(NamedTuple):
     delay_s: float = 0.0
     opens_for: str = ""
     opens_at: str = ""
+
+
+class _LaneQueue:
+    """What goes on on one lane, under the name of one source. `number` is the last that was used.
+
+    It is `busy` while something of it is being published; `used_s` is when that last ended.
+    """
+
+    __slots__ = ("busy", "lane", "moves", "name", "number", "used_s")
+
+    def __init__(self, lane: str, name: str) -> None:
+        self.lane = lane
+        self.name = name
+        self.moves: list[Republish] = []
+        self.number = 0
+        self.busy = False
+        self.used_s = 0.0
+
+    def take(self) -> tuple[list[Republish], Source]:
+        """Take all that waits, with a number for each."""
+        moves, self.moves = self.moves, []
+        first = self.number + 1
+        self.number += len(moves)
+        return moves, Source(self.name, range(first, self.number + 1))
 
 
 class AckListener(Protocol):
@@ -120,12 +155,29 @@ class FurtherLanes:
 
 
 class Republisher:
-    """Publishes what goes on on another lane, and tells the settler."""
+    """Publishes what goes on on another lane, and tells the settler.
+
+    Bodies are `numbered` unless the broker needs no numbers. The sources of lanes on which nothing
+    went on for a while are closed, and the oldest when there are too many; no name is used twice.
+    `clock_s` is a monotonic clock.
+    """
 
     def __init__(
-        self, backend: Backend, tasks: KnownTasks, receipts: Receipts, settler: AckListener
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        receipts: Receipts,
+        settler: AckListener,
+        *,
+        numbered: bool,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
+        self._numbered = numbered
+        self._clock_s = clock_s
+        self._token = secrets.token_hex(6)
+        self._openings = itertools.count(1)
+        self._queues: OrderedDict[str, _LaneQueue] = OrderedDict()  # the latest used last
         self._further_lanes = FurtherLanes(backend, tasks)
         self._receipts = receipts
         self._settler = settler
@@ -141,20 +193,55 @@ class Republisher:
     async def run(self) -> None:
         """Publish what has gathered, each lane for itself: one to be opened holds up no other."""
         async with asyncio.TaskGroup() as publishing:
+            publishing.create_task(self._close_idle_ones())
             while True:
                 await self._moved.wait()
                 self._moved.clear()
                 await asyncio.sleep(FLUSH_EVERY_S)
                 moves, self._moves = self._moves, []
-                for group in _by_lane(moves):
-                    publishing.create_task(self._publish(group))
+                for move in moves:
+                    queue = self._queue_of(move.target)
+                    queue.moves.append(move)
+                    if not queue.busy:
+                        queue.busy = True
+                        publishing.create_task(self._publish_all(queue))
+                await self.close_old(float("-inf"))
 
-    async def _publish(self, moves: list[Republish]) -> None:
-        """`moves` are to the same lane, with the same delay. Tried until they are there."""
-        target = moves[0].target
+    def _queue_of(self, lane: str) -> _LaneQueue:
+        queue = self._queues.get(lane)
+        if queue is None:
+            name = f"again-{self._token}-{next(self._openings)}"
+            queue = self._queues[lane] = _LaneQueue(lane, name)
+        self._queues.move_to_end(lane)
+        return queue
+
+    async def _close_idle_ones(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_S / 2)
+            await self.close_old(self._clock_s() - IDLE_S)
+
+    async def close_old(self, before_s: float) -> None:
+        """Close sources that were last used before then, and the oldest of too many."""
+        idle = [queue for queue in self._queues.values() if not queue.busy]
+        excess = max(0, len(self._queues) - MOST_SOURCES)
+        for place, queue in enumerate(idle):
+            if place >= excess and queue.used_s >= before_s:
+                break
+            del self._queues[queue.lane]
+            if self._numbered:
+                await self._backend.broker.close_source(queue.lane, queue.name)
+
+    async def _publish_all(self, queue: _LaneQueue) -> None:
+        while queue.moves:
+            await self._publish(queue.lane, *queue.take())
+        queue.busy = False
+        queue.used_s = self._clock_s()
+
+    async def _publish(self, target: str, moves: list[Republish], source: Source) -> None:
+        """Try until they are there, each time the same ones."""
         while True:
             try:
-                ends = await self._publish_once(moves)
+                ends = await self._publish_once(target, moves, source)
                 break
             except UnknownFormat:  # unacked, they go to processes of a newer version
                 self._settler.give_up([move.end for move in moves])
@@ -164,26 +251,32 @@ class Republisher:
         self._backoffs.reset(target)
         self._settler.end(ends)
 
-    async def _publish_once(self, moves: list[Republish]) -> list[Ack]:
-        target, _, _, delay_s, opens_for, opens_at = moves[0]
-        bodies = [move.body for move in moves]
-        broker = self._backend.broker
-        if opens_for:
-            await self._further_lanes.ensure(opens_for, opens_at)
+    async def _publish_once(self, target: str, moves: list[Republish], source: Source) -> list[Ack]:
+        opener = next((move for move in moves if move.opens_for), None)
+        if opener is not None:
+            await self._further_lanes.ensure(opener.opens_for, opener.opens_at)
         try:
-            await broker.publish(target, bodies, delay_s=delay_s)
+            await self._put_on(target, moves, source)
         except UnknownLane:
             if is_dead(target) or is_pool(target):  # made by its first dead push, or lost
-                await broker.open_lane(target)
-                await broker.publish(target, bodies, delay_s=delay_s)
+                await self._backend.broker.open_lane(target)
+                await self._put_on(target, moves, source)
             elif await self._is_over(target):
                 return [self._dropped(move) for move in moves]
             else:  # not heard of yet, or about to be made anew
                 raise
         return [move.end for move in moves]
 
+    async def _put_on(self, lane: str, moves: list[Republish], source: Source) -> None:
+        await self._backend.broker.publish(
+            lane,
+            [move.body for move in moves],
+            delay_s=[move.delay_s for move in moves],
+            source=source if self._numbered else None,
+        )
+
     async def _is_over(self, lane: str) -> bool:
-        """Tell whether the registry says that the lane went with its task."""
+        """Tell whether the lane went with its task. Raises TaskInDoubt while nobody knows."""
         task_id = task_of(lane)
         task = await self._backend.find(task_id) if task_id is not None else None
         return task is None or task.state.is_terminal
@@ -192,10 +285,3 @@ class Republisher:
         """Count a push as dropped whose lane went with its task."""
         receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
         return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
-
-
-def _by_lane(moves: list[Republish]) -> Iterable[list[Republish]]:
-    groups: dict[tuple[str, float], list[Republish]] = defaultdict(list)
-    for move in moves:
-        groups[move.target, move.delay_s].append(move)
-    return groups.values()

@@ -57,7 +57,7 @@ class Settler:
 
     `completion` and `stops` hear the new counts of every task that a batch touched; `ring` that a
     lane has become crowded, or that less of it is in hand; `wake` is called when there is room
-    again.
+    again. What is published again is `numbered` where the broker needs that.
     """
 
     def __init__(
@@ -69,6 +69,8 @@ class Settler:
         stops: StopIfDead,
         ring: LaneRing,
         wake: Callable[[], None],
+        *,
+        numbered: bool = False,
     ) -> None:
         self._backend = backend
         self._receipts = receipts
@@ -80,7 +82,7 @@ class Settler:
         self._settled_before: list[Taken] = []
         self._put_off = PutOffTally()
         self._unacked = 0  # of these, while they are being acked, too
-        self._republisher = Republisher(backend, tasks, receipts, self)
+        self._republisher = Republisher(backend, tasks, receipts, self, numbered=numbered)
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
         self._ended = asyncio.Event()

@@ -22,6 +22,7 @@ from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
+from pushlane.lanes.ports.broker import each_delay
 from pushlane.lanes.task_transitions import now_ms
 
 HOUSEKEEPING_S = 0.5
@@ -68,17 +69,23 @@ class EmbeddedBroker:
         lane: str,
         bodies: Sequence[bytes],
         *,
-        delay_s: float = 0.0,
+        delay_s: float | Sequence[float] = 0.0,
         source: Source | None = None,
     ) -> None:
         self._background.check()
         now = now_ms()
-        due_at_ms = now + math.ceil(delay_s * 1000) + 1 if delay_s > 0 else 0
+        dues_ms = [
+            now + math.ceil(one_s * 1000) + 1 if one_s > 0 else 0
+            for one_s in each_delay(delay_s, len(bodies))
+        ]
         lane_id = await self._database.write(
-            lambda connection: messages.publish(connection, lane, bodies, due_at_ms, source, now),
+            lambda connection: messages.publish(connection, lane, bodies, dues_ms, source, now),
             durable=True,
         )
         self._feeder.kick(lane_id)
+
+    async def close_source(self, lane: str, name: str) -> None:
+        """Do nothing: no connection is kept for it."""
 
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> EmbeddedReader:
         self._start_reading()

@@ -56,22 +56,27 @@ def publish(
     connection: sqlite3.Connection,
     lane: str,
     bodies: Sequence[bytes],
-    due_at_ms: int,
+    dues_ms: Sequence[int],
     source: Source | None,
     now_ms: int = 0,
 ) -> int:
-    """Keep these bodies, without those that the source published before; return the lane's id."""
+    """Keep these bodies, without those that the source published before; return the lane's id.
+
+    Each is due at its Unix ms, at once with 0.
+    """
     found = lane_id(connection, lane)
-    if source:
-        bodies = bodies[_repeated(connection, found, source) :]
-    if not bodies:
-        return found
-    first = _make_room(connection, found, len(bodies), due_at_ms)
-    for start in range(0, len(bodies), _INSERT_CHUNK):
-        _insert(connection, first + start, bodies[start : start + _INSERT_CHUNK])
-    connection.execute(
-        "INSERT INTO published SELECT ?, ? FROM lanes WHERE id = ? AND kept", (first, now_ms, found)
-    )
+    known = _repeated(connection, found, source) if source else 0
+    by_due: dict[int, list[bytes]] = {}
+    for body, due_ms in zip(bodies[known:], dues_ms[known:], strict=True):
+        by_due.setdefault(due_ms, []).append(body)
+    for due_ms, some in by_due.items():
+        first = _make_room(connection, found, len(some), due_ms)
+        for start in range(0, len(some), _INSERT_CHUNK):
+            _insert(connection, first + start, some[start : start + _INSERT_CHUNK])
+        connection.execute(
+            "INSERT INTO published SELECT ?, ? FROM lanes WHERE id = ? AND kept",
+            (first, now_ms, found),
+        )
     return found
 
 

@@ -55,6 +55,9 @@ class EmbeddedRegistry:
         look = partial(tasks.some, task_ids=task_ids, understood=self._understood)
         return await self._database.read(look)
 
+    async def find_out(self, task_ids: Sequence[str]) -> FoundTasks:
+        return await self.some(task_ids)
+
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         look = partial(
             tasks.ended, before_ms=before_ms, most=most, skip=skip, understood=self._understood

@@ -196,7 +196,10 @@ def _stored_states(connection: sqlite3.Connection, wanted: Sequence[State]) -> l
 def some(
     connection: sqlite3.Connection, task_ids: Sequence[str], understood: Understood
 ) -> FoundTasks:
-    return _found(_rows(connection, _SOME, json.dumps(list(task_ids))), understood)
+    """See `lanes.ports.TaskStore.some`. The store is the truth: what it lacks is forgotten."""
+    found = _found(_rows(connection, _SOME, json.dumps(list(task_ids))), understood)
+    there = {*(task.id for task in found.tasks), *found.unread}
+    return found._replace(forgotten=[one for one in task_ids if one not in there])
 
 
 def ended(
@@ -216,8 +219,8 @@ def newer_than(connection: sqlite3.Connection, since: int, understood: Understoo
         rows = _rows(connection, _NEWER, since)
         gone = "SELECT task_id FROM forgotten WHERE version > ?"
         forgotten = [task_id for (task_id,) in connection.execute(gone, (since,)).fetchall()]
-    tasks, unread = _found(rows, understood)
-    return Changes(version, tasks, weights(connection), unread, forgotten)
+    found = _found(rows, understood)
+    return Changes(version, found.tasks, weights(connection), found.unread, forgotten)
 
 
 def _rows(connection: sqlite3.Connection, statement: str, *values: str | int) -> list[_Row]:

@@ -33,6 +33,11 @@ class Source(NamedTuple):
     numbers: Sequence[int]
 
 
+def each_delay(delay_s: float | Sequence[float], count: int) -> Sequence[float]:
+    """Return the delay of each of so many bodies."""
+    return delay_s if isinstance(delay_s, Sequence) else [delay_s] * count
+
+
 class Delayed(NamedTuple):
     """How many messages of a lane wait for their delay, and when the first and the last may go.
 
@@ -112,13 +117,17 @@ class Broker(LaneHistory, Protocol):
         lane: str,
         bodies: Sequence[bytes],
         *,
-        delay_s: float = 0.0,
+        delay_s: float | Sequence[float] = 0.0,
         source: Source | None = None,
     ) -> None:
         """Return once every body is durable. With a delay, none is taken before it has passed.
 
-        Raises UnknownLane when the lane was never opened or is dropped.
+        `delay_s` is of all bodies, or one of each. Raises UnknownLane when the lane was never
+        opened or is dropped.
         """
+
+    async def close_source(self, lane: str, name: str) -> None:
+        """Let go of what is kept open for a source that publishes no more on the lane."""
 
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         """Open a reader of the lane. `on_ready` is first called when a first message can be taken.

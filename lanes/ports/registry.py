@@ -15,17 +15,23 @@ Edit = Callable[[Task], Task]
 
 
 class FoundTasks(NamedTuple):
-    """Tasks, and the ids of those that only a newer version of pushlane understands."""
+    """What the registry answers about some tasks.
+
+    `unread` are the ids of those that only a newer version of pushlane understands, `forgotten` of
+    those that are gone for good. One that is in none of these is unknown: the store may have lost
+    it and get it again, so nobody may take it for over.
+    """
 
     tasks: list[Task]
     unread: Sequence[str] = ()
+    forgotten: Sequence[str] = ()
 
 
 class Changes(NamedTuple):
     """Everything that is new in the registry, up to `version`.
 
     `unread` are the ids of tasks that only a newer version of pushlane understands, `forgotten`
-    those of tasks that are not there any more.
+    those of tasks that are gone for good.
     """
 
     version: int
@@ -61,7 +67,16 @@ class TaskStore(Protocol):
         """
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
-        """Return the tasks with these ids, as far as they exist, in no order."""
+        """Return what is known of the tasks with these ids at a look, in no order.
+
+        Only a task that was forgotten within a day is sure to be among `forgotten`.
+        """
+
+    async def find_out(self, task_ids: Sequence[str]) -> FoundTasks:
+        """Do as `some`; take the time to find out whether what it does not know was forgotten.
+
+        What stays unknown may be under way. An answer may be a minute old.
+        """
 
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         """Return `most` tasks that ended before then (Unix ms), the longest ago first.

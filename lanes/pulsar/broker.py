@@ -89,7 +89,7 @@ class PulsarBroker(Broker):
         lane: str,
         bodies: Sequence[bytes],
         *,
-        delay_s: float = 0.0,
+        delay_s: float | Sequence[float] = 0.0,
         source: Source | None = None,
     ) -> None:
         try:
@@ -97,6 +97,9 @@ class PulsarBroker(Broker):
         except UnknownLane:  # somebody else has removed it
             self._known.discard(lane)
             raise
+
+    async def close_source(self, lane: str, name: str) -> None:
+        await self._producers.close_source(lane, name)
 
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         try:

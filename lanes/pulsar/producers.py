@@ -18,6 +18,7 @@ import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
+from pushlane.lanes.ports.broker import each_delay
 from pushlane.lanes.pulsar.connection import (
     MOST_OPENINGS,
     OPERATION_TIMEOUT_S,
@@ -93,7 +94,7 @@ class Producers:
         lane: str,
         bodies: Sequence[bytes],
         *,
-        delay_s: float = 0.0,
+        delay_s: float | Sequence[float] = 0.0,
         source: Source | None = None,
         key: str | None = None,
     ) -> None:
@@ -105,8 +106,10 @@ class Producers:
         numbers = source.numbers if source else [None] * len(bodies)
         async with self.borrow(named) as producer:
             result = await _Sending(producer).run(
-                _message(body, number, delay_s, key)
-                for body, number in zip(bodies, numbers, strict=True)
+                _message(body, number, one_s, key)
+                for body, number, one_s in zip(
+                    bodies, numbers, each_delay(delay_s, len(bodies)), strict=True
+                )
             )
             if result is None:
                 return
@@ -136,6 +139,13 @@ class Producers:
     async def close_lane(self, lane: str) -> None:
         """Close the producers on a lane that is about to be dropped."""
         for key in [key for key in self._open if key.lane == lane]:
+            await self._close(self._open.pop(key))
+
+    async def close_source(self, lane: str, name: str) -> None:
+        """Close the producer of a source, unless it is in use."""
+        key = ProducerKey(lane, name)
+        entry = self._open.get(key)
+        if entry is not None and not entry.users:
             await self._close(self._open.pop(key))
 
     async def _connect(self, key: ProducerKey, entry: OpenProducer) -> None:

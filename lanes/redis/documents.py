@@ -22,6 +22,14 @@ _NONE = ""
 
 _READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
 
+_SCAN = (
+    READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return false end
+return redis.call('HSCAN', KEYS[3], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+"""
+)
+
 _BEGIN = (
     LOCK
     + READY
@@ -113,18 +121,39 @@ class RedisDocuments(LockedWrites):
 
     async def list(self, kind: str) -> list[Document]:
         check_place(kind, "any")
-        await self._read("")
-        with self._client.reach():
-            scan = self._client.redis.hscan_iter(self._keys.documents, f"{kind}:*", _A_PAGE)
-            found = {field: value async for field, value in scan}  # one may come twice
+        while (found := await self._scan(kind)) is None:
+            await self._rebuild.until_ready()
         with self._client.understood():
             named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
             return [_document(name, named[name]) for name in sorted(named)]
+
+    async def _scan(self, kind: str) -> dict[bytes, bytes] | None:
+        """Return all fields of a kind; None when this Redis turned out not to have all."""
+        found: dict[bytes, bytes] = {}
+        cursor: int | None = None
+        while cursor != 0:
+            page = await self._client.run(
+                _SCAN, self._document_keys(), [cursor or 0, f"{kind}:*", _A_PAGE], read=_page
+            )
+            if page is None:
+                return None
+            cursor = page[0]
+            found |= page[1]  # one may come twice
+        return found
 
 
 def _found(answer: Any) -> list[bytes] | None:
     """Read a list of the value, empty when there is none; None when that cannot be known."""
     return None if answer is None else words([value for value in answer if value is not None])
+
+
+def _page(answer: Any) -> tuple[int, dict[bytes, bytes]] | None:
+    """Read a cursor and the fields with their values; None when they cannot be known."""
+    if answer is None:
+        return None
+    cursor, found = answer
+    fields = words(found)
+    return int(cursor), dict(zip(fields[::2], fields[1::2], strict=True))
 
 
 def _document(name: str, value: bytes) -> Document:

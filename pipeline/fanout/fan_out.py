@@ -176,7 +176,7 @@ class _FanOut:
 
     async def _publish(self, session: FanoutSession, manifest: StageManifest) -> int:
         """Publish the parts that are not durable yet, and return how many rows that were."""
-        task = await self._backend.registry.get(manifest.task.id)
+        task = await self._backend.known(manifest.task.id)
         if task.total is not None:
             return 0
         await self._refuse_ended(task)
@@ -199,7 +199,7 @@ class _FanOut:
         try:
             await session(lambda spark: publish(spark, self._settings, frozen, manifest, left))
         except PipelineFailed as error:
-            await self._refuse_ended(await self._backend.registry.get(manifest.task.id))
+            await self._refuse_ended(await self._backend.known(manifest.task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
 
     async def _seal(self, manifest: StageManifest) -> Task:

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed, packed
@@ -21,7 +21,7 @@ from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.lease_guard import LeaseGuard
-from pushlane.producers.outbox.store import Batch, BatchStore
+from pushlane.producers.outbox.store import Added, Batch, BatchStore
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.retry import until_reachable
@@ -29,6 +29,7 @@ from pushlane.producers.retry import until_reachable
 log = logging.getLogger("pushlane.producer")
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 _OPEN_AGAIN = "open the producer again to go on with a new task"
 
@@ -80,7 +81,6 @@ class Sender:
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
-        on_disk = asyncio.get_running_loop().run_in_executor
         sent = 0 if task.bundle else await self._retried(partial(self._reached, backend, task))
         while batches := await self._coming():
             bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
@@ -89,18 +89,17 @@ class Sender:
                 known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
                 await self._retried(partial(announce, backend, task, known))
             for batch in batches:
-                await on_disk(self._disk, self._store.ack, batch)
+                await self._on_disk(self._store.ack, batch)
             self._on_sent(batches)
         if self._store.header.is_sealed:
             await self._retried(partial(publication.seal, self._store.published))
 
     async def _coming(self) -> list[Batch]:
         """Return the next batches as soon as there are any; none when it is over."""
-        on_disk = asyncio.get_running_loop().run_in_executor
         while True:
             self._news.clear()
             is_over = self._is_over()  # asked first: what was kept before it is then found
-            batches = await on_disk(self._disk, self._store.next)
+            batches = await self._on_disk(self._store.next)
             if batches:
                 return batches
             self._on_sent([])
@@ -109,16 +108,38 @@ class Sender:
             await self._news.wait()
 
     async def _open(self, backend: Backend) -> Task:
-        task = self._task
-        try:
-            known = await backend.registry.get(task.id)
-        except UnknownTask:
-            known = await backend.add(task, self._settings)
+        known = await self._found_or_added(backend)
         self._refuse_other(known)
         refuse_ended(known, _OPEN_AGAIN)
         if known.total is not None:
             return known
         return await self._publication(backend, known).open()
+
+    async def _found_or_added(self, backend: Backend) -> Task:
+        """Return the task as the registry has it. One that it had before is never added again.
+
+        It may have ended and been forgotten, and would go out once more.
+        """
+        task, store = self._task, self._store
+        added = store.header.added
+        known = await self._found(backend)
+        if known is None:
+            if added is Added.YES or store.acked_seq:
+                raise Ended(f"task {task.id} was forgotten: the rest is never sent; {_OPEN_AGAIN}")
+            await self._on_disk(store.note_added, Added.BEGUN)
+            known = await backend.add(task, self._settings)
+        if added is not Added.YES:
+            await self._on_disk(store.note_added, Added.YES)
+        return known
+
+    async def _found(self, backend: Backend) -> Task | None:
+        """Return the task, None if it was forgotten, or never added."""
+        task_id = self._task.id
+        if self._store.header.added is not Added.NO:
+            return await backend.find(task_id)
+        with suppress(UnknownTask):
+            return await backend.registry.get(task_id)
+        return None
 
     def _publication(self, backend: Backend, task: Task) -> Publication:
         collapses = self._store.header.collapses
@@ -177,6 +198,10 @@ class Sender:
             on_try=self._on_trouble,
             waits_for_space=True,
         )
+
+    async def _on_disk(self, work: Callable[[*Args], T], *args: *Args) -> T:
+        """Have a thread do it that may use the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *args)
 
     def _tell(self, note: str) -> None:
         task = self._task

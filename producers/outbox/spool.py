@@ -20,7 +20,7 @@ from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.stored import as_json
 from pushlane.producers.outbox.records import HEAD_BYTES, pack, scan
 from pushlane.producers.outbox.segment import SUFFIX, Cursor, SpoolSegment
-from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore, Header
+from pushlane.producers.outbox.store import READ_BYTES, Added, Batch, BatchStore, Header
 
 log = logging.getLogger("pushlane.producer")
 
@@ -117,6 +117,10 @@ class Spool(BatchStore):
 
     def seal(self) -> None:
         self.header = replace(self.header, is_sealed=True)
+        self.write_header()
+
+    def note_added(self, added: Added) -> None:
+        self.header = replace(self.header, added=added)
         self.write_header()
 
     def write_header(self) -> None:

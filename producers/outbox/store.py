@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,17 +18,28 @@ from pushlane.lanes.task import Task
 READ_BYTES = 4 * 1024 * 1024
 
 
+class Added(StrEnum):
+    """Whether the task of a store was added to the registry. An earlier version did not note it."""
+
+    UNKNOWN = ""
+    NO = "no"
+    BEGUN = "begun"
+    YES = "yes"
+
+
 class Header(msgspec.Struct, frozen=True):
     """The description of what a store keeps: the task as it was made, and its batch size.
 
     `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
-    that pushes may replace others that wait. `format` is of what a spool's folder holds.
+    that pushes may replace others that wait. `added` says whether the registry has got the task.
+    `format` is of what a spool's folder holds.
     """
 
     task: Task
     batch: int
     is_sealed: bool = False
     collapses: bool = False
+    added: Added = Added.UNKNOWN
     format: int = 1
 
 
@@ -81,6 +93,9 @@ class BatchStore(Protocol):
     def seal(self) -> None:
         """Note that nothing more comes, durably as far as the store can."""
 
+    def note_added(self, added: Added) -> None:
+        """Note how far the task is added to the registry, durably as far as the store can."""
+
 
 class MemoryStore(BatchStore):
     """Keeps batches as long as the process lives. Its bound is the buffer's."""
@@ -120,3 +135,6 @@ class MemoryStore(BatchStore):
 
     def seal(self) -> None:
         self.header = replace(self.header, is_sealed=True)
+
+    def note_added(self, added: Added) -> None:
+        self.header = replace(self.header, added=added)

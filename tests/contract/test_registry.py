@@ -416,6 +416,23 @@ async def test_a_leaders_change_is_made(connections):
         assert changed.quota == 2
 
 
+async def test_what_became_of_tasks_is_found_out(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        there, gone = await registry.add(a_task()), await registry.add(a_task())
+        await registry.change(gone.id, task_transitions.cancel)
+        await registry.forget(gone.id)
+        never = new_task_id()
+
+        found = await registry.find_out([never, gone.id, there.id])
+
+        assert found.tasks == [there]
+        assert sorted(found.forgotten) == sorted([never, gone.id])
+        quick = await registry.some([gone.id, there.id])
+        assert quick.tasks == [there]
+        assert list(quick.forgotten) == [gone.id]
+
+
 async def test_a_change_of_who_led_before_is_refused(connections):
     async with connections:
         here, there = await connections.two()

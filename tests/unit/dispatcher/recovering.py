@@ -32,8 +32,12 @@ class Recovering:
         self._backend = backend
         self._clock = Clock()
         self._recovery = Recovery(
-            backend, self._change, DEAD_RETENTION_S, self._clock, self._clock.seconds
+            backend, self._change, self._leads, DEAD_RETENTION_S, self._clock, self._clock.seconds
         )
+        self.leads = True
+
+    async def _leads(self) -> bool:
+        return self.leads
 
     def know(self, task: Task) -> None:
         self._recovery.on_task(task)

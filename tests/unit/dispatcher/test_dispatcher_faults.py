@@ -19,7 +19,7 @@ from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
-from pushlane.lanes.ports import Delivery, LaneReader, OnReady
+from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Progress, State, Task
@@ -229,13 +229,13 @@ async def test_it_stops_though_a_library_swallows_the_first_cancellation(tmp_pat
 
 
 class DeafRegistry(Wrapped):
-    """A registry that does not answer when it is asked for one task."""
+    """A registry that does not answer when it is asked for single tasks."""
 
     def __init__(self, real: Any) -> None:
         super().__init__(real)
         self.asked = asyncio.Event()
 
-    async def get(self, _: str) -> Task:
+    async def some(self, _: Sequence[str]) -> FoundTasks:
         self.asked.set()
         raise Unreachable("the registry is away")
 
@@ -391,9 +391,11 @@ class Watched(Wrapped):
         self.delay_s = 0.0
         self.delayed = asyncio.Event()
 
-    async def publish(self, lane: str, bodies: Sequence[bytes], *, delay_s: float = 0.0) -> None:
+    async def publish(
+        self, lane: str, bodies: Sequence[bytes], *, delay_s: Sequence[float], source: None
+    ) -> None:
         await self._real.publish(lane, bodies, delay_s=delay_s)
-        self.delay_s = delay_s
+        [self.delay_s] = delay_s
         self.delayed.set()
 
 

@@ -19,7 +19,7 @@ from pushlane.dispatcher.settlement import settler
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.naming import later_lane, own_lane
-from pushlane.lanes.ports import Delivery, LaneReader, OnReady
+from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task, new_task_id
@@ -322,12 +322,12 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
         is_away = True
         asked = 0
 
-        async def get(self, task_id: str) -> Task:
+        async def some(self, task_ids: Sequence[str]) -> FoundTasks:
             self.asked += 1
             if self.is_away:
                 raise Unreachable("the registry is away")
-            task: Task = await self._real.get(task_id)
-            return task
+            found: FoundTasks = await self._real.some(task_ids)
+            return found
 
     async with backend_in(tmp_path, pool_lanes=1) as (backend, settings):
         task = Task(id=new_task_id(), level=Level.LOW, lane="pool-0")

@@ -15,9 +15,10 @@ from msgspec.structs import replace as with_other
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import set_min_format
 from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.ports import RecipientTurn, Source
+from pushlane.lanes.ports import FoundTasks, RecipientTurn, Source
 from pushlane.lanes.push import Kind, Push, decode, encode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import Settings
@@ -25,7 +26,8 @@ from pushlane.lanes.task import Finished, Level, Task
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool
-from pushlane.producers.outbox.store import Batch, Header
+from pushlane.producers.outbox.store import Added, Batch, Header
+from pushlane.producers.publish import Ended
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
@@ -206,3 +208,116 @@ async def test_a_batch_that_is_sent_again_with_others_behind_it_is_in_the_same_b
     found = [seqs_in(message) for message in await messages(settings, POOLED.lane)]
     assert [seq for seqs in found for seq in seqs] == list(range(1, 101))
     assert max(map(len, found)) == bundle
+
+
+async def seqs_on_lane(settings: Settings) -> list[int]:
+    return [seq for message in await messages(settings, TASK.lane) for seq in seqs_in(message)]
+
+
+class Losing(Wrapped):
+    """A registry that has lost the task, and may have it again; `adds` are those it was given."""
+
+    def __init__(self, real: Any, *, knows_it_is_gone: bool) -> None:
+        super().__init__(real)
+        self._knows_it_is_gone = knows_it_is_gone
+        self.is_lost = True
+        self.asked = asyncio.Event()
+        self.adds: list[Task] = []
+
+    async def add(self, task: Task) -> Task:
+        self.adds.append(task)
+        added: Task = await self._real.add(task)
+        return added
+
+    async def get(self, task_id: str) -> Task:
+        if self.is_lost and not self.adds:
+            raise UnknownTask(f"there is no task {task_id}")
+        found: Task = await self._real.get(task_id)
+        return found
+
+    async def find_out(self, task_ids: Sequence[str]) -> FoundTasks:
+        if not self.is_lost or self.adds:
+            found: FoundTasks = await self._real.find_out(task_ids)
+            return found
+        self.asked.set()
+        return FoundTasks([], (), task_ids if self._knows_it_is_gone else ())
+
+
+@pytest.fixture
+def losing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Losing]]:
+    def begin(**options: bool) -> list[Losing]:
+        made: list[Losing] = []
+
+        @asynccontextmanager
+        async def connect_losing(_: Settings) -> AsyncIterator[Backend]:
+            async with connect(settings) as backend:
+                made.append(Losing(backend.registry, **options))
+                yield replace(backend, registry=made[0])
+
+        monkeypatch.setattr("pushlane.producers.outbox.sender.connect", connect_losing)
+        return made
+
+    return begin
+
+
+async def test_a_new_task_is_added_without_finding_out_about_it(settings, folder, losing) -> None:
+    made = losing(knows_it_is_gone=False)
+    spool = folder.begin(Header(TASK, 8, added=Added.NO), [batch(1, 8)])
+
+    await send(settings, spool)
+
+    assert [task.id for task in made[0].adds] == [TASK.id]
+    assert not made[0].asked.is_set()
+    assert spool.header.added is Added.YES
+    assert await seqs_on_lane(settings) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("added", [Added.UNKNOWN, Added.BEGUN, Added.YES])
+async def test_one_that_may_have_been_added_is_waited_for_and_not_added_again(
+    settings, folder, losing, added: Added
+) -> None:
+    async with connect(settings) as backend:
+        await backend.registry.add(TASK)
+    made = losing(knows_it_is_gone=False)
+    spool = folder.begin(Header(TASK, 8, added=added), [batch(1, 8)])
+
+    sending = asyncio.create_task(send(settings, spool))
+    while not made:
+        await asyncio.sleep(0)
+    await made[0].asked.wait()
+    made[0].is_lost = False
+    await sending
+
+    assert made[0].adds == []
+    assert await seqs_on_lane(settings) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("added", [Added.UNKNOWN, Added.BEGUN])
+async def test_one_whose_add_never_ended_is_added(settings, folder, losing, added: Added) -> None:
+    made = losing(knows_it_is_gone=True)
+    spool = folder.begin(Header(TASK, 8, added=added), [batch(1, 8)])
+
+    await send(settings, spool)
+
+    assert [task.id for task in made[0].adds] == [TASK.id]
+
+
+async def test_one_that_was_added_and_forgotten_is_not_sent_again(settings, folder, losing) -> None:
+    made = losing(knows_it_is_gone=True)
+    spool = folder.begin(Header(TASK, 8, added=Added.YES), [batch(1, 8)])
+
+    with pytest.raises(Ended, match="forgotten"):
+        await send(settings, spool)
+
+    assert made[0].adds == []
+
+
+async def test_one_of_which_something_was_sent_is_not_added_again(settings, folder, losing) -> None:
+    made = losing(knows_it_is_gone=True)
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+    spool.ack(spool.next()[0])
+
+    with pytest.raises(Ended, match="forgotten"):
+        await send(settings, spool)
+
+    assert made[0].adds == []
