@@ -15,7 +15,7 @@ from pushlane.lanes.task import State
 from pushlane.lanes.task_bytes import decode, encode, glimpse
 
 
-class Standing(NamedTuple):
+class Precedence(NamedTuple):
     """What one value has against another."""
 
     is_cancelled: bool = False
@@ -30,7 +30,7 @@ class Merged(NamedTuple):
     """
 
     body: bytes = b""
-    rank: Standing = Standing()
+    rank: Precedence = Precedence()
     last: bytes = b""
     top: int = -1
 
@@ -61,5 +61,5 @@ def merged(body: bytes) -> Merged:
     if not body:
         return Merged()
     found = glimpse(body)
-    rank = Standing(found.state == State.CANCELLED, found.version)
+    rank = Precedence(found.state == State.CANCELLED, found.version)
     return Merged(body, rank, body, found.version)

@@ -24,7 +24,9 @@ def redis_logins(namespace: str, roles: Roles) -> list[RoleLogin]:
     keys = Keys(namespace)
     base = keys.lock("").removesuffix("lock:")
     named = [key for key in vars(keys).values() if isinstance(key, str) and key != base]
-    of_writers = [*named, *(f"{base}{family}:*" for family in _FAMILIES_OF_WRITERS)]
+    families = tuple(f"{base}{family}:" for family in _FAMILIES_OF_WRITERS)
+    of_writers = [key for key in named if not key.startswith(families)]
+    of_writers += [f"{family}*" for family in families]
     return [
         RoleLogin(roles.dispatcher, _line(roles.dispatcher, [f"{base}*"], keys)),
         RoleLogin(roles.writer, _line(roles.writer, of_writers, keys)),

@@ -132,6 +132,22 @@ async def test_a_change_is_seen_by_another_process(connections):
         assert await there.registry.get(task.id) == changed
 
 
+async def test_keeping_up_with_what_was_written_as_usual_changes_nothing(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        ended, task = await registry.add(a_task()), await registry.add(a_task(key="sale"))
+        await registry.change(ended.id, task_transitions.finish(State.DONE))
+        await registry.forget(ended.id)
+        task = await registry.change(task.id, raise_quota)
+        before = await registry.changes(0, 0)
+
+        for _ in range(3):
+            await registry.keep_up()
+
+        assert await registry.changes(0, 0) == before
+        assert await listed(registry) == [task]
+
+
 async def test_no_change_is_lost_when_two_processes_make_many_at_once(connections):
     async with connections:
         pair = await connections.two()

@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from pushlane.lanes.bootstrap import Roles
-from pushlane.lanes.errors import Denied, MissingPermission, Unreachable
-from pushlane.lanes.redis import RedisPorts, connect_redis
+from pushlane.lanes.errors import Denied, MissingPermission, RefillRefused, Unreachable
+from pushlane.lanes.rebuilding import Beside
+from pushlane.lanes.redis import RedisPorts, connect_redis, refill
 from pushlane.lanes.redis.access import RedisAccess
 from pushlane.lanes.redis.acl import redis_logins
 from pushlane.lanes.redis.client import RedisClient
@@ -90,6 +91,22 @@ async def written(writer: RedisPorts, task_id: str) -> None:
     await writer.presence.list()
     await writer.limiter.forget([f"task/{task_id}"])
     await writer.lease.acquire("submit", "me", 1.0)
+
+
+async def test_a_dispatcher_follows_the_journal_and_a_writer_fills_from_it(
+    secured: OwnRedis,
+) -> None:
+    journal = MemoryJournal()
+    async with opened(secured, ROLES.dispatcher, journal) as dispatcher:
+        task = await dispatcher.registry.add(new_task())
+        await dispatcher.registry.keep_up()
+    journal.records.clear()
+
+    with pytest.raises(RefillRefused):
+        await refill(secured.url, PREFIX, journal, access(ROLES.writer))
+    await refill(secured.url, PREFIX, journal, access(ROLES.writer), Beside.KEPT)
+
+    assert [*journal.records] == [task.id]
 
 
 async def test_a_writer_reaches_no_claims_and_is_told_what_is_missing(secured: OwnRedis) -> None:

@@ -192,3 +192,31 @@ async def test_a_clock_that_was_wrong_at_the_start_makes_no_shared_lane_passed(
             await one.goes_on(rounds=4)
 
             assert not (await backend.registry.get(left.id)).lane_dropped
+
+
+async def test_the_registry_keeps_up_while_it_leads_even_if_clocks_are_in_doubt(
+    tmp_path: Path,
+) -> None:
+    class Counting(Wrapped):
+        looks = 0
+
+        async def keep_up(self) -> None:
+            self.looks += 1
+
+    async with backend_in(tmp_path) as (backend, _):
+        registry, times = Counting(backend.registry), Times()
+        await backend.lease.acquire("janitor", "another", 10.0)
+        await Janitor(with_other(backend, registry=registry), "two", Settings())._round()
+        assert not registry.looks
+        await backend.lease.release("janitor", "another")
+
+        async with leading(with_other(backend, registry=registry), times) as one:
+            await one.goes_on()
+            assert registry.looks
+            times.store_ahead_s = times.wall_ahead_s = 3 * HOUR_S
+            await one.goes_on()
+            assert one.janitor.is_waiting
+
+            before = registry.looks
+            await one.goes_on()
+            assert registry.looks > before

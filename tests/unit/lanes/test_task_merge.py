@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.task import Level, State, Task
 from pushlane.lanes.task_bytes import decode, encode
-from pushlane.lanes.task_merge import Merged, Standing, merged
+from pushlane.lanes.task_merge import Merged, Precedence, merged
 from tests.unreadable import unchecked
 
 
@@ -98,5 +98,5 @@ def test_what_only_a_newer_version_could_write_is_refused() -> None:
 
 
 def test_what_cannot_be_read_at_all_stands_behind_all_else() -> None:
-    assert merged(b"\xff").rank == Standing(False, 0)
+    assert merged(b"\xff").rank == Precedence(False, 0)
     assert come_to(body(version=1), b"\xff").body == body(version=1)

@@ -13,9 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.ports import JournalPage
+from pushlane.lanes.errors import Superseded, Unreachable
+from pushlane.lanes.ports import Fence, JournalPage
 from pushlane.lanes.push import Kind
+from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.redis import turn as turn_module
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
@@ -25,7 +26,7 @@ from pushlane.lanes.task import ACTIVE_STATES, Finished, State, Task, Weights
 from pushlane.lanes.task_bytes import encode
 from tests.processes import ROOT
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
-from tests.unit.lanes.redis.world import World, new_task, world_on
+from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 TAKEN_OVER_S = 30.0
 GUARD_MS = 200
@@ -184,6 +185,70 @@ async def test_the_last_record_of_a_task_is_what_is_filled_in(redis_url: str) ->
             active = await listed(registry, ACTIVE_STATES)
             assert {each.id for each in active} == {task.id, ended.id, heir.id}
             assert (await registry.ended(task_transitions.now_ms(), 9)).tasks == []
+
+
+async def test_a_change_that_was_refused_is_not_made_by_a_fill(redis_url: str) -> None:
+    """Though all records of it are there still, and its version was the higher one."""
+    async with (
+        scene_on(redis_url) as scene,
+        connect_redis(scene.world.url, scene.world.prefix, scene.journal, WINDOW_S) as redis,
+    ):
+        task = await redis.registry.add(new_task())
+        old = (await redis.lease.acquire("janitor", "old", 600)).number
+
+        async def supersede() -> None:
+            scene.journal.on_append = None
+            await redis.lease.release("janitor", "old")
+            await redis.lease.acquire("janitor", "new", 600)
+
+        scene.journal.on_append = supersede
+        expire = task_transitions.finish(State.EXPIRED)
+        with pytest.raises(Superseded):
+            await redis.registry.change(task.id, expire, Fence("janitor", old))
+        kept = await redis.registry.get(task.id)
+        await scene.world.lose_data()
+
+        assert await redis.registry.get(task.id) == kept
+        assert kept.state is State.SUBMITTED
+
+
+async def test_a_cancelled_value_stands_in_pages_apart(redis_url: str) -> None:
+    async with scene_on(redis_url) as scene, scene.world.registry() as registry:
+        task = new_task()
+        cancelled = replace(task, state=State.CANCELLED, finished_at_ms=1, version=1)
+        await scene.journalled(task, cancelled, replace(task, quota=7, version=6))
+        await scene.world.lose_data()
+
+        found = await registry.get(task.id)
+
+        assert (found.state, found.quota, found.version) == (State.CANCELLED, 1, 7)
+        assert scene.journal.records[task.id] == encode(found)
+        await scene.world.lose_data()
+        assert await registry.get(task.id) == found
+
+
+async def test_a_redis_that_is_ahead_of_its_journal_stays_so(redis_url: str) -> None:
+    """As when an older copy of the journal was put in place."""
+    async with scene_on(redis_url) as scene, scene.world.registry() as registry:
+        task = await registry.add(new_task())
+        newer = await registry.change(task.id, task_transitions.set_quota(5))
+        del scene.journal.log[1:]
+        await scene.client.call("SET", scene.keys.filled, "another server")
+        await scene.client.call("SET", scene.keys.server, "another server")
+
+        assert await registry.get(task.id) == newer
+        assert scene.journal.log[-1] == (task.id, encode(newer))
+
+
+async def test_what_was_removed_in_between_does_not_count(redis_url: str) -> None:
+    async with scene_on(redis_url) as scene:
+        task = new_task()
+        await scene.journalled(replace(task, state=State.CANCELLED, version=9))
+        await scene.journal.append(task.id, b"")
+        await scene.journalled(task)
+
+        async with scene.world.registry() as registry:
+            assert await registry.get(task.id) == task
 
 
 async def test_a_journal_that_begins_again_brings_nothing_of_its_first_reading(
