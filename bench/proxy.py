@@ -43,6 +43,7 @@ class Proxy:
         self._odd_share = 0.0
         self._port = way.port
         self._strike: Callable[[], None] | None = None
+        self._strike_at: Callable[[bytes], bool] = lambda data: True
         self._strike_in = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -67,12 +68,14 @@ class Proxy:
         """Break every connection; new ones lead to this port of the target."""
         self._do(lambda: self._lead_to(port))
 
-    def strike_between(self, asked: int, strike: Callable[[], None]) -> None:
-        """Call it once, after so many things were asked and before the next gets through.
+    def strike_before(
+        self, asks: Callable[[bytes], bool], skipped: int, strike: Callable[[], None]
+    ) -> None:
+        """Call it once, before something gets through that asks so, after so many others that do.
 
         It holds up all that is asked here meanwhile.
         """
-        self._do(lambda: self._plan(asked, strike))
+        self._do(lambda: self._plan(asks, skipped, strike))
 
     @property
     def has_struck(self) -> bool:
@@ -97,12 +100,16 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    def _plan(self, asked: int, strike: Callable[[], None]) -> None:
-        self._strike, self._strike_in = strike, asked
+    def _plan(
+        self, asks: Callable[[bytes], bool], skipped: int, strike: Callable[[], None]
+    ) -> None:
+        self._strike, self._strike_at, self._strike_in = strike, asks, skipped
 
-    def _count_asked(self) -> None:
+    def _look_at(self, asked: bytes) -> None:
+        if self._strike is None or not self._strike_at(asked):
+            return
         self._strike_in -= 1
-        if self._strike is not None and self._strike_in < 0:
+        if self._strike_in < 0:
             self._strike()
             self._strike = None
 
@@ -158,7 +165,7 @@ class Proxy:
             while data := await source.read(_READ_AT_ONCE):
                 await self._flowing.wait()
                 if asker is not None:
-                    self._count_asked()
+                    self._look_at(data)
                 if asker is not None and self._odd and random.random() < self._odd_share:
                     odd = random.choice(self._odd)
                     await asyncio.sleep(odd.after_s)
