@@ -67,12 +67,13 @@ class Feeder:
         await self.seal(task_id)
         return task_id
 
-    async def begin(self) -> str:
+    async def begin(self, start_in_s: float = 0.0) -> str:
         """One more task, all of which is published; it is not sealed."""
+        start_ms = task_transitions.now_ms() + round(start_in_s * 1000) if start_in_s else 0
         level = next(self._levels)
         task_id = new_task_id()
         lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
-        await self._patiently(lambda: self._open(task_id, level, lane))
+        await self._patiently(lambda: self._open(task_id, level, lane, start_ms))
         self.totals[task_id] = self._pushes
         self.lanes[task_id] = lane
         for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
@@ -88,7 +89,7 @@ class Feeder:
         await self._patiently(lambda: self._backend.change_known(task_id, task_transitions.cancel))
         del self.totals[task_id]
 
-    async def _open(self, task_id: str, level: Level, lane: str) -> None:
+    async def _open(self, task_id: str, level: Level, lane: str, start_ms: int) -> None:
         task = Task(
             id=task_id,
             level=level,
@@ -96,6 +97,7 @@ class Feeder:
             bundle=BUNDLE,
             key=f"feed-{task_id}",  # so that it can be added again
             created_at_ms=task_transitions.now_ms(),
+            not_before_ms=start_ms,
             max_attempts=self._attempts,
             delivery=self._mode.delivery,
             on_unknown=self._mode.on_unknown,
