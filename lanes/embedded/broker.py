@@ -22,7 +22,7 @@ from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
-from pushlane.lanes.ports.broker import each_delay
+from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.task_transitions import now_ms
 
 HOUSEKEEPING_S = 0.5
@@ -76,7 +76,7 @@ class EmbeddedBroker:
         now = now_ms()
         dues_ms = [
             now + math.ceil(one_s * 1000) + 1 if one_s > 0 else 0
-            for one_s in each_delay(delay_s, len(bodies))
+            for one_s in of_each(delay_s, len(bodies))
         ]
         lane_id = await self._database.write(
             lambda connection: messages.publish(connection, lane, bodies, dues_ms, source, now),

@@ -16,6 +16,7 @@ from itertools import accumulate
 from pushlane.lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Delayed, Source
+from pushlane.lanes.ports.broker import of_each
 
 DROP_CHUNK = 5000
 REPLAY_PAGE = 1_000
@@ -56,16 +57,17 @@ def publish(
     connection: sqlite3.Connection,
     lane: str,
     bodies: Sequence[bytes],
-    dues_ms: Sequence[int],
+    due_at_ms: int | Sequence[int],
     source: Source | None,
     now_ms: int = 0,
 ) -> int:
     """Keep these bodies, without those that the source published before; return the lane's id.
 
-    Each is due at its Unix ms, at once with 0.
+    All are due at that Unix ms, or each at its own; at once with 0.
     """
     found = lane_id(connection, lane)
     known = _repeated(connection, found, source) if source else 0
+    dues_ms = of_each(due_at_ms, len(bodies))
     by_due: dict[int, list[bytes]] = {}
     for body, due_ms in zip(bodies[known:], dues_ms[known:], strict=True):
         by_due.setdefault(due_ms, []).append(body)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+T = TypeVar("T", int, float)
 
 
 class Taken(msgspec.Struct, gc=False):
@@ -33,9 +35,9 @@ class Source(NamedTuple):
     numbers: Sequence[int]
 
 
-def each_delay(delay_s: float | Sequence[float], count: int) -> Sequence[float]:
-    """Return the delay of each of so many bodies."""
-    return delay_s if isinstance(delay_s, Sequence) else [delay_s] * count
+def of_each(value: T | Sequence[T], count: int) -> Sequence[T]:
+    """Return the value of each of so many bodies, where one may be given for all."""
+    return value if isinstance(value, Sequence) else [value] * count
 
 
 class Delayed(NamedTuple):

@@ -18,7 +18,7 @@ import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
-from pushlane.lanes.ports.broker import each_delay
+from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.pulsar.connection import (
     MOST_OPENINGS,
     OPERATION_TIMEOUT_S,
@@ -108,7 +108,7 @@ class Producers:
             result = await _Sending(producer).run(
                 _message(body, number, one_s, key)
                 for body, number, one_s in zip(
-                    bodies, numbers, each_delay(delay_s, len(bodies)), strict=True
+                    bodies, numbers, of_each(delay_s, len(bodies)), strict=True
                 )
             )
             if result is None:

@@ -295,7 +295,7 @@ def test_high_is_shared_by_quota_up_to_each_apps_part_and_others_have_the_rest(
     weights = {"m": 3, "l": 1}
     for other in others:
         add(scheduler, other, level=Level.MEDIUM if other == "m" else Level.LOW)
-    picks = 3_000
+    picks = 12_000
     found = counts(scheduler, picks)
 
     rest = sum(weights[other] for other in others)

@@ -38,7 +38,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_later
 from pushlane.lanes.ports import ClaimResult, Delivery, Source
-from pushlane.lanes.ports.broker import each_delay
+from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Level, Task
@@ -142,7 +142,7 @@ class Watched(Wrapped):
         source: Source | None = None,
     ) -> None:
         if is_later(lane):
-            self.delays_s += each_delay(delay_s, len(bodies))
+            self.delays_s += of_each(delay_s, len(bodies))
         await self._real.publish(lane, bodies, delay_s=delay_s, source=source)
 
 

@@ -24,7 +24,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import TaskConflict, Unreachable
 from pushlane.lanes.naming import DEAD_LANE, later_lane, own_lane, pool_lane
 from pushlane.lanes.ports import Source
-from pushlane.lanes.ports.broker import each_delay
+from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.task import Level
 
 LANES = [later_lane(pool_lane("t", 1)), DEAD_LANE, later_lane(own_lane("a")), own_lane("b")]
@@ -62,7 +62,7 @@ class NumberingBroker:
         try:
             await self.held[lane].wait() if lane in self.held else await asyncio.sleep(0)
             fault = next(self._faults, None)
-            rows = zip(bodies, source.numbers, each_delay(delay_s, len(bodies)), strict=True)
+            rows = zip(bodies, source.numbers, of_each(delay_s, len(bodies)), strict=True)
             for place, (body, number, one_s) in enumerate(rows):
                 if fault is not None and place >= fault:
                     break

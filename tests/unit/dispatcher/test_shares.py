@@ -220,9 +220,9 @@ def test_levels_that_empty_fill_and_turn_slow_or_quick_keep_the_sink_going(
 ) -> None:
     """Given means that cross a second both ways, when levels come and go, then none is lost.
 
-    Once all answer alike again, levels have what their weights say.
+    A minute after all answer alike again, levels have what their weights say.
     """
-    settles_s = PHASE_S * len(phases) + 30
+    settles_s = PHASE_S * len(phases) + 60
     lanes = [_by_phase(place, level, phases, flickers) for place, level in enumerate(Level)]
     sim = Sim(lanes, slots, weights=weights)
 
