@@ -49,7 +49,8 @@ class Doubts:
         self._seen: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._said_s = float("-inf")
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Return how many there were in the last two minutes."""
         oldest_s = self._clock_s() - _JUST_NOW_S
         while self._seen:
             first = next(iter(self._seen))
@@ -75,7 +76,7 @@ class Doubts:
 
     def tell(self) -> None:
         """Say once a minute how many there are."""
-        if (now_s := self._clock_s()) < self._said_s + _SAID_EVERY_S or not (count := len(self)):
+        if (now_s := self._clock_s()) < self._said_s + _SAID_EVERY_S or not (count := self.count()):
             return
         self._said_s = now_s
         log.warning(
@@ -118,7 +119,7 @@ class TaskLookups:
     @property
     def in_doubt(self) -> int:
         """Return how many tasks pushes have named in the last two minutes of which nobody knows."""
-        return len(self._doubts)
+        return self._doubts.count()
 
     def ask(self, task_id: str, lane: OpenLane, taken: Held) -> None:
         """Look up the task of a push that surfaced, then offer the push again.
@@ -149,10 +150,10 @@ class TaskLookups:
         for task_id in found.unread:
             await self._leave(task_id)
         for task_id in task_ids:
-            if self._tasks.find(task_id) is None:
-                self._put_aside(task_id)
-            else:
+            if self._tasks.find(task_id) is not None:
                 self._offer_again(task_id)
+            elif task_id not in found.unread:
+                self._put_aside(task_id)
 
     async def _leave(self, task_id: str) -> None:
         """Leave the lanes of a task that only a newer version can read."""

@@ -149,7 +149,7 @@ class Recovery:
         left = await self._backend.broker.backlog(lane)
         if left:
             log.warning(
-                "lane %s of a task that is over is dropped with %s messages on it",
+                "lane %s goes with %s messages on it, as its task is over",
                 lane,
                 f"{left:,}",
                 extra={"action": "orphan_backlog"},
