@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -33,7 +35,10 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.tls import TlsFiles, url_tls_problem
 from pushlane.lanes.transport import tls_files
 
+log = logging.getLogger("pushlane.pulsar")
+
 OPERATION_TIMEOUT_S = 10
+CLOSE_PATIENCE_S = 60.0
 _OPENED_AGAIN_AFTER_S = 2.0
 MOST_OPENINGS = 5  # the last begins before the first has taken its 10 s to fail
 _ANSWER_S = 1.0
@@ -190,10 +195,24 @@ class Connection:
         """Send the acks that are held, and close every consumer and producer.
 
         Not by `close_async`: the client lets go of its callback on a thread that nobody waits for,
-        which aborts the process when the interpreter ends at that moment.
+        which aborts the process when the interpreter ends at that moment. The client's own close
+        has been seen to wait for ever: it is given up after CLOSE_PATIENCE_S, and the broker lets
+        go of us when the connection ends with the process.
         """
-        with suppress(_pulsar.PulsarException):  # the broker is away: it lets go of us by itself
-            await asyncio.to_thread(self.raw.close)
+        loop, closed = asyncio.get_running_loop(), asyncio.Event()
+
+        def close() -> None:
+            with suppress(_pulsar.PulsarException):  # the broker is away: it lets go by itself
+                self.raw.close()
+            wake(loop, closed.set)
+
+        threading.Thread(target=close, name="close Pulsar", daemon=True).start()
+        try:
+            async with asyncio.timeout(CLOSE_PATIENCE_S):
+                await closed.wait()
+        except TimeoutError:
+            text = "the client of Pulsar at %s does not end its connections: it is left as it is"
+            log.warning(text, self.url, extra={"action": "close_late"})
 
 
 @asynccontextmanager

@@ -207,3 +207,40 @@ def test_a_broker_is_told_nothing_unless_its_certificate_is_for_its_host(
     asyncio.run(scenario())
 
     assert any(told) is is_trusted
+
+
+class Closing:
+    """A client whose close waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.is_closed = threading.Event()
+
+    def close(self) -> None:
+        self.let_go.wait()
+        self.is_closed.set()
+
+
+async def test_a_close_is_waited_for() -> None:
+    raw = Closing()
+    closing = asyncio.create_task(Connection(raw, URL).close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+
+    raw.let_go.set()
+    await closing
+
+    assert raw.is_closed.is_set()
+
+
+async def test_a_close_that_never_ends_is_given_up_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link_module, "CLOSE_PATIENCE_S", 0.01)
+    raw = Closing()
+
+    await Connection(raw, URL).close()
+
+    assert not raw.is_closed.is_set()
+    assert "does not end its connections" in caplog.text
+    raw.let_go.set()
