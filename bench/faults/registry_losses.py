@@ -25,6 +25,7 @@ from pushlane.lanes.task import State, new_task_id
 _SKIPPED = 10
 _STRIKES = 5
 _LOOK_EVERY_S = 0.05
+_LOOK_RARELY_S = 0.5
 _IN_FLIGHT_S = 2.0
 _APART_S = 0.5
 _SETTLED_DEADLINE_S = 60.0
@@ -188,12 +189,13 @@ async def _publish_of_nobody(stream: Stream, pushes: int) -> tuple[str, float]:
 
 
 async def _until_dropped(stream: Stream, lane: str, since_s: float) -> None:
-    """Wait until none waits on the later lane, where nothing else does, nor comes any more."""
-    await asyncio.sleep(_IN_FLIGHT_S)
+    """Wait until none is on the lane, nor on the later lane, where nothing else waits."""
+    broker = stream.backend.broker
+    end = await broker.end_of(lane)
     while time.time() < since_s + _DROPPED_DEADLINE_S:
-        if not await stream.backend.broker.backlog(later_lane(lane)):
+        if await broker.is_past(lane, end) and not await broker.backlog(later_lane(lane)):
             return
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(_LOOK_RARELY_S)
     stream.broken.append("pushes of a forgotten task were not dropped within two minutes")
 
 
