@@ -4,8 +4,9 @@
 
 One column for each git revision, and one for the files as they are now. It needs the standard
 library alone. The way of a push is what `dispatcher/loop.py` and `producers/publish.py` import at
-their tops, what that imports, and so on: what is behind a port is loaded by nobody there, so an
-adapter does not count.
+their tops, for types too, what that imports, and so on: what is behind a port is loaded by nobody
+there, so an adapter does not count. Of `core` what functions import counts as well. In early
+revisions the parts lie beside the package, which has links to them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 from statistics import median, quantiles
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli", "pushlane")
+PACKAGE = "pushlane"
+PARTS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
 STARTS = ("dispatcher.loop", "producers.publish")
 BLOCK = 6
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,10 +42,10 @@ class Module:
 
 
 def modules(root: Path = ROOT) -> list[Module]:
-    """Every product file. The links in pushlane/ are not followed: each file counts once."""
+    """Every product file. Links are not followed: each file counts once."""
     return [
         _module(root, path)
-        for folder in FOLDERS
+        for folder in (*PARTS, PACKAGE)
         for path in sorted((root / folder).rglob("*.py"))
         if not any(parent.is_symlink() for parent in path.parents)
     ]
@@ -52,7 +54,9 @@ def modules(root: Path = ROOT) -> list[Module]:
 def _module(root: Path, path: Path) -> Module:
     text = path.read_text()
     place = path.relative_to(root)
-    name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+    parts = place.with_suffix("").parts
+    is_nested = parts[0] == PACKAGE and len(parts) > 2
+    name = ".".join(parts[is_nested:]).removesuffix(".__init__")
     return Module(name, str(place), text.count("\n"), ast.parse(text))
 
 
@@ -94,9 +98,15 @@ def port_sizes(found: Iterable[Module]) -> dict[str, int]:
 
 
 def on_a_pushs_way(found: Iterable[Module]) -> list[Module]:
-    """The modules that one meets who follows a push, by imports from where it starts."""
+    """The modules that one meets who follows a push, by imports from where it starts.
+
+    Raises:
+        LookupError: a start is not there, so that a way of nothing would be measured.
+    """
     by_name = {module.name: module for module in found}
-    reached: dict[str, None] = dict.fromkeys(name for name in STARTS if name in by_name)
+    if missing := [name for name in STARTS if name not in by_name]:
+        raise LookupError(f"no module {', '.join(missing)}, where the way of a push starts")
+    reached: dict[str, None] = dict.fromkeys(STARTS)
     waiting = list(reached)
     while waiting:
         for name in _imports(by_name[waiting.pop()]):
@@ -107,14 +117,26 @@ def on_a_pushs_way(found: Iterable[Module]) -> list[Module]:
 
 
 def _imports(module: Module) -> Iterator[str]:
-    """The names of ours that a module imports at its top; of a package's, its modules too."""
-    for node in module.tree.body:
+    """The names of ours that a module imports; of a package's, its modules too.
+
+    Those inside functions count in core alone, those that are for types alone everywhere.
+    """
+    is_core = module.name.partition(".")[0] == "core"
+    for node in ast.walk(module.tree) if is_core else _at_the_top(module.tree.body):
         if isinstance(node, ast.ImportFrom) and node.module:
             base = node.module.removeprefix("pushlane.")
             yield base
             yield from (f"{base}.{alias.name}".removeprefix("pushlane.") for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name.removeprefix("pushlane.") for alias in node.names)
+
+
+def _at_the_top(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield what is run, or read for types, when a module is loaded."""
+    for node in statements:
+        yield node
+        if isinstance(node, ast.If):
+            yield from _at_the_top([*node.body, *node.orelse])
 
 
 def repeated_blocks(found: Iterable[Module]) -> list[tuple[int, str, str]]:

@@ -83,14 +83,49 @@ def test_a_port_has_its_own_methods(tmp_path: Path, write: Write) -> None:
 
 
 def test_a_pushs_way_is_what_the_loop_imports_at_the_top(tmp_path: Path, write: Write) -> None:
-    write("dispatcher/loop.py", "from pushlane.dispatcher.lane import Lane")
-    write("dispatcher/lane.py", "from lanes.task import Task\ndef f():\n    import cli.late")
+    write("pushlane/dispatcher/loop.py", "from pushlane.dispatcher.lane import Lane")
+    write(
+        "pushlane/dispatcher/lane.py",
+        "from pushlane.lanes.task import Task\ndef f():\n    import pushlane.cli.late",
+    )
+    write("pushlane/lanes/task.py", "if TYPE_CHECKING:\n    from pushlane.lanes.typed import T")
+    write("pushlane/lanes/typed.py", "")
+    write("pushlane/cli/late.py", "")
+    write("pushlane/producers/publish.py", "import pushlane.core.way")
+    write("pushlane/core/way.py", "def f():\n    from pushlane.core.deep import g")
+    write("pushlane/core/deep.py", "")
+
+    way = {module.name for module in on_a_pushs_way(modules(tmp_path))}
+
+    assert way == {
+        "dispatcher.loop",
+        "dispatcher.lane",
+        "lanes.task",
+        "lanes.typed",
+        "producers.publish",
+        "core.way",
+        "core.deep",
+    }
+
+
+def test_the_way_is_the_same_where_the_parts_lie_beside_the_package(
+    tmp_path: Path, write: Write
+) -> None:
+    write("dispatcher/loop.py", "from pushlane.lanes.task import Task")
     write("lanes/task.py", "")
-    write("cli/late.py", "")
+    write("producers/publish.py", "")
+    write("pushlane/__init__.py", "")
 
     way = [module.name for module in on_a_pushs_way(modules(tmp_path))]
 
-    assert way == ["dispatcher.loop", "dispatcher.lane", "lanes.task"]
+    assert way == ["dispatcher.loop", "producers.publish", "lanes.task"]
+
+
+def test_a_way_without_its_start_is_no_way(tmp_path: Path, write: Write) -> None:
+    write("pushlane/dispatcher/loop.py", "")
+
+    with pytest.raises(LookupError, match="producers.publish"):
+        on_a_pushs_way(modules(tmp_path))
 
 
 def test_a_block_is_found_however_it_is_written(tmp_path: Path, write: Write) -> None:
