@@ -31,9 +31,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(_ROOT / name, source)
-    for name in (*_PARTS, "pushlane"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(_ROOT / name, source / name, symlinks=True, ignore=ignored)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(_ROOT / "pushlane", source / "pushlane", ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
     subprocess.run([*command, *options], check=True)

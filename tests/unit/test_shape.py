@@ -124,7 +124,7 @@ def test_the_way_is_the_same_where_the_parts_lie_beside_the_package(
 def test_a_way_without_its_start_is_no_way(tmp_path: Path, write: Write) -> None:
     write("pushlane/dispatcher/loop.py", "")
 
-    with pytest.raises(LookupError, match="producers.publish"):
+    with pytest.raises(LookupError, match=r"producers\.publish"):
         on_a_pushs_way(modules(tmp_path))
 
 

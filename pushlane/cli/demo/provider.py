@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pushlane.lanes.errors import BadInput
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _NEEDED = ("h2", "jwt")
 
 
