@@ -187,6 +187,37 @@ def test_two_submits_of_one_source_at_once_are_a_conflict(play: Play) -> None:
     play(scenario)
 
 
+def test_a_source_that_is_closed_lets_another_process_go_on_under_its_name(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first, second = (await scene.connect()).broker, (await scene.connect()).broker
+        await first.open_lane("a")
+        await first.publish("a", numbered(1, 32), source=from_source(1, 32))
+        await first.close_source("a", SOURCE)
+
+        await second.publish("a", numbered(1, 40), source=from_source(1, 40))
+
+        assert await all_of(second, "a") == numbered(1, 40)
+
+    play(scenario)
+
+
+def test_what_is_published_again_with_other_delays_is_kept_once(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        for delay_s in ([0.0, 0.3, 0.0, 0.6], [0.2, 0.5, 0.0, 0.8]):
+            await broker.publish("a", numbered(1, 4), delay_s=delay_s, source=from_source(1, 4))
+        await broker.publish("a", [b"5"], delay_s=1.0, source=from_source(5, 5))
+
+        reading = await Reading.of(broker, "a")
+        taken = await reading.take(5)
+
+        assert sorted(bodies(taken)) == numbered(1, 5)
+        assert await broker.backlog("a") == 5
+
+    play(scenario)
+
+
 def test_bodies_without_a_source_are_never_taken_for_repeats(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         broker = (await scene.connect()).broker

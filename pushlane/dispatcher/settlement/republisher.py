@@ -7,6 +7,10 @@ A publish that got no answer may have reached the broker all the same. So each b
 which the broker keeps it once, however often it is published. The broker takes only numbers above
 all that it has from that source: so the publishes on a lane go one after another, and none begins
 before the one before it has got through, or was given up.
+
+A batch of which only a part got through is repeated whole. That is safe since what the broker has
+of it is a beginning: the client sends in order on one connection, sends again in order on the
+next, and when one body times out gives up all that are on their way.
 """
 
 from __future__ import annotations
@@ -205,7 +209,8 @@ class Republisher:
                     if not queue.busy:
                         queue.busy = True
                         publishing.create_task(self._publish_all(queue))
-                await self.close_old(float("-inf"))
+                if len(self._queues) > MOST_SOURCES:  # not awaited: a close may take its 10 s
+                    publishing.create_task(self.close_old(float("-inf")))
 
     def _queue_of(self, lane: str) -> _LaneQueue:
         queue = self._queues.get(lane)
@@ -221,15 +226,24 @@ class Republisher:
             await self.close_old(self._clock_s() - IDLE_S)
 
     async def close_old(self, before_s: float) -> None:
-        """Close sources that were last used before then, and the oldest of too many."""
-        idle = [queue for queue in self._queues.values() if not queue.busy]
-        excess = max(0, len(self._queues) - MOST_SOURCES)
-        for place, queue in enumerate(idle):
-            if place >= excess and queue.used_s >= before_s:
-                break
-            del self._queues[queue.lane]
+        """Close sources that were last used before then, and the oldest of too many.
+
+        All are forgotten before the first is waited for: so none that is being closed is used
+        again, and none is closed by two calls at once.
+        """
+        for queue in self._forget_old(before_s):
             if self._numbered:
                 await self._backend.broker.close_source(queue.lane, queue.name)
+
+    def _forget_old(self, before_s: float) -> list[_LaneQueue]:
+        idle = [queue for queue in self._queues.values() if not queue.busy]
+        excess = max(0, len(self._queues) - MOST_SOURCES)
+        old = [
+            queue for place, queue in enumerate(idle) if place < excess or queue.used_s < before_s
+        ]
+        for queue in old:
+            del self._queues[queue.lane]
+        return old
 
     async def _publish_all(self, queue: _LaneQueue) -> None:
         while queue.moves:

@@ -46,6 +46,8 @@ class NumberingBroker:
         self.closed: list[tuple[str, str]] = []
         self.under_way: Counter[str] = Counter()
         self.held: dict[str, asyncio.Event] = {}
+        self.closing = asyncio.Event()
+        self.closing.set()
 
     async def publish(
         self,
@@ -76,6 +78,7 @@ class NumberingBroker:
             self.under_way[lane] -= 1
 
     async def close_source(self, lane: str, name: str) -> None:
+        await self.closing.wait()
         self.closed.append((lane, name))
 
     async def open_lane(self, lane: str) -> None:
@@ -232,6 +235,62 @@ async def test_idle_ones_are_closed_and_those_in_use_are_not() -> None:
         assert [lane for lane, _ in scene.broker.closed] == [idle]
         scene.broker.held[stuck].set()
         await scene.until_all_ended()
+
+
+async def test_a_close_that_hangs_holds_up_no_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(republisher, "MOST_SOURCES", 2)
+    scene = Scene(NumberingBroker())
+    scene.broker.closing.clear()
+    async with running(scene):
+        for number in range(5):
+            scene.add(own_lane(f"{number}"))
+            await scene.until_all_ended()
+
+    assert scene.broker.closed == []
+
+
+async def test_a_source_used_again_while_others_are_closed_gets_a_new_name() -> None:
+    clock = Clock()
+    scene = Scene(NumberingBroker(), clock)
+    first, again = LANES[0], LANES[1]
+    async with running(scene):
+        for lane in (first, again):
+            scene.add(lane)
+            await scene.until_all_ended()
+        old = list(scene.broker.sources)
+        clock.now_s += republisher.IDLE_S
+        scene.broker.closing.clear()
+        closing = asyncio.create_task(scene.republisher.close_old(clock.now_s))
+        await asyncio.sleep(0)
+        scene.add(again)
+        await scene.until_all_ended()
+        scene.broker.closing.set()
+        await closing
+        scene.add(again)
+        await scene.until_all_ended()
+
+    assert scene.broker.closed == old
+    third, fourth = scene.broker.sources[2:]
+    assert third == fourth
+    assert third not in old
+
+
+async def test_two_calls_at_once_close_each_source_once() -> None:
+    clock = Clock()
+    scene = Scene(NumberingBroker(), clock)
+    async with running(scene):
+        for lane in LANES:
+            scene.add(lane)
+            await scene.until_all_ended()
+        clock.now_s += republisher.IDLE_S
+        scene.broker.closing.clear()
+        both = [asyncio.create_task(scene.republisher.close_old(clock.now_s)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        scene.broker.closing.set()
+        await asyncio.gather(*both)
+
+    assert scene.broker.closed == scene.broker.sources
 
 
 async def test_two_processes_never_have_one_name() -> None:
