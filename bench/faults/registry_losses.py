@@ -201,7 +201,7 @@ async def _until_dropped(stream: Stream, lane: str, since_s: float) -> None:
 
 async def stall_broker_while_retried(stream: Stream) -> float:
     """Half of the pushes are to be tried again, and the broker answers nothing for a while."""
-    await stream.oracle.behave("429", share=0.5)
+    await stream.oracle.behave("500", share=0.5)
     await stream.oracle.arrivals(5 * stream.load.slots)
     ended_s = await stall(stream.services.broker_path, _STALL_S)
     await stream.oracle.behave()
