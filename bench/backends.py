@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.cleanup import remove_namespaces
 from bench.figures import say
-from pushlane.cli import stack
+from dev import stack
 from pushlane.lanes.settings import Settings, load
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bench.figures import say
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 
 _LOST_TOLD = 20
 

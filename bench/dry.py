@@ -21,7 +21,7 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.fairness import judge, submit
 from bench.figures import Figure, say
-from pushlane.cli.demo.arrivals import Follower
+from dev.receiver import Follower
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.log import LogSink
 from pushlane.lanes.backend import connect

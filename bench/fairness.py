@@ -21,7 +21,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights

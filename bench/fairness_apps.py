@@ -21,8 +21,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fairness_of import jain
 from bench.figures import Figure, at_least, exactly
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
-from pushlane.cli.demo.receiver import running
+from dev.receiver import ArrivalLine, Follower, running
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings

@@ -21,7 +21,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import Dispatching, dispatching, drain
 from bench.figures import say
 from bench.late import arrived
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from bench.dispatching import dispatching, drain
 from bench.figures import say
-from pushlane.cli.demo.arrivals import Follower
-from pushlane.cli.demo.files import Campaign
-from pushlane.cli.demo.receiver import running
-from pushlane.cli.demo.rival import Queues
+from dev.demo import Campaign, Queues
+from dev.receiver import Follower, running
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings

@@ -21,8 +21,8 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.backlog import write_tasks
 from bench.figures import Figure, at_most, say
+from dev.stack.services import free_port
 from pushlane.cli.health import HealthFlags
-from pushlane.cli.stack.free_ports import free_port
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.null import NullSink
 from pushlane.lanes.backend import connect

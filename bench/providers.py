@@ -25,7 +25,7 @@ from bench.dispatching import Dispatching
 from bench.fast_provider import fast_provider
 from bench.figures import Figure, at_least, exactly, say
 from bench.provider_kinds import KINDS, STREAMS, push_to, sink_settings, write_keys
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings

@@ -25,7 +25,7 @@ from bench.dispatching import drain
 from bench.fairness_of import WINDOW
 from bench.figures import Figure, at_most, exactly, say
 from bench.late import SLOTS, arrived, sink
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.settings import Settings

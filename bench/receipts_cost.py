@@ -18,7 +18,7 @@ import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
-from pushlane.cli.demo.receiver import running
+from dev.receiver import running
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.lanes.backend import connect

@@ -21,7 +21,8 @@ from bench.backlog import BUNDLE, push_of
 from bench.counting import Mark, steady_rate
 from bench.peers.programs import APPS
 from bench.peers.venv import MissingPeer, peer_python
-from pushlane.cli.stack import default_cache_dir, tools
+from dev.stack import default_cache_dir
+from dev.stack.local import check_java, pulsar_home
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.push import encode
@@ -134,8 +135,8 @@ async def _new_topic(settings: Settings) -> str:
 
 def _perf_home() -> Path:
     try:
-        tools.check_java()
-        return tools.pulsar_home(default_cache_dir(), lambda _: None)
+        check_java()
+        return pulsar_home(default_cache_dir(), lambda _: None)
     except UserError as error:
         raise MissingPeer(str(error)) from error
 

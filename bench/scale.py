@@ -25,8 +25,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import Dispatching, dispatching, drain
 from bench.fairness_of import WINDOW, share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
-from pushlane.cli.demo.receiver import running
+from dev.receiver import ArrivalLine, Follower, running
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError

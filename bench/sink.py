@@ -26,8 +26,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, exactly, say
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
-from pushlane.cli.demo.receiver import running
+from dev.receiver import ArrivalLine, Follower, running
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level

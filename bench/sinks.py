@@ -32,7 +32,7 @@ from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.isolation import NAMES, isolation, knowing, summary
 from bench.late import arrived
 from bench.sink import middle_rate
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.dispatcher import Dispatcher
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError

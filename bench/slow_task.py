@@ -21,7 +21,7 @@ from bench.dispatching import dispatching, drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.late import arrived
-from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from dev.receiver import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights

@@ -22,7 +22,7 @@ from bench.backends import anew, backend_settings, environment
 from bench.backlog import write_task, write_tasks
 from bench.dispatching import Dispatching
 from bench.figures import Figure, at_most, say
-from pushlane.cli.demo.arrivals import Follower
+from dev.receiver import Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level

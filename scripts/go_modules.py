@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pushlane.cli.stack import default_cache_dir
+from dev.stack import default_cache_dir
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.file_lock import alone
 

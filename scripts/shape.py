@@ -6,7 +6,8 @@ One column for each git revision, and one for the files as they are now. It need
 library alone. The way of a push is what `dispatcher/loop.py` and `producers/publish.py` import at
 their tops, for types too, what that imports, and so on: what is behind a port is loaded by nobody
 there, so an adapter does not count. Of `core` what functions import counts as well. In early
-revisions the parts lie beside the package, which has links to them.
+revisions the parts lie beside the package, which has links to them. What lies in `dev/` was product
+in those: it is counted apart, and the whole with it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from statistics import median, quantiles
 ROOT = Path(__file__).parent.parent
 PACKAGE = "pushlane"
 PARTS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
+ASIDE = "dev"
 STARTS = ("dispatcher.loop", "producers.publish")
 BLOCK = 6
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -43,12 +45,12 @@ class Module:
 
 def modules(root: Path = ROOT) -> list[Module]:
     """Every product file. Links are not followed: each file counts once."""
-    return [
-        _module(root, path)
-        for folder in (*PARTS, PACKAGE)
-        for path in sorted((root / folder).rglob("*.py"))
-        if not any(parent.is_symlink() for parent in path.parents)
-    ]
+    return [_module(root, path) for folder in (*PARTS, PACKAGE) for path in _files(root / folder)]
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(folder.rglob("*.py"))
+    return [path for path in found if not any(parent.is_symlink() for parent in path.parents)]
 
 
 def _module(root: Path, path: Path) -> Module:
@@ -184,6 +186,7 @@ class _Plain(ast.NodeTransformer):
 def measures(root: Path) -> dict[str, str]:
     """All that is measured of the files in a folder, by what it is called."""
     found = modules(root)
+    aside = [_module(root, path) for path in _files(root / ASIDE)]
     lengths = function_lengths(found)
     longest = max(lengths, key=lambda name: lengths[name])
     way = on_a_pushs_way(found)
@@ -192,7 +195,9 @@ def measures(root: Path) -> dict[str, str]:
     ports = port_sizes(found)
     return {
         "files": f"{len(found):,}",
-        "lines": f"{sum(module.lines for module in found):,}",
+        "lines": f"{_lines(found):,}",
+        f"in {ASIDE}/, and all with it": f"{len(aside)} files, {_lines(aside):,} lines; "
+        f"{len(found) + len(aside)} files, {_lines(found) + _lines(aside):,} lines",
         "longest file": _longest_file(found),
         "files under 40 lines": f"{sum(module.lines < 40 for module in found):,}",
         "functions": f"{len(lengths):,}",
@@ -206,6 +211,10 @@ def measures(root: Path) -> dict[str, str]:
         "repeated blocks": f"{len(blocks)}, {sum(length for length, _, _ in blocks)} lines",
         "methods a port": ", ".join(f"{name} {count}" for name, count in ports.items()),
     }
+
+
+def _lines(found: Iterable[Module]) -> int:
+    return sum(module.lines for module in found)
 
 
 def _longest_file(found: list[Module]) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from pushlane.cli.stack import health, tools
-from pushlane.cli.stack.free_ports import free_port
+from dev.stack.local import redis_server
+from dev.stack.services import free_port, redis_answers, wait_until
 from pushlane.lanes.errors import UserError
 
 _DEADLINE_S = 60.0
@@ -35,8 +35,8 @@ class OwnRedis:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        health.wait_until(
-            lambda: health.redis_answers(self.url),
+        wait_until(
+            lambda: redis_answers(self.url),
             what="redis",
             deadline_s=_DEADLINE_S,
             is_running=lambda: process.poll() is None,
@@ -70,7 +70,7 @@ def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
     folder = tmp_path / "redis"
     folder.mkdir()
     try:
-        own = OwnRedis(tools.redis_server(), folder)
+        own = OwnRedis(redis_server(), folder)
     except UserError as reason:
         pytest.skip(str(reason))
     own.start()

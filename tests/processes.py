@@ -23,8 +23,7 @@ from unittest import mock
 
 import pytest
 
-from pushlane.cli.demo.arrivals import Follower
-from pushlane.cli.demo.receiver import running
+from dev.receiver import Follower, running
 from tests.command import Ran, make_store, run_here
 
 ROOT = Path(__file__).parents[1]

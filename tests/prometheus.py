@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from pushlane.cli.stack.free_ports import free_port
+from dev.stack.services import free_port
 from tests.processes import until
 
 _TIMEOUT_S = 10.0

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from pushlane.cli.stack import tools
-from pushlane.cli.stack.free_ports import free_port
+from dev.stack.local import redis_server
+from dev.stack.services import free_port
 from pushlane.lanes.errors import UserError
 
 HOST = "127.0.0.1"
@@ -28,7 +28,7 @@ class RedisGroup:
     """Servers by name, each in a folder of its own, with their ports."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = tools.redis_server()
+        self._server = redis_server()
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}

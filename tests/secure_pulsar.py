@@ -15,9 +15,9 @@ from pathlib import Path
 import jwt
 import pytest
 
-from pushlane.cli.stack import Ports, default_cache_dir, health
-from pushlane.cli.stack.free_ports import free_port, settle
-from pushlane.cli.stack.local import LocalWay
+from dev.stack import Ports, default_cache_dir
+from dev.stack.local import LocalWay
+from dev.stack.services import free_port, settle, wait_until
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
@@ -80,7 +80,7 @@ class SecurePulsar:
 
     def start(self) -> None:
         self._way.start_pulsar(settle(Ports(broker=0, admin=0, redis=0)), lambda _: None)
-        health.wait_until(
+        wait_until(
             self._answers,
             what="pulsar",
             deadline_s=_START_S,

@@ -18,10 +18,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import pytest
 
-from pushlane.cli.stack import Ports, default_cache_dir, docker, health
-from pushlane.cli.stack.free_ports import settle
-from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.values import ENVIRONMENT, HOST, PULSAR_IMAGE, REDIS_IMAGE
+from dev.stack import Ports, default_cache_dir, docker
+from dev.stack.local import LocalWay
+from dev.stack.services import (
+    ENVIRONMENT,
+    HOST,
+    PULSAR_IMAGE,
+    REDIS_IMAGE,
+    pulsar_answers,
+    redis_answers,
+    settle,
+    wait_until,
+)
 from pushlane.lanes.errors import Unreachable, UserError
 from pushlane.lanes.file_lock import alone
 from pushlane.lanes.settings import Settings
@@ -153,7 +161,7 @@ def _pulsar_container() -> Started:
     published = [ports.broker, ports.admin]
     container = _run_container(PULSAR_IMAGE, command, ENVIRONMENT, published)
     admin = f"http://{host}:{ports.admin}"
-    _wait_for_container("Pulsar", container, lambda: health.pulsar_answers(admin))
+    _wait_for_container("Pulsar", container, lambda: pulsar_answers(admin))
     return Started((f"pulsar://{host}:{ports.broker}", admin), _id_of(container))
 
 
@@ -163,7 +171,7 @@ def _redis_container() -> Started:
     command = docker.redis_command(port, data_path="/tmp")
     container = _run_container(REDIS_IMAGE, command, {}, [port])
     url = f"redis://{host}:{port}/0"
-    _wait_for_container("Redis", container, lambda: health.redis_answers(url))
+    _wait_for_container("Redis", container, lambda: redis_answers(url))
     return Started((url,), _id_of(container))
 
 
@@ -215,7 +223,7 @@ def _wait_for_container(what: str, container: DockerContainer, answers: Callable
         inner.reload()
         return inner.status == "running"
 
-    health.wait_until(
+    wait_until(
         answers,
         what=what,
         deadline_s=START_DEADLINE_S,
@@ -228,7 +236,7 @@ def _pulsar_process(run_dir: Path) -> Started:
     way = _local_way(run_dir)
     ports = settle(FREE)
     way.start_pulsar(ports, lambda _: None)
-    _wait_for_process(way, "pulsar", lambda: health.pulsar_answers(ports.urls.admin))
+    _wait_for_process(way, "pulsar", lambda: pulsar_answers(ports.urls.admin))
     return Started((ports.urls.broker, ports.urls.admin))
 
 
@@ -236,7 +244,7 @@ def _redis_process(run_dir: Path) -> Started:
     way = _local_way(run_dir)
     ports = settle(FREE)
     way.start_redis(ports, lambda _: None)
-    _wait_for_process(way, "redis", lambda: health.redis_answers(ports.urls.redis))
+    _wait_for_process(way, "redis", lambda: redis_answers(ports.urls.redis))
     return Started((ports.urls.redis,))
 
 
@@ -250,7 +258,7 @@ def _local_way(run_dir: Path) -> LocalWay:
 def _wait_for_process(
     way: LocalWay, service: Literal["pulsar", "redis"], answers: Callable[[], bool]
 ) -> None:
-    health.wait_until(
+    wait_until(
         answers,
         what=service,
         deadline_s=START_DEADLINE_S,

@@ -25,11 +25,10 @@ from bench.cluster.values import (
     ZOOKEEPER,
     memory,
 )
-from pushlane.cli.stack import default_cache_dir, health, tools
-from pushlane.cli.stack.free_ports import free_ports
-from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.processes import Processes
-from pushlane.cli.stack.values import HOST, OnStep, Ports
+from dev.stack import default_cache_dir
+from dev.stack.local import LocalWay, check_java, pulsar_home
+from dev.stack.processes import Processes
+from dev.stack.services import HOST, OnStep, Ports, free_ports, pulsar_answers, wait_until
 from pushlane.lanes.errors import Unreachable
 
 _START_DEADLINE_S = 180.0
@@ -47,8 +46,8 @@ class PulsarCluster(Processes):
         cache_dir.mkdir(parents=True, exist_ok=True)
         self._redis = LocalWay(run_dir, cache_dir)
         self._on_step = on_step
-        tools.check_java()
-        self._home = tools.pulsar_home(cache_dir, on_step)
+        check_java()
+        self._home = pulsar_home(cache_dir, on_step)
         ports = free_ports(2 + BOOKIES + 2 * BROKERS)
         self._zookeeper, self._redis_port = ports[:2]
         self._bookies = ports[2 : 2 + BOOKIES]
@@ -118,7 +117,7 @@ class PulsarCluster(Processes):
     def broker_answers(self, number: int) -> None:
         """Wait until this broker serves topics."""
         url = self._admin(number)
-        self._wait(f"broker-{number}", lambda: health.pulsar_answers(url))
+        self._wait(f"broker-{number}", lambda: pulsar_answers(url))
 
     def kill(self, name: str) -> None:
         """kill -9, by the name of a process, like `broker-0`; returns when it is gone."""
@@ -197,7 +196,7 @@ class PulsarCluster(Processes):
         self._wait(name, lambda: _is_open(port))
 
     def _wait(self, name: str, answers: Callable[[], bool]) -> None:
-        health.wait_until(
+        wait_until(
             answers,
             what=name,
             deadline_s=_START_DEADLINE_S,

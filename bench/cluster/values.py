@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.cli.stack.values import HOST
+from dev.stack.services import HOST
 
 CLUSTER = "cluster"
 BOOKIES = 3

@@ -20,10 +20,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from bench.proxy import Proxy, Way, proxies
-from pushlane.cli.stack import Ports, StackUrls, default_cache_dir, health
-from pushlane.cli.stack.free_ports import free_port, settle
-from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.values import HOST
+from dev.stack import Ports, StackUrls, default_cache_dir
+from dev.stack.local import LocalWay
+from dev.stack.services import HOST, free_port, pulsar_answers, redis_answers, settle, wait_until
 from pushlane.lanes.errors import Unreachable
 
 _BEHIND = "127.0.0.2"
@@ -65,13 +64,13 @@ class Services:
         self.way.send("pulsar", signal.SIGKILL)
         await asyncio.to_thread(self._until_gone, "pulsar")
         self.way.start_pulsar(self.ports, say)
-        await self._answers("pulsar", lambda: health.pulsar_answers(self.urls.admin))
+        await self._answers("pulsar", lambda: pulsar_answers(self.urls.admin))
 
     async def restart_redis(self) -> None:
         self.way.send("redis", signal.SIGKILL)
         await asyncio.to_thread(self._until_gone, "redis")
         self.way.start_redis(self.ports, lambda step: None)
-        await self._answers("redis", lambda: health.redis_answers(self.urls.redis))
+        await self._answers("redis", lambda: redis_answers(self.urls.redis))
 
     async def freeze_redis(self, lasting_s: float) -> None:
         self.way.send("redis", signal.SIGSTOP)
@@ -94,7 +93,7 @@ class Services:
         port = free_port()
         self.way.start_redis(replace(self.ports, redis=port), say, name=SECOND_REDIS)
         url = f"redis://{_BEHIND}:{port}/0"
-        _wait(self.way, SECOND_REDIS, lambda: health.redis_answers(url))
+        _wait(self.way, SECOND_REDIS, lambda: redis_answers(url))
         return port
 
     def end_second_redis(self) -> None:
@@ -133,8 +132,8 @@ def own_services(run_dir: Path, broker_settings: Mapping[str, str]) -> Iterator[
     with proxies(paths) as (broker, admin, redis, own_redis, replica):
         try:
             way.start(ports, say)
-            _wait(way, "redis", lambda: health.redis_answers(ports.urls.redis))
-            _wait(way, "pulsar", lambda: health.pulsar_answers(ports.urls.admin))
+            _wait(way, "redis", lambda: redis_answers(ports.urls.redis))
+            _wait(way, "pulsar", lambda: pulsar_answers(ports.urls.admin))
             yield Services(way, ports, (broker, admin), redis, own_redis, replica)
         finally:
             way.send("redis", signal.SIGCONT)
@@ -143,7 +142,7 @@ def own_services(run_dir: Path, broker_settings: Mapping[str, str]) -> Iterator[
 
 
 def _wait(way: LocalWay, service: str, answers: Callable[[], bool]) -> None:
-    health.wait_until(
+    wait_until(
         answers,
         what=service,
         deadline_s=_START_DEADLINE_S,

@@ -20,7 +20,7 @@ from bench.peers.play import play
 from bench.peers.show import console, markdown, picture
 from bench.peers.venv import MissingPeer
 from bench.peers.workload import CHANGE_AT_S, END_AT_S, Times, backlog
-from pushlane.cli.demo.arrivals import Follower
+from dev.receiver import Follower
 from pushlane.lanes.errors import PushlaneError
 
 RUNS = ((),)

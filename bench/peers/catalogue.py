@@ -18,9 +18,9 @@ from bench.peers import programs
 from bench.peers.peer import Peer, Reweigh
 from bench.peers.venv import peer_python
 from bench.peers.workload import LATE, SLOTS, backlog
-from pushlane.cli.stack import Ports, default_cache_dir, health
-from pushlane.cli.stack.free_ports import free_port
-from pushlane.cli.stack.local import LocalWay
+from dev.stack import Ports, default_cache_dir
+from dev.stack.local import LocalWay
+from dev.stack.services import free_port, redis_answers, wait_until
 from pushlane.lanes.backend import connect
 from pushlane.lanes.pulsar.reader import SUBSCRIPTION
 from pushlane.lanes.settings import Settings
@@ -184,8 +184,8 @@ def _own_redis(folder: Path) -> Iterator[str]:
     ports = Ports(broker=0, admin=0, redis=free_port())
     try:
         way.start_redis(ports, lambda step: None)
-        health.wait_until(
-            lambda: health.redis_answers(ports.urls.redis),
+        wait_until(
+            lambda: redis_answers(ports.urls.redis),
             what="redis",
             deadline_s=_REDIS_DEADLINE_S,
             is_running=lambda: way.is_running("redis"),

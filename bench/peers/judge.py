@@ -22,7 +22,7 @@ from bench.peers.workload import (
     Order,
     Times,
 )
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.task import Level, Weights
 

@@ -18,7 +18,7 @@ from bench.peers.workload import (
     Times,
     backlog,
 )
-from pushlane.cli.demo.arrivals import Follower
+from dev.receiver import Follower
 from pushlane.lanes.errors import Unreachable
 
 _START_DEADLINE_S = 60.0

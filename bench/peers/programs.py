@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.figures import say
 from bench.peers.venv import MissingPeer
-from pushlane.cli.stack import default_cache_dir
+from dev.stack import default_cache_dir
 
 APPS = Path(__file__).parent / "apps"
 _REASON_CHARACTERS = 300

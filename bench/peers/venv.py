@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.figures import say
-from pushlane.cli.stack import default_cache_dir
+from dev.stack import default_cache_dir
 from pushlane.lanes.file_lock import alone
 
 _PINS = Path(__file__).parent

@@ -17,7 +17,6 @@ from pushlane.cli.ending import run_and_end
 from pushlane.lanes.version import VERSION
 
 _COMMANDS = {
-    "demo": ("demo",),
     "sample": ("sample",),
     "submit": ("submit",),
     "fanout": ("fanout",),
@@ -46,7 +45,7 @@ _COMMANDS = {
     "rules": ("rules",),
     "report": ("report",),
     "alerts": ("alerts",),
-    "up": ("up", "down"),
+    "dev": ("demo", "up", "down"),
     "bootstrap": ("bootstrap",),
     "config": ("config",),
     "doctor": ("doctor",),

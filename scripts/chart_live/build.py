@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from pushlane.cli.stack.values import OnStep
+from dev.stack.services import OnStep
 from pushlane.lanes.errors import UserError
 from scripts.go_modules import kept, run_go
 

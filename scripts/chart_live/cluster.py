@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pushlane.cli.stack.free_ports import free_port
-from pushlane.cli.stack.processes import Processes
-from pushlane.cli.stack.values import OnStep
+from dev.stack.processes import Processes
+from dev.stack.services import OnStep, free_port
 from pushlane.lanes.errors import Unreachable
 from scripts.chart_live.api import Api, holds_within
 from scripts.chart_live.build import API_SERVER, CONTROLLER_MANAGER, ETCD

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli import stack
-from pushlane.cli.stack import Ports, Prefer, docker, tools
+from dev import stack
+from dev.stack import Ports, Prefer, docker
+from dev.stack.local import HOME_VARIABLE, check_java, pulsar_home, redis_server
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.redis import connect_redis
@@ -36,12 +37,12 @@ def absent(way: Prefer, monkeypatch: pytest.MonkeyPatch) -> str:
     if way == "docker":
         return docker.unusable_reason(print)
     try:
-        tools.check_java()
-        tools.redis_server()
-        home = tools.pulsar_home(stack.default_cache_dir(), print)
+        check_java()
+        redis_server()
+        home = pulsar_home(stack.default_cache_dir(), print)
     except UserError as error:
         return str(error)
-    monkeypatch.setenv(tools.HOME_VARIABLE, str(home))
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
     return ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pushlane.cli.stack.free_ports import free_port
+from dev.stack.services import free_port
 from tests.chart.manifests import Manifest, Rendered
 from tests.processes import DEADLINE_S, ROOT, until
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 
+from dev.stack.services import free_port
 from pushlane import Producer
-from pushlane.cli.stack.free_ports import free_port
 from pushlane.lanes.metric import MetricCollector, ReadMetric
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats

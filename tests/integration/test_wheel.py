@@ -32,7 +32,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(_ROOT / name, source)
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(_ROOT / "pushlane", source / "pushlane", ignore=ignored)
+    for name in ("pushlane", "dev", "bench"):
+        shutil.copytree(_ROOT / name, source / name, ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
     subprocess.run([*command, *options], check=True)
@@ -78,3 +79,22 @@ def test_it_runs_as_a_module(installed: Path, tmp_path: Path) -> None:
     [version] = run(installed, tmp_path, "-m", "pushlane", "--version")
 
     assert version.startswith("pushlane ")
+
+
+@pytest.mark.parametrize("name", ["demo", "up", "down"])
+def test_a_command_of_a_clone_says_that_it_needs_one(
+    installed: Path, tmp_path: Path, name: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pushlane", name, "--out", "here"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 1
+    [line] = ran.stderr.splitlines()
+    assert f"`pushlane {name}` is in the folder dev/ of a clone" in line
+    assert "pip install -e '.[dev]'" in line
+    assert ran.stdout == ("false\n" if name == "up" else "")  # so that `eval` of it fails too

@@ -11,6 +11,7 @@ import pytest
 from scripts.shape import (
     classes,
     function_lengths,
+    measures,
     modules,
     on_a_pushs_way,
     port_sizes,
@@ -136,3 +137,14 @@ def test_a_block_is_found_however_it_is_written(tmp_path: Path, write: Write) ->
     found = repeated_blocks(modules(tmp_path))
 
     assert [(length, path) for length, path, _ in found] == [(6, "lanes/b.py"), (6, "lanes/a.py")]
+
+
+def test_what_lies_in_dev_is_counted_beside_the_product(tmp_path: Path, write: Write) -> None:
+    write("pushlane/dispatcher/loop.py", "class Loop: ...\n")
+    write("pushlane/producers/publish.py", "def publish():\n    pass\n\n\ndef seal():\n    pass\n")
+    write("dev/demo.py", "\n\ndef play():\n    pass\n\n\ndef stop():\n    pass\n")
+
+    found = measures(tmp_path)
+
+    assert (found["files"], found["lines"]) == ("2", "7")
+    assert found["in dev/, and all with it"] == "1 files, 8 lines; 3 files, 15 lines"

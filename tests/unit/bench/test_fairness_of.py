@@ -7,7 +7,7 @@ import pytest
 from bench.deliveries import account
 from bench.fairness_apps import judge, while_backlogged
 from bench.fairness_of import jain, longest_gap, share_error
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 
 ENTITLED = {"high": 0.6, "medium": 0.3, "low": 0.1}
 SMOOTH = ["high", "medium", "high", "high", "medium", "high", "low", "high", "medium", "high"]

@@ -7,7 +7,7 @@ import pytest
 from bench.late import Late
 from bench.late_task import bound_s, due_share, p99
 from bench.quota_change import Change, due, effective_s
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 from pushlane.lanes.task import Weights
 
 TASKS = ("first", "second", "medium", "low")

@@ -17,7 +17,7 @@ from bench.peers.judge import (
 )
 from bench.peers.show import behind
 from bench.peers.workload import LATE, NEW_WEIGHTS, SLOTS, Order, Times, backlog
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.task import Level, Weights
 

@@ -6,7 +6,7 @@ import pytest
 
 from bench.scale import Phase, rate_per_s
 from bench.sink import middle_rate
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 
 
 def test_slots_that_end_together_make_the_rate_of_whole_rounds() -> None:

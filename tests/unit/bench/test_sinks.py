@@ -6,7 +6,7 @@ import pytest
 
 from bench.isolation import Window, rounds_per_s
 from bench.sinks import most_within
-from pushlane.cli.demo.arrivals import ArrivalLine
+from dev.receiver import ArrivalLine
 
 
 def at(times_s: list[float]) -> list[ArrivalLine]:

@@ -13,17 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli import stack
-from pushlane.cli.stack import (
-    Ports,
-    docker,
-    free_ports,
-    health,
-    processes,
-    tools,
-)
-from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.processes import Processes
+from dev import stack
+from dev.stack import Ports, docker, local, processes, services
+from dev.stack.local import LocalWay
+from dev.stack.processes import Processes
 from pushlane.lanes.errors import Unreachable, UserError
 
 FREE = Ports(broker=0, admin=0, redis=0)
@@ -61,7 +54,7 @@ def pulsar_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "conf").mkdir()
     (home / "conf" / "standalone.conf").write_text("webServicePort=8080")
     java(tmp_path, monkeypatch, "17.0.15")
-    monkeypatch.setenv(tools.HOME_VARIABLE, str(home))
+    monkeypatch.setenv(local.HOME_VARIABLE, str(home))
     return home
 
 
@@ -120,7 +113,7 @@ class TestUp:
         def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(health, "wait_until", interrupt)
+        monkeypatch.setattr(services, "wait_until", interrupt)
         with pytest.raises(KeyboardInterrupt):
             up(cache)
         ours = Processes(cache / "run")
@@ -147,7 +140,7 @@ class TestUp:
         way = LocalWay(
             cache / "run", cache, bind="127.0.0.2", broker_settings={"journalSyncData": "true"}
         )
-        way.start_pulsar(free_ports.settle(FREE), print)
+        way.start_pulsar(services.settle(FREE), print)
         try:
             conf = (cache / "run" / "pulsar" / "standalone.conf").read_text().splitlines()
         finally:
@@ -199,7 +192,7 @@ class TestProcesses:
         ours = Processes(tmp_path)
         ours.launch("sleeper", ["sleep", "60"], {}, tmp_path)
         ours.send("sleeper", signal.SIGKILL)
-        health.wait_until(
+        services.wait_until(
             lambda: not ours.is_running("sleeper"),
             what="the end",
             deadline_s=60,
@@ -236,40 +229,40 @@ class TestTools:
     ) -> None:
         java(tmp_path, monkeypatch, "1.8.0_412")
         with pytest.raises(UserError, match=r"17 or newer.* is 8"):
-            tools.check_java()
+            local.check_java()
 
     def test_no_java_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", "")
         with pytest.raises(UserError, match="install it, set JAVA_HOME to one, or start Docker"):
-            tools.check_java()
+            local.check_java()
 
     def test_no_maven_says_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delenv(tools.HOME_VARIABLE, raising=False)
+        monkeypatch.delenv(local.HOME_VARIABLE, raising=False)
         monkeypatch.setenv("PATH", "")
         with pytest.raises(
-            UserError, match=f"install Maven or Docker, or set {tools.HOME_VARIABLE}"
+            UserError, match=f"install Maven or Docker, or set {local.HOME_VARIABLE}"
         ):
-            tools.pulsar_home(tmp_path, print)
+            local.pulsar_home(tmp_path, print)
 
     def test_a_home_without_pulsar_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv(tools.HOME_VARIABLE, str(tmp_path))
+        monkeypatch.setenv(local.HOME_VARIABLE, str(tmp_path))
         with pytest.raises(UserError, match=str(tmp_path)):
-            tools.pulsar_home(tmp_path, print)
+            local.pulsar_home(tmp_path, print)
 
     def test_a_download_that_fails_leaves_nothing_half_done(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         program(tmp_path / "bin" / "mvn", "#!/bin/sh\necho 'no route to the repository'\nexit 1\n")
-        monkeypatch.delenv(tools.HOME_VARIABLE, raising=False)
+        monkeypatch.delenv(local.HOME_VARIABLE, raising=False)
         monkeypatch.setenv("PATH", str(tmp_path / "bin") + os.pathsep + os.environ["PATH"])
         cache = tmp_path / "cache"
         with pytest.raises(UserError, match="no route to the repository"):
-            tools.pulsar_home(cache, print)
+            local.pulsar_home(cache, print)
         assert [path.name for path in cache.iterdir()] == ["download.lock"]
 
 
@@ -323,7 +316,7 @@ class TestDocker:
 
 
 def test_free_ports_differ() -> None:
-    ports = free_ports.settle(FREE)
+    ports = services.settle(FREE)
     assert len({ports.broker, ports.admin, ports.redis}) == 3
     assert 0 not in (ports.broker, ports.admin, ports.redis)
 

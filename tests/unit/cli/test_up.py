@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pushlane.cli import stack
+from dev import stack
 from pushlane.lanes.errors import UserError
 from tests.command import Command
 

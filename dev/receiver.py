@@ -1,14 +1,13 @@
-"""A webhook receiver for the demo and the benchmarks: its log is the evidence of what arrived.
+"""The receiving ends of the demo and the benchmarks, and their logs: the evidence of what arrived.
 
-Answers 204 after a fixed time, so that slots and that time make the sink's rate. It logs task, seq,
-attempt and level of each push as it arrives, and never the recipient. With `honour` it answers an
-Idempotency-Key that comes again, and does not log it. While it rests it answers 503, and logs
-nothing: from SIGUSR1 on until SIGUSR2.
+A webhook receiver, and the emulators of providers, which are in `tests/emulators`: each runs as a
+process of its own, writes a line for each push that it gets, and never its recipient.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import signal
@@ -16,12 +15,107 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+
+from dev import ROOT
+from pushlane.lanes.errors import BadInput
+
+
+class ArrivalLine(NamedTuple):
+    """One delivery as the receiving end saw it; `at_s` is Unix time in seconds."""
+
+    task: str
+    seq: int
+    level: str
+    at_s: float
+
+
+class Follower:
+    """Reads a growing log; only whole lines count. `ids` are of tasks that it has by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ids: dict[str, str] = {}
+        self._offset = 0
+        self.arrivals: list[ArrivalLine] = []
+        self.counts: Counter[str] = Counter()
+
+    def read(self) -> Sequence[ArrivalLine]:
+        """Return the arrivals since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as log:
+            log.seek(self._offset)
+            data = log.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        new = [
+            ArrivalLine(
+                self.ids.get(line["task"], line["task"]),
+                line["seq"],
+                line["level"],
+                line["at_ms"] / 1000,
+            )
+            for line in msgspec.json.Decoder().decode_lines(whole)
+        ]
+        self.arrivals += new
+        self.counts.update(arrival.task for arrival in new)
+        return new
+
+    def first(self, task: str) -> float | None:
+        return next((arrival.at_s for arrival in self.arrivals if arrival.task == task), None)
+
+    def last(self, task: str) -> float | None:
+        return next(
+            (arrival.at_s for arrival in reversed(self.arrivals) if arrival.task == task), None
+        )
+
+
+_NEEDED = ("h2", "jwt")
+
+
+class Provider(StrEnum):
+    """The providers that the demo can send to."""
+
+    FCM = "fcm"
+
+
+def require_emulator(provider: Provider) -> None:
+    """Raise BadInput unless what the emulator of the provider needs is installed."""
+    if any(importlib.util.find_spec(name) is None for name in _NEEDED):
+        raise BadInput(f"the emulator of {provider} needs h2 and PyJWT: pip install -e '.[demo]'")
+
+
+@contextmanager
+def emulated(
+    provider: Provider, folder: Path, log: Path, delay_ms: float
+) -> Iterator[dict[str, object]]:
+    """Run the emulator, which logs what arrives; give the options of a sink that sends to it."""
+    keys = folder / "keys"
+    flags = ["--keys", str(keys), "--log", str(log), "--latency-ms", str(delay_ms)]
+    command = [sys.executable, "-m", f"tests.emulators.{provider}", *flags]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        if not url:
+            raise RuntimeError(f"the emulator did not start: exit {process.wait()}")
+        yield {
+            "kind": provider.value,
+            "endpoint": url,
+            "credentials_file": str(keys / "service-account.json"),
+        }
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
 
 Message = MutableMapping[str, Any]
 
@@ -36,8 +130,10 @@ class _Received(msgspec.Struct):
 class Receiver:
     """An ASGI application that appends a line to `log` for each push it is sent.
 
-    It answers 500 to as many attempts at every second push as it is to `refuse`, and `status` to
-    all others.
+    It answers `status` after a fixed time, so that slots and that time make the sink's rate; to
+    every second push 500 until it has had as many attempts as are to `refuse`. With `honour` it
+    answers an Idempotency-Key that comes again, and does not log it. While it rests it answers 503,
+    and logs nothing: from SIGUSR1 on until SIGUSR2.
     """
 
     def __init__(
@@ -120,8 +216,8 @@ class RunningReceiver:
 def receiving(log: Path, delay_ms: float, **options: Any) -> Iterator[RunningReceiver]:
     """Run a receiver; `options` are those of `Receiver`."""
     given = json.dumps({"delay_s": delay_ms / 1000, **options})
-    command = [sys.executable, "-m", "pushlane.cli.demo.receiver", str(log), given]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "dev.receiver", str(log.absolute()), given]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         port = process.stdout.readline().strip()

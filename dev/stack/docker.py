@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pushlane.cli.stack.values import (
+from dev.stack.services import (
     ENVIRONMENT,
     HOST,
     PULSAR_IMAGE,
@@ -48,7 +48,7 @@ def _has_image(image: str, on_step: OnStep) -> bool:
 
 
 class DockerWay:
-    """The stack in containers; see `cli.stack`."""
+    """The stack in containers; see `dev.stack`."""
 
     name = "docker"
 

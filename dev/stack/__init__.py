@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from pushlane.cli.stack import docker, free_ports, health
-from pushlane.cli.stack.docker import DockerWay
-from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.values import OnStep, Ports, Prefer, StackUrls
+from dev.stack import docker, services
+from dev.stack.docker import DockerWay
+from dev.stack.local import LocalWay
+from dev.stack.services import OnStep, Ports, Prefer, StackUrls
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.file_lock import alone
 
@@ -77,7 +77,7 @@ def up(
             on_step("stopping what is left of an earlier stack")
         _stop(cache_dir, delete_data=False)
         way = _choose(_ways(cache_dir), prefer, on_step)
-        settled = free_ports.settle(ports or Ports())
+        settled = services.settle(ports or Ports())
         try:
             _state_file(cache_dir).write_bytes(msgspec.json.encode(StackState(way.name, settled)))
             way.start(settled, on_step)
@@ -99,7 +99,7 @@ def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
     cache_dir = default_cache_dir()
     cache_dir.mkdir(parents=True, exist_ok=True)
     way = LocalWay(run_dir, cache_dir)
-    settled = free_ports.settle(Ports(broker=0, admin=0, redis=0))
+    settled = services.settle(Ports(broker=0, admin=0, redis=0))
     try:
         way.start(settled, on_step)
         _wait(way, settled.urls, on_step, START_DEADLINE_S)
@@ -165,15 +165,15 @@ def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
 
 def _checks(urls: StackUrls) -> dict[str, Callable[[], bool]]:
     return {
-        "redis": partial(health.redis_answers, urls.redis),
-        "pulsar": partial(health.pulsar_answers, urls.admin),
+        "redis": partial(services.redis_answers, urls.redis),
+        "pulsar": partial(services.pulsar_answers, urls.admin),
     }
 
 
 def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
     for service, answers in _checks(urls).items():
         on_step(f"waiting for {service} to answer")
-        health.wait_until(
+        services.wait_until(
             answers,
             what=service,
             deadline_s=deadline_s,

@@ -2,7 +2,7 @@
 
 Everything goes through what a user would use: files, submit, settings with two sinks, `pushlane
 dispatch` as a process, webhooks, or a provider's emulator. The figures come from the logs of these
-alone.
+alone. The rival is one first-in-first-out queue a level, on the same broker.
 """
 
 from __future__ import annotations
@@ -15,28 +15,118 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pushlane.cli.demo.arrivals import Follower
-from pushlane.cli.demo.files import (
-    APP,
-    BACKLOG,
-    LATE_TASK,
-    MAIL,
-    TAGS,
-    TO_MAIL,
-    Campaign,
-    write_all,
-)
-from pushlane.cli.demo.provider import Provider, emulated
-from pushlane.cli.demo.receiver import RunningReceiver, receiving, running
-from pushlane.cli.demo.rival import Queues
+from dev.receiver import Follower, Provider, RunningReceiver, emulated, receiving, running
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.push import Push, encode
 from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Level, Task, new_task_id
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+
+APP, MAIL = "app", "mail"
+"""The demo's sinks."""
+
+TAGS = ("task", "seq", "level")
+"""The columns by which the emulator of a provider, told nothing else, knows a push again."""
+
+LARGE = 100_000
+MIDDLE = 20_000
+LATE = 1_000
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One task of the demo."""
+
+    name: str
+    level: Level
+    pushes: int
+    suffix: str
+    title: str
+    body: str
+    sink: str = APP
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"{self.name}{self.suffix}"
+
+
+BACKLOG = (
+    Campaign("flash-sale", Level.HIGH, LARGE, ".parquet", "Flash sale", "{name}, it ends tonight"),
+    Campaign("digest", Level.MEDIUM, MIDDLE, ".csv", "Your week", "{name}, 5 stories for you"),
+    Campaign("friends", Level.MEDIUM, MIDDLE, ".csv", "New friends", "{name}, 3 people follow you"),
+    Campaign("newsletter", Level.LOW, LARGE, ".parquet", "Newsletter", "Hello {name}"),
+)
+TO_MAIL = (
+    Campaign("invoices", Level.HIGH, 8_000, ".csv", "Invoice", "{name}, it is due", MAIL),
+    Campaign("tips", Level.LOW, 4_000, ".csv", "Tips", "{name}, did you know?", MAIL),
+)
+LATE_TASK = Campaign(
+    "security-alert", Level.HIGH, LATE, ".csv", "Security", "{name}, was this you?"
+)
+
+ALL = (*BACKLOG, *TO_MAIL, LATE_TASK)
+
+
+def write_all(folder: Path, with_tags: bool) -> None:
+    import pyarrow as pa
+    from pyarrow.csv import write_csv
+    from pyarrow.parquet import write_table
+
+    for campaign in ALL:
+        numbers = range(1, campaign.pushes + 1)
+        columns: dict[str, list[Any]] = {
+            "recipient": [f"device-{n}" for n in numbers],
+            "name": [f"user {n}" for n in numbers],
+        }
+        if with_tags:
+            level = campaign.level.value
+            tags = ([campaign.name] * len(numbers), list(numbers), [level] * len(numbers))
+            columns |= dict(zip(TAGS, tags, strict=True))
+        write = write_table if campaign.suffix == ".parquet" else write_csv
+        write(pa.table(columns), campaign.path(folder))
+
+
+_AT_ONCE = 8_192
+
+
+@dataclass(frozen=True)
+class Queues:
+    """The lanes `queue-high`, `queue-medium` and `queue-low`."""
+
+    backend: Backend
+
+    async def add(self, campaign: Campaign) -> str:
+        """Put a task's pushes at the end of its level's queue; returns its id."""
+        lane = f"queue-{campaign.level}"
+        task_id = new_task_id()
+        task = Task(id=task_id, name=campaign.name, level=campaign.level, lane=lane)
+        await self.backend.broker.open_lane(lane)
+        await self.backend.registry.add(task)
+        await self.backend.registry.change(task_id, task_transitions.start)
+        for first in range(1, campaign.pushes + 1, _AT_ONCE):
+            seqs = range(first, min(first + _AT_ONCE, campaign.pushes + 1))
+            bodies = [encode(_push(campaign, task_id, seq)) for seq in seqs]
+            await self.backend.broker.publish(lane, bodies)
+        await self.backend.registry.change(task_id, task_transitions.seal(campaign.pushes))
+        return task_id
+
+
+def _push(campaign: Campaign, task_id: str, seq: int) -> Push:
+    text = campaign.body.format(name=f"user {seq}")
+    return Push(
+        task_id,
+        seq,
+        f"device-{seq}",
+        campaign.title,
+        text,
+        submitted_at_ms=task_transitions.now_ms(),
+    )
+
 
 SLOTS = 100
 MAIL_SLOTS = 10
