@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dev import alone
 from dev.stack import default_cache_dir
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.file_lock import alone
 
 OLDEST_GO = (1, 26)
 PROGRAMS = {

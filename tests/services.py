@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import pytest
 
+from dev import alone
 from dev.stack import Ports, default_cache_dir, docker
 from dev.stack.local import LocalWay
 from dev.stack.services import (
@@ -31,7 +32,6 @@ from dev.stack.services import (
     wait_until,
 )
 from pushlane.lanes.errors import Unreachable, UserError
-from pushlane.lanes.file_lock import alone
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:

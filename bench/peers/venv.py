@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from bench.figures import say
+from dev import alone
 from dev.stack import default_cache_dir
-from pushlane.lanes.file_lock import alone
 
 _PINS = Path(__file__).parent
 _REASON_LINES = 3

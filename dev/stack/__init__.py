@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
+from dev import alone
 from dev.stack import docker, services
 from dev.stack.docker import DockerWay
 from dev.stack.local import LocalWay
 from dev.stack.services import OnStep, Ports, Prefer, StackUrls
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.file_lock import alone
 
 __all__ = [
     "Ports",

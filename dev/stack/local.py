@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from dev import alone
 from dev.stack.processes import Processes
 from dev.stack.services import (
     ENVIRONMENT,
@@ -25,7 +26,6 @@ from dev.stack.services import (
     free_port,
 )
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.file_lock import alone
 
 OLDEST_JAVA = 17
 HOME_VARIABLE = "PUSHLANE_PULSAR_HOME"

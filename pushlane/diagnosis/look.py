@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pushlane.diagnosis.cause import Cause, due_text
@@ -28,7 +28,6 @@ from pushlane.lanes.task import ACTIVE_STATES, Progress, State, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
 _UNKNOWN = TaskStatus("")
-Sleep = Callable[[float], Awaitable[None]]
 
 _MOST_OTHERS = 2_000  # the newest tasks that are not finished
 _BETWEEN_S = 1.0
@@ -128,7 +127,6 @@ async def why(
     backend: Backend,
     task_id: str,
     settings: Settings | None = None,
-    sleep: Sleep = asyncio.sleep,
 ) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
 
@@ -144,7 +142,7 @@ async def why(
         return diagnose(await situation_of(backend, task, settings))
     [before] = await backend.registry.progress([task.id])
     began_s = time.monotonic()
-    await sleep(_BETWEEN_S)
+    await asyncio.sleep(_BETWEEN_S)
     now = await situation_of(backend, await backend.registry.get(task.id), settings)
     passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
     observed_per_s = (now.progress.finished - before.finished) / passed_s

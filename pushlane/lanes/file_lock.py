@@ -5,12 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _RETRY_S = 0.002
-_FOR_ALL = 0o666
 
 
 class FileLock:
@@ -68,17 +65,3 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(file)
     return False
-
-
-@contextmanager
-def alone(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock on this file meanwhile; `on_wait` is called once when another holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, _FOR_ALL)
-    try:
-        if not lock.acquire():
-            on_wait()
-            lock.wait()
-        yield
-    finally:
-        lock.close()

@@ -1,4 +1,4 @@
-"""Limits: what a task, an app, a sink or a host may take, changeable at runtime.
+"""Limits: what a task, an app or a sink may take, changeable at runtime.
 
 Each is a small document under its subject, like `app/shop`, that every dispatcher follows. A limit
 that is not set is none. A cost is what the sink's settings say that one push costs, 1 unless given.
@@ -20,7 +20,7 @@ from pushlane.lanes.stored import as_json, place_of
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_QUOTA, Level
 
-KINDS = ("task", "app", "sink", "host")
+KINDS = ("task", "app", "sink")
 EVERY_APP = "*"
 """As the name of an app: every app that has no such limit of its own."""
 
@@ -39,7 +39,7 @@ _TRIES = 10
 
 
 class Subject(NamedTuple):
-    """Whom a limit is about: a task's id, an app's or a sink's name, a host and port."""
+    """Whom a limit is about: a task's id, an app's or a sink's name."""
 
     kind: str
     name: str
@@ -57,8 +57,8 @@ class Subject(NamedTuple):
         kind, _, name = given.partition("/")
         if kind not in KINDS or not name:
             raise BadInput(
-                f"{given[:60]!r} is no subject of a limit; use task/ID, app/NAME, sink/NAME or "
-                f"host/NAME:PORT{did_you_mean(kind, KINDS)}"
+                f"{given[:60]!r} is no subject of a limit; use task/ID, app/NAME or "
+                f"sink/NAME{did_you_mean(kind, KINDS)}"
             )
         return Subject(kind, name)
 

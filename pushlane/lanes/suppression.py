@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from pushlane.lanes.errors import BadInput
 
-SCOPE_KINDS = ("all", "app", "sink")
 _LONGEST = 200
 
 

@@ -50,13 +50,11 @@ async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
     """Return a subject by its text; a task may be named by its key or its name, too.
 
     Raises:
-        BadInput: there is no such kind of subject, or it cannot be limited.
+        BadInput: there is no such kind of subject.
         UnknownTask: there is no such task.
     """
     given = str(subject) if isinstance(subject, Subject) else text("subject", subject)
     found = Subject.parse(given)
-    if found.kind == "host":
-        raise BadInput(f"{found}: hosts have no limits of their own yet; limit the sink: sink/NAME")
     if found.kind == "task":
         return Subject("task", (await backend.registry.get(found.name)).id)
     return found

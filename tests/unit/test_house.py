@@ -17,28 +17,18 @@ from scripts.shape import ROOT, Module, classes, modules, repeated
 # One word of the field in parts that have nothing to do with each other, so that nobody takes one
 # for the other; the folder says of what it is. A new name does not belong here.
 FILES_THAT_SHARE_A_NAME = {
-    "batch.py": "of pushes in an outbox; of receipts in the pipeline",
     "client.py": "the Redis client; the public Client",
-    "completion.py": "of tasks; of words in a shell",
-    "durable.py": "how a file is written so that it stays; the same with the manifest's rules",
-    "files.py": "of each log or demo that keeps any",
     "job.py": "a push that has a slot; a streaming job of Spark",
     "log.py": "the receipts log of an adapter; the sink that writes a log",
     "messages.py": "rows of the embedded store; messages that a dispatcher has in hand",
-    "processes.py": "the command of that name; the processes of a local stack",
     "rebuild.py": "of Redis from the journal; of the store of receipts from its log",
-    "reconcile.py": "of a submit, and of a fan-out, with what the broker has",
     "records.py": "of each log that is kept in files",
     "replay.py": "an adapter's part; a task's pushes again",
-    "report.py": "of receipts; of the demo",
     "request.py": "of a submit; of a fan-out",
     "rows.py": "of a submitted file; of a report",
-    "sampling.py": "how receipts are sampled; how a report makes up for it",
     "schema.py": "of the embedded store; of the store of receipts",
     "shares.py": "of slots; who got the sinks, in a report",
-    "source.py": "of an audience; of receipts",
     "sources.py": "of rows to submit; of rows for a report",
-    "spark.py": "options of commands that start Spark; the data source's public name",
     "stats.py": "of a dispatcher; of a producer",
     "tasks.py": "rows of the embedded store; tasks in a report",
 }

@@ -17,13 +17,12 @@ from pushlane.dispatcher.budgets.leasing import LeasedBudget, Leasing
 from pushlane.dispatcher.budgets.place_budget import PlaceBudget
 from pushlane.dispatcher.budgets.subject_budget import SubjectBudget
 from pushlane.dispatcher.budgets.total_budget import TotalBudget
-from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
+from pushlane.lanes.limits import EVERY_APP, KINDS, Limit, Limits, Subject
 from pushlane.lanes.ports import Limiter
 from pushlane.lanes.task_transitions import now_ms
 
 _FIELDS = ("rate_per_s", "in_flight", "total", "total_cost", "a_day", "cost_a_day")
-_KINDS = ("task", "app", "sink", "host")
-_OF_SINK = ("sink", "host")
+_OF_SINK = ("sink",)
 _EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
 _FEWEST = 64
@@ -135,18 +134,17 @@ class Budgets:
         *,
         is_first: bool,
         went_before: bool = False,
-        host: str = "",
     ) -> Charge | Subject:
         """Charge a push if all its budgets have room; else return which subject has none.
 
         `is_first` tells that the push was not tried at this sink yet, `went_before` that it was
         at an earlier one.
         """
-        found = self._of(task_id, app, sink, host)
+        found = self._of(task_id, app, sink)
         if not found:
             return UNCHARGED
         now_s = self._clock_s()
-        counts = (_OF_SINK if went_before else _KINDS) if is_first else ()
+        counts = (_OF_SINK if went_before else KINDS) if is_first else ()
         parts = [
             part for one in found for part in (one.all if one.subject.kind in counts else one.again)
         ]
@@ -225,11 +223,11 @@ class Budgets:
                 self._waiting[subject] = budget
                 self.leasing.tell_again(budget.all)
 
-    def _of(self, task_id: str, app: str, sink: str, host: str) -> list[SubjectBudget]:
+    def _of(self, task_id: str, app: str, sink: str) -> list[SubjectBudget]:
         """Return the budgets that concern a push."""
         found = []
         by_kind = self._by_kind
-        for kind, name in zip(_KINDS, (task_id, app, sink, host), strict=True):
+        for kind, name in zip(KINDS, (task_id, app, sink), strict=True):
             budget = by_kind[kind].get(name) if kind in by_kind else None
             if budget is None and self._limits_every_app and kind == "app":
                 budget = self._set(Subject("app", app))

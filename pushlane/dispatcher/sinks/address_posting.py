@@ -28,7 +28,7 @@ Read = Callable[[Response], Awaitable[Outcome]]
 class AddressPoster:
     """Posts to the URL that it is given with each push.
 
-    `now` is the Unix time in seconds, `clock_s` one that never goes back.
+    `now` is the Unix time in seconds.
     """
 
     def __init__(
@@ -38,14 +38,13 @@ class AddressPoster:
         timeouts: Timeouts,
         secrets: str | Sequence[str] = (),
         now: Callable[[], float] = time.time,
-        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guard = guard
         self._clients = clients
         self._timeouts = timeouts
         self._signer = Signer(secrets)
         self._now = now
-        self._rests = HostRests(clock_s)
+        self._rests = HostRests(time.monotonic)
 
     async def post(
         self, url: str, key: str, body: bytes, more: Mapping[str, str] | None, read: Read

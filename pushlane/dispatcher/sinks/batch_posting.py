@@ -42,13 +42,11 @@ class BatchPoster:
         field: str,
         read: Read,
         read_refusal: ReadRefusal = lambda status, body: None,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._poster = poster
         self._start = b'{"%b":[' % field.encode()
         self._read = read
         self._read_refusal = read_refusal
-        self._now = now
 
     async def deliver(self, batch: Sequence[Delivery], messages: list[bytes]) -> list[Outcome]:
         """Return what became of each delivery, whose message is JSON."""
@@ -81,7 +79,7 @@ class BatchPoster:
                 refusal = self._read_refusal(response.status, await read_answer(response))
                 if refusal is None and response.status in SPOILT and len(part) > 1:
                     return None
-                return [refusal or outcome_of_answer(response, self._now())] * len(part)
+                return [refusal or outcome_of_answer(response, time.time())] * len(part)
         except PyreqwestError as error:
             return [self._poster.lost(error)] * len(part)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -109,14 +109,12 @@ class FcmSink:
         *,
         streams: int = 100,
         to_devices: bool = True,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._url = url
         self._token = token
         self._messages = messages
         self._timeouts = timeouts
         self._to_devices = to_devices
-        self._now = now
         self._has_delivered = False
         self._pool = Http2Pool(
             lambda: http2_builder(url, timeouts, _JSON).build(), streams, requests=slots
@@ -131,7 +129,7 @@ class FcmSink:
 
     async def _push(self, delivery: Delivery) -> Outcome:
         try:
-            body = self._messages.body(delivery, self._now())
+            body = self._messages.body(delivery, time.time())
         except TypeError:
             return Outcome.dead("its payload for FCM is no JSON object", arrival=Arrival.REFUSED)
         header: str | Outcome = self._token.present() or await self._token.fresh()
@@ -162,7 +160,7 @@ class FcmSink:
             response.status,
             await read_answer(response),
             header_of(response, "Retry-After"),
-            self._now(),
+            time.time(),
             has_delivered=self._has_delivered,
             to_device=self._to_devices,
         )

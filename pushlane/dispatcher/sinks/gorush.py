@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -90,16 +90,13 @@ class GorushSink:
     mixes_tasks = False
     hosts_code = False
 
-    def __init__(
-        self, options: GorushOptions, poster: Poster, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, options: GorushOptions, poster: Poster) -> None:
         self.batch_size = options.batch_size
         self._platform = options.platform
         self._never = _NEVER if options.platform == "ios" else {*_NEVER, "topic"}
         self._topic = {"topic": options.topic} if options.topic else {}
-        self._now = now
         self._encode = msgspec.json.Encoder().encode
-        self._batches = BatchPoster(poster, "notifications", _outcomes, _refusal, now)
+        self._batches = BatchPoster(poster, "notifications", _outcomes, _refusal)
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         messages = [self._notification(each) for each in batch]
@@ -145,8 +142,8 @@ class GorushSink:
             case "ios":
                 return {**common, **_for_ios(push)}
             case "android":
-                return {**common, **_for_android(push, self._now())}
-        return {**common, **_for_huawei(push, self._now())}
+                return {**common, **_for_android(push, time.time())}
+        return {**common, **_for_huawei(push, time.time())}
 
 
 def _for_ios(push: Push) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _BOTH = ("produce", "consume")
 _DOING = "look at what is there"
 
 Look = Callable[[Admin], Awaitable[bool]]
-Make = Callable[[Admin], Awaitable[None]]
+Make = Callable[[Admin], Awaitable[object]]
 
 
 class _Wanted(NamedTuple):
@@ -97,7 +97,7 @@ def _plan(settings: Settings, roles: Roles) -> Iterator[_Wanted]:
         f"{receipts}/{RECEIPTS}",
         f"pulsar-admin topics create-partitioned-topic persistent://{receipts}/{RECEIPTS} "
         f"--partitions {parts}",
-        lambda admin: _receipts(admin, receipts, parts),
+        lambda admin: make_receipts(admin, receipts, parts),
         at="/partitions",
     )
 
@@ -189,10 +189,6 @@ def _topic(name: str, command: str, make: Make, at: str = "/stats") -> _Wanted:
         return found is not None and found.get("partitions") != 0
 
     return _Wanted(f"topic {name}", command, is_there, make)
-
-
-async def _receipts(admin: Admin, namespace: str, partitions: int) -> None:
-    await make_receipts(admin, namespace, partitions)
 
 
 async def _policies(admin: Admin, namespace: str) -> dict[str, Any] | None:

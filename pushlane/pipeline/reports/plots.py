@@ -224,12 +224,12 @@ def _time_axis(axes: Any, report: Report) -> None:
     _bare(axes)
 
 
-def _legend(axes: Any, columns: int = 5) -> None:
+def _legend(axes: Any) -> None:
     """Draw the legend below the plot."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.08),
-        ncols=columns,
+        ncols=5,
         fontsize="small",
         frameon=False,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from pushlane.lanes.metric import Exporter, Labels, MetricMaker, ReadMetric
 from pushlane.pipeline.rules.history import Run, RunState
@@ -16,8 +15,7 @@ _RESULTS = (RunState.DONE, RunState.WAITING, RunState.FAILED, RunState.REFUSED)
 class RuleStats:
     """The counts of one scheduler since it started; rules behind the first hundred count as one."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
-        self._clock_s = clock_s
+    def __init__(self) -> None:
         self.leads = False
         self.looked_at_s = 0.0
         self.due = 0
@@ -27,7 +25,7 @@ class RuleStats:
     def looked(self, due: int, *, leads: bool) -> None:
         """Note a look at all rules, of which so many runs are due or under way."""
         self.leads, self.due = leads, due
-        self.looked_at_s = self._clock_s()
+        self.looked_at_s = time.time()
 
     def ran(self, rule: str, run: Run) -> None:
         """Note how an attempt at a run of a rule came out."""

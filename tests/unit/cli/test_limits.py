@@ -90,7 +90,7 @@ def test_a_cap_by_recipient_of_0_lets_nothing_of_its_level_go(command: Command) 
         (["ap/shop", "--total", "5"], "did you mean 'app'?"),
         (["shop", "--total", "5"], "'shop' is no subject of a limit; use task/ID"),
         (["task/nobody", "--total", "5"], "there is no task 'nobody'"),
-        (["host/a:1", "--total", "5"], "limit the sink"),
+        (["host/a:1", "--total", "5"], "use task/ID, app/NAME or sink/NAME"),
         (["app/shop"], "give a limit, like --rate 100/s"),
         (["app/shop", "--none", "--total", "5"], "or --none alone"),
         (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
