@@ -1,4 +1,4 @@
-"""A rule and an alert as 42cdeb2 has stored them."""
+"""A rule and an alert as 0.2.0 has stored them."""
 
 from __future__ import annotations
 
