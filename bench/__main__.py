@@ -3,7 +3,7 @@
 `make bench` is `python -m bench all`: every one that docs/benchmarks.md shows. A benchmark is a
 module with `add_options`, `run` (its JSON), `figures` (its table), `RUNS` (what `all` runs of it)
 and, where there is one, `plot`. `faults`, `soak` and `exit-codes` take long and are run by
-themselves, and `dry` looks into what `fairness` finds.
+themselves, `dry` looks into what `fairness` finds, and `cells` at processes that want the same.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ MEASURED = (
 )
 APART = {
     "all": "everything",
+    "cells": "cells",
     "dry": "dry",
     "exit-codes": "exit_codes",
     "faults": "faults",

@@ -14,7 +14,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import Level, Task, new_task_id
 from pushlane.pipeline.rules.history import History

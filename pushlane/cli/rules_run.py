@@ -189,7 +189,7 @@ async def _lead(scheduler: RuleScheduler, once: bool) -> None:
 def _scheduler(
     backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
 ) -> RuleScheduler:
-    from pushlane.lanes.leader import Leader
+    from pushlane.lanes.leases import Leader
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner

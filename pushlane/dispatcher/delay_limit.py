@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from pushlane.dispatcher.backoff import Backoff, for_each, raise_first
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.ports import Broker
+from pushlane.lanes.retrying import Backoff, for_each, raise_first
 
 log = logging.getLogger("pushlane.delay_limit")
 

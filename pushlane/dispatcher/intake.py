@@ -17,7 +17,6 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
@@ -25,6 +24,7 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.naming import is_later, is_pool
 from pushlane.lanes.ports import LaneReader, Registry
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.task import Span, Task
 
 log = logging.getLogger("pushlane.intake")

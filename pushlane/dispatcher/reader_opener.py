@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from pushlane.dispatcher.backoff import Backoffs
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_input import LaneInput
@@ -21,6 +20,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.naming import is_pool, task_of
 from pushlane.lanes.ports import Broker, LaneReader, OnReady
+from pushlane.lanes.retrying import Backoffs
 from pushlane.lanes.task import Level
 
 log = logging.getLogger("pushlane.lanes")

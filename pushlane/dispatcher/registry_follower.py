@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
@@ -17,6 +16,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes
+from pushlane.lanes.retrying import Backoff
 
 log = logging.getLogger("pushlane.registry_follower")
 

@@ -15,7 +15,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
@@ -27,6 +26,7 @@ from pushlane.lanes.naming import is_pool
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Registry
 from pushlane.lanes.push import Push
+from pushlane.lanes.retrying import Backoff, for_each, whenever
 
 log = logging.getLogger("pushlane.task_lookups")
 

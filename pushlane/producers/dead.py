@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import MOST_HELD, Browser
 from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, decode_dead
-from pushlane.producers.lease_guard import LeaseGuard
 
 log = logging.getLogger("pushlane.dead")
 

@@ -19,15 +19,15 @@ from msgspec.structs import replace
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import InvalidChange, MalformedPush
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import is_pool, own_lane, submit_lease
 from pushlane.lanes.push import Push, decode, decode_many, encode
+from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms, submit_again
-from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.meant import nothing_in
 from pushlane.producers.publish import Publication, chunk_size
-from pushlane.producers.retry import until_reachable
 
 Begun = Callable[[Task], None]
 

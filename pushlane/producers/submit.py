@@ -17,19 +17,19 @@ from typing import TypeVar
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
-from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import Publication, chunk_size, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
-from pushlane.producers.retry import until_reachable
 from pushlane.producers.submit_keys import progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Superseded
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.settings import load
 from pushlane.lanes.task import Task
 

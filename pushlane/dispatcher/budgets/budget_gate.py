@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -26,6 +25,7 @@ from pushlane.lanes.errors import InvalidChange, PushlaneError, UnknownFormat, U
 from pushlane.lanes.limits import Subject
 from pushlane.lanes.naming import is_pool
 from pushlane.lanes.push import Push
+from pushlane.lanes.retrying import Backoff, for_each, whenever
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.budgets")

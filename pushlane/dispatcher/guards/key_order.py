@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
@@ -27,6 +26,7 @@ from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Registry
 from pushlane.lanes.push import Push
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.key_order")

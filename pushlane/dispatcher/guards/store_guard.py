@@ -16,12 +16,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.guards.call_batcher import CallBatcher
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.ledger")

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
 from pushlane.lanes.errors import MalformedPush, UnknownFormat, UnknownLane
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import decode_dead
+from pushlane.lanes.retrying import for_each
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.ports import Registry
+from pushlane.lanes.retrying import Backoff, whenever
 from pushlane.lanes.task import Progress, State, Task
 
 log = logging.getLogger("pushlane.completion")

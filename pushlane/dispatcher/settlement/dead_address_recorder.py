@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.stats import Stats
@@ -20,6 +19,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import REASON_LONGEST, AddressDeath
 from pushlane.lanes.push import Kind, Outcome, Scope
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
+from pushlane.lanes.retrying import Backoff, whenever
 from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.dead_addresses")

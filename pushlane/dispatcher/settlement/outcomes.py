@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.reasons import as_label, death_class
@@ -26,6 +25,7 @@ from pushlane.lanes.death_reasons import DEAD_ADDRESS
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Arrival, DeadPush, Kind, Outcome, Scope, encode
 from pushlane.lanes.put_off import Wait, WaitReason
+from pushlane.lanes.retrying import Backoff, whenever
 from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 

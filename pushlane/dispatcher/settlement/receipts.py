@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
@@ -37,6 +36,7 @@ from pushlane.lanes.receipt import (
     masked_recipients,
 )
 from pushlane.lanes.recipient_hash import Hasher
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
 from pushlane.lanes.task_transitions import now_ms

@@ -27,7 +27,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.dispatcher.backoff import Backoffs
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
@@ -37,6 +36,7 @@ from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane, Unk
 from pushlane.lanes.naming import is_dead, is_pool, task_of
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Kind
+from pushlane.lanes.retrying import Backoffs
 
 log = logging.getLogger("pushlane.settle")
 

@@ -15,7 +15,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
@@ -36,6 +35,7 @@ from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
 from pushlane.lanes.put_off import PutOffTally, Wait
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.task import Finished, Moved, Progress
 from pushlane.lanes.task_transitions import now_ms
 

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
 from pushlane.lanes.errors import UnknownFormat, UnknownTask
+from pushlane.lanes.retrying import Backoff, for_each, whenever
 from pushlane.lanes.stop_rule import StopRule, read_stop_rule
 from pushlane.lanes.task import Finished, Progress, State
 

@@ -9,15 +9,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.cells import CellDocuments, CellLease, CellPresence
 from pushlane.lanes.embedded.backup import back_up, restore
 from pushlane.lanes.embedded.broker import EmbeddedBroker
+from pushlane.lanes.embedded.cells import (
+    EmbeddedDocumentCells,
+    EmbeddedLeaseCells,
+    EmbeddedPresenceCells,
+)
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.dead_addresses import EmbeddedDeadAddresses
-from pushlane.lanes.embedded.documents import EmbeddedDocuments
-from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
 from pushlane.lanes.embedded.limiter import EmbeddedLimiter
-from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.rebuild import compare_registry, rebuild_registry
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
@@ -50,12 +53,12 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         yield Backend(
             broker,
             EmbeddedRegistry(database),
-            EmbeddedLease(database),
+            CellLease(EmbeddedLeaseCells(database)),
             EmbeddedLedger(database, settings.ledger_window_s),
             EmbeddedRecipientWindows(database, settings.recipient_window_s),
-            EmbeddedDocuments(database),
+            CellDocuments(EmbeddedDocumentCells(database)),
             receipts,
-            EmbeddedPresence(database),
+            CellPresence(EmbeddedPresenceCells(database)),
             EmbeddedLimiter(database),
             EmbeddedSuppressions(database),
             EmbeddedDeadAddresses(database),

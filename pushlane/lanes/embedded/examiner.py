@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 
 from pushlane.lanes.checks import Check, Fact, Finding, Remark, examined, fact_of, outside
+from pushlane.lanes.embedded.cells import LIVE
 from pushlane.lanes.embedded.file_modes import StoreModes, modes_of, openings
 from pushlane.lanes.embedded.held import latest_ms
-from pushlane.lanes.embedded.presence import LIVE
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
 from pushlane.lanes.errors import UnknownFormat, UserError

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.embedded import progress, put_off, tasks
+from pushlane.lanes.embedded.cells import check_fence
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.lease import check_fence
 from pushlane.lanes.embedded.schema import note_ended
 from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.ports import Changes, Fence, FoundTasks

@@ -10,19 +10,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from pushlane.lanes.cells import CellDocuments, CellLease, CellPresence
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.rebuilding import Beside, RegistryGap
 from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess, redis_access
+from pushlane.lanes.redis.cells import RedisDocumentCells, RedisLeaseCells, RedisPresenceCells
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.comparison import compared
 from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
-from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.journal_sum import is_task
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.limiter import RedisLimiter
-from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
@@ -43,11 +42,11 @@ class RedisPorts(NamedTuple):
     """The ports that Redis serves."""
 
     registry: RedisRegistry
-    lease: RedisLease
+    lease: CellLease
     ledger: RedisLedger
     recipient_windows: RedisRecipientWindows
-    documents: RedisDocuments
-    presence: RedisPresence
+    documents: CellDocuments
+    presence: CellPresence
     limiter: RedisLimiter
     suppressions: RedisSuppressions
     dead_addresses: RedisDeadAddresses
@@ -79,11 +78,11 @@ async def connect_redis(
         await Rebuild(client, keys, journal).until_ready()
         yield RedisPorts(
             registry,
-            RedisLease(client, keys),
+            CellLease(RedisLeaseCells(client, keys)),
             RedisLedger(client, keys, ledger_window_s),
             RedisRecipientWindows(client, keys, recipient_window_s),
-            RedisDocuments(client, keys, journal),
-            RedisPresence(client, keys),
+            CellDocuments(RedisDocumentCells(client, keys, journal)),
+            CellPresence(RedisPresenceCells(client, keys)),
             RedisLimiter(client, keys),
             RedisSuppressions(client, keys),
             RedisDeadAddresses(client, keys),

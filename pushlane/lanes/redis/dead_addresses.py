@@ -26,6 +26,10 @@ from pushlane.lanes.suppression import SuppressionScope
 PAGE = 500
 ADDRESSES_A_CALL = 1_000  # a few ms during which Redis serves nobody else
 
+# Whether an address was registered since it died is decided here, not over cells (`lanes.cells`): a
+# call has a thousand of them, each in four keys, and one that is registered between look and change
+# would have all decided again.
+
 # Numbers are written by hand: Lua would show those of 16 digits rounded.
 _RECORD = """
 local dead, ages, registered, sets, sizes = unpack(KEYS)

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
+from pushlane.lanes.cells import CellPresence
 from pushlane.lanes.checks import Fact, fact_of
 from pushlane.lanes.errors import UnknownFormat, Unreachable
 from pushlane.lanes.inspection import MOST_UNREAD, Live
 from pushlane.lanes.limits import KIND as LIMIT_KIND
 from pushlane.lanes.limits import limit_faults
 from pushlane.lanes.redis.access import redis_access
+from pushlane.lanes.redis.cells import RedisPresenceCells
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_bytes import faults
 
@@ -71,7 +72,7 @@ async def _collect(
         return nothing, Live.unseen(_NO_ANSWER)
     denied: list[str] = []
     keys = Keys(settings.namespace)
-    presence = RedisPresence(client, keys)
+    presence = CellPresence(RedisPresenceCells(client, keys))
     info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
         _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),

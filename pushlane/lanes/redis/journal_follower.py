@@ -10,12 +10,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 
+from pushlane.lanes.cells import CellDocuments
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal, JournalPage
+from pushlane.lanes.redis.cells import RedisDocumentCells
 from pushlane.lanes.redis.client import RedisClient, bodies_only, words
 from pushlane.lanes.redis.codec import READY
-from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, is_task
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.settlement import Settlement, StoredTask, is_same
@@ -91,7 +92,7 @@ class JournalFollower:
         self._journal = journal
         self._clock_s = clock_s
         self._settlement = Settlement(client, keys, journal)
-        self._documents = RedisDocuments(client, keys, journal)
+        self._documents = CellDocuments(RedisDocumentCells(client, keys, journal))
         self._pages: AsyncGenerator[JournalPage, None] | None = None
         self._place = b""  # in Redis, as last seen
         self._position = b""  # up to which it was read

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import TaskConflict, UnknownTask
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import fanout_lease, submit_lease
+from pushlane.lanes.retrying import until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
@@ -33,11 +35,9 @@ from pushlane.pipeline.fanout.stage import (
 )
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
-from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
-from pushlane.producers.retry import until_reachable
 from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
 

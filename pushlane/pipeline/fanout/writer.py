@@ -17,12 +17,12 @@ from pathlib import Path
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed
 from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
-from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import Ended, Publication
-from pushlane.producers.retry import until_reachable
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_scheduler import LEASE, Clock, RuleScheduler, RunId

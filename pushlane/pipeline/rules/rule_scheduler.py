@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from pushlane.lanes import task_transitions
 from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.ports import Fence
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState

@@ -17,14 +17,14 @@ from typing import TypeVar, TypeVarTuple
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed, packed
 from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.retrying import until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
-from pushlane.producers.retry import until_reachable
 
 log = logging.getLogger("pushlane.producer")
 

@@ -17,7 +17,7 @@ from pushlane.dispatcher.housekeeping.shared_lanes import SharedLanes
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
 from pushlane.lanes.push import DeadPush, Push, encode, encode_dead
 from pushlane.lanes.search import listed

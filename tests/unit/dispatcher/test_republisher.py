@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.backoff import Backoffs
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
@@ -25,6 +24,7 @@ from pushlane.lanes.errors import TaskConflict, Unreachable
 from pushlane.lanes.naming import DEAD_LANE, later_lane, own_lane, pool_lane
 from pushlane.lanes.ports import Source
 from pushlane.lanes.ports.broker import of_each
+from pushlane.lanes.retrying import Backoffs
 from pushlane.lanes.task import Level
 
 LANES = [later_lane(pool_lane("t", 1)), DEAD_LANE, later_lane(own_lane("a")), own_lane("b")]

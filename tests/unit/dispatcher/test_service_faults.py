@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pushlane.dispatcher import Dispatcher, lane
-from pushlane.dispatcher.backoff import Backoff, for_each
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.reader_opener import OPENERS
 from pushlane.dispatcher.settlement import settler
@@ -21,6 +20,7 @@ from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, Unknown
 from pushlane.lanes.naming import later_lane, own_lane
 from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.retrying import Backoff, for_each
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task, new_task_id
 from tests.unit.dispatcher.support import (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.leader import Leader
+from pushlane.lanes.leases import Leader
 from pushlane.lanes.ports import Grant
 from pushlane.lanes.task_transitions import now_ms
 

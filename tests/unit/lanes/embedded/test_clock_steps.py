@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from pushlane.lanes.cells import CellLease, CellPresence
+from pushlane.lanes.embedded.cells import EmbeddedLeaseCells, EmbeddedPresenceCells
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
 from pushlane.lanes.embedded.limiter import EmbeddedLimiter
-from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.ports import ClaimResult, PlaceAsk, RecipientTurn
 from pushlane.lanes.presence import Process
@@ -39,7 +39,7 @@ Taking = Callable[[Any, str], Awaitable[bool]]
 """Tells whether this holder gets it."""
 
 
-async def leads(lease: EmbeddedLease, holder: str) -> bool:
+async def leads(lease: CellLease, holder: str) -> bool:
     return await lease.acquire("janitor", holder, TTL_S) is not None
 
 
@@ -57,7 +57,7 @@ async def has_a_place(limiter: EmbeddedLimiter, holder: str) -> bool:
 
 
 HELD = {
-    "lease": (lambda database, clock: EmbeddedLease(database, clock), leads),
+    "lease": (lambda database, clock: CellLease(EmbeddedLeaseCells(database, clock)), leads),
     "claim": (lambda database, clock: EmbeddedLedger(database, WINDOW_S, clock), claims),
     "turn": (lambda database, clock: EmbeddedRecipientWindows(database, WINDOW_S, clock), enters),
     "place": (lambda database, clock: EmbeddedLimiter(database, clock), has_a_place),
@@ -105,7 +105,7 @@ async def test_a_small_step_back_takes_nothing_from_who_holds_it(tmp_path: Path,
 async def test_the_number_of_a_lease_grows_over_a_step_back(tmp_path: Path) -> None:
     clock = Clock()
     async with store(tmp_path) as database:
-        lease = EmbeddedLease(database, clock)
+        lease = CellLease(EmbeddedLeaseCells(database, clock))
         first = await lease.acquire("janitor", "dead", TTL_S)
         clock.now_ms -= HOUR_MS
         assert not await lease.is_held("janitor")
@@ -120,7 +120,7 @@ async def test_the_number_of_a_lease_grows_over_a_step_back(tmp_path: Path) -> N
 async def test_a_dead_process_is_not_listed_for_an_hour_after_a_step_back(tmp_path: Path) -> None:
     clock = Clock()
     async with store(tmp_path) as database:
-        presence = EmbeddedPresence(database, clock)
+        presence = CellPresence(EmbeddedPresenceCells(database, clock))
         await presence.announce(Process(id="dead", kind="dispatcher", pid=7, version=""), TTL_S)
         assert len(await presence.list()) == 1
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from pushlane.lanes.backend import connect
+from pushlane.lanes.cells import CellPresence
 from pushlane.lanes.embedded.broker import EmbeddedBroker
+from pushlane.lanes.embedded.cells import EmbeddedPresenceCells
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.schema import use_log
 from pushlane.lanes.embedded.worker import Session
 from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
@@ -114,7 +115,7 @@ async def test_a_store_from_before_deaths_had_reasons_counts_them_from_now_on(fo
 async def test_rows_of_processes_whose_time_is_over_go(folder):
     database = await opened(folder)
     clock = [1_000]
-    presence = EmbeddedPresence(database, lambda: clock[0])
+    presence = CellPresence(EmbeddedPresenceCells(database, lambda: clock[0]))
     for number in range(3):
         process = Process(id=str(number), kind="dispatcher", pid=1, version="1")
         await presence.announce(process, 1.0)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.cells import CellDocuments, CellLease
 from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.recipient_window import Cap, CapDay, Mark
+from pushlane.lanes.redis.cells import RedisDocumentCells, RedisLeaseCells
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
-from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.pubsub import ChangeSignal
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
@@ -35,10 +35,19 @@ TASK = Task(id="t", level=Level.LOW, lane="pool-0")
 
 Call = Callable[[RedisClient], Awaitable[Any]]
 
+
+def lease(client: RedisClient) -> CellLease:
+    return CellLease(RedisLeaseCells(client, KEYS))
+
+
+def documents(client: RedisClient) -> CellDocuments:
+    return CellDocuments(RedisDocumentCells(client, KEYS, None))
+
+
 CALLS: dict[str, Call] = {
     "ping": lambda client: client.ping(),
-    "lease acquire": lambda client: RedisLease(client, KEYS).acquire("a", "b", 1),
-    "lease is_held": lambda client: RedisLease(client, KEYS).is_held("a"),
+    "lease acquire": lambda client: lease(client).acquire("a", "b", 1),
+    "lease is_held": lambda client: lease(client).is_held("a"),
     "ledger claim": lambda client: RedisLedger(client, KEYS, 60).claim([PUSH], "me", 1),
     "windows first": lambda client: RedisRecipientWindows(client, KEYS, 60).first([Mark("k", "1")]),
     "windows enter": lambda client: RedisRecipientWindows(client, KEYS, 60).enter(
@@ -73,11 +82,9 @@ CALLS: dict[str, Call] = {
         [Finished("t", Kind.DEAD, [1])]
     ),
     "registry finished": lambda client: RedisRegistry(client, KEYS, None).finished("t", [1, 2]),
-    "documents get": lambda client: RedisDocuments(client, KEYS, None).get("kind", "name"),
-    "documents put": lambda client: RedisDocuments(client, KEYS, None).put(
-        "kind", "name", b"body", None
-    ),
-    "documents list": lambda client: RedisDocuments(client, KEYS, None).list("kind"),
+    "documents get": lambda client: documents(client).get("kind", "name"),
+    "documents put": lambda client: documents(client).put("kind", "name", b"body", None),
+    "documents list": lambda client: documents(client).list("kind"),
     "change signal": lambda client: ChangeSignal(client, "channel").wait(0.1),
 }
 
