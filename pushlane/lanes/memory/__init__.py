@@ -82,8 +82,8 @@ class MemoryBackend:
 
     def _connection(self, settings: Settings) -> Backend:
         shared = self._shared
-        if self._receipts is None:
-            self._receipts = MemoryReceiptLog(shared, settings)
+        with shared.lock:
+            self._receipts = self._receipts or MemoryReceiptLog(shared, settings)
         return Backend(
             MemoryBroker(shared, self._lanes),
             self._registry,

@@ -15,7 +15,7 @@ from itertools import count
 import msgspec
 
 from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.memory.shared import MemoryPort, LockAndClock, call_on, one_step
+from pushlane.lanes.memory.shared import LockAndClock, MemoryPort, call_on, one_step
 from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
 from pushlane.lanes.ports.broker import of_each
 

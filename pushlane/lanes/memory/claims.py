@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pushlane.lanes.errors import Superseded
 from pushlane.lanes.limiter_rules import Holding, allotted, leased, placed
-from pushlane.lanes.memory.shared import MemoryPort, LockAndClock, one_step, pop_over
+from pushlane.lanes.memory.shared import LockAndClock, MemoryPort, one_step, pop_over
 from pushlane.lanes.ports import (
     ClaimResult,
     Fence,

@@ -16,7 +16,7 @@ from pushlane.lanes.dead_address import (
     DeadAddressQuery,
 )
 from pushlane.lanes.errors import ReceiptsGone, StorageFull
-from pushlane.lanes.memory.shared import MemoryPort, LockAndClock, one_step
+from pushlane.lanes.memory.shared import LockAndClock, MemoryPort, one_step
 from pushlane.lanes.ports import Document
 from pushlane.lanes.ports.documents import check_body, check_place
 from pushlane.lanes.ports.receipt_log import split_evenly

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.lanes.memory.claims import MemoryLease
-from pushlane.lanes.memory.shared import Bell, MemoryPort, LockAndClock, one_step, pop_over
+from pushlane.lanes.memory.shared import Bell, LockAndClock, MemoryPort, one_step, pop_over
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks
 from pushlane.lanes.push import Kind
 from pushlane.lanes.put_off import QUARTER_MS, PutOff, joined
