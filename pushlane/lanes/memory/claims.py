@@ -164,6 +164,7 @@ class RecipientMemory:
     def __init__(self) -> None:
         self.turns: dict[str, MarkState] = {}
         self.counted: dict[tuple[int, int], dict[str, Level]] = defaultdict(dict)
+        self.oldest_day = 0
 
 
 class MemoryRecipientWindows(MemoryPort):
@@ -171,6 +172,7 @@ class MemoryRecipientWindows(MemoryPort):
 
     def __init__(self, shared: LockAndClock, memory: RecipientMemory, window_s: float) -> None:
         super().__init__(shared)
+        self._memory = memory
         self._turns = memory.turns
         self._counted = memory.counted
         self._window_ms = _ms(window_s)
@@ -251,9 +253,12 @@ class MemoryRecipientWindows(MemoryPort):
         return token in counted
 
     def _forget_days(self) -> None:
+        """Forget the days that are over everywhere, once a day."""
         oldest = self._now_ms // _DAY_MS - _LIVE_DAYS
-        pop_over_days = [place for place in self._counted if place[0] < oldest]
-        for place in pop_over_days:
+        if oldest <= self._memory.oldest_day:
+            return
+        self._memory.oldest_day = oldest
+        for place in [place for place in self._counted if place[0] < oldest]:
             del self._counted[place]
 
     def _sweep(self) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import wraps
+from types import coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -48,11 +49,17 @@ def one_step(
 
     @wraps(method)
     async def call(port: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        await asyncio.sleep(0)
+        await others_turn()
         with port._shared.lock:
             return method(port, *args, **kwargs)
 
     return call
+
+
+@coroutine
+def others_turn() -> Generator[None, None, None]:
+    """Let all else run that can, once: what `asyncio.sleep(0)` does."""
+    yield
 
 
 def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
