@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -337,8 +337,7 @@ class MemoryRegistry(MemoryPort):
         self._fading.setdefault(task_id, self._now_ms + _KEPT_MS)
 
     def _sweep(self) -> None:
-        ends_ms: Callable[[int], int] = int
-        for task_id in pop_over(self._fading, ends_ms, self._now_ms):
+        for task_id in pop_over(self._fading, lambda at_ms: at_ms, self._now_ms):
             if task_id not in self._tasks:
                 self._counts.pop(task_id, None)
             elif counts := self._counts.get(task_id):

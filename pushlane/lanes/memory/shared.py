@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from types import coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -84,7 +84,12 @@ class Bell:
     def ring(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for future in list(waiting):
-            call_on(future.get_loop(), lambda one=future: one.done() or one.set_result(None))  # type: ignore[misc]
+            call_on(future.get_loop(), partial(_finish, future))
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def pop_over(rows: dict[K, V], ends_ms: Callable[[V], int], now_ms: int) -> list[K]:
