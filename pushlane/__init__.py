@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from pushlane.lanes.limits import Limit, Subject
     from pushlane.lanes.masks import FieldType, Masks, Sensitivity
+    from pushlane.lanes.memory import MemoryBackend
     from pushlane.lanes.ports import Delivery, Sink
     from pushlane.lanes.presence import Process, Resting
     from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
@@ -55,6 +56,7 @@ _PLACES = {
     "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
     "lanes.limits": "Limit Subject",
     "lanes.masks": "FieldType Masks Sensitivity",
+    "lanes.memory": "MemoryBackend",
     "lanes.ports": "Delivery Sink",
     "lanes.presence": "Process Resting",
     "lanes.push": "Arrival Kind Outcome Push Scope",
@@ -88,6 +90,7 @@ __all__ = [
     "Level",
     "Limit",
     "Masks",
+    "MemoryBackend",
     "OnUnknown",
     "Outcome",
     "OversizedPush",

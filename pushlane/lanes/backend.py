@@ -269,6 +269,10 @@ class Backend:
         return await self.registry.change(task.id, edit)
 
 
+Connect = Callable[[Settings], AbstractAsyncContextManager[Backend]]
+"""Opens a backend for some settings, as `connect` does."""
+
+
 @asynccontextmanager
 async def connect(settings: Settings, *, create: bool = True) -> AsyncIterator[Backend]:
     """Open the backend that the settings name, and close it in the end.

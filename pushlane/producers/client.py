@@ -12,7 +12,7 @@ from typing import Any
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.backend import Backend, Connect, connect
 from pushlane.lanes.conversion import instance, text, texts, whole, word
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
@@ -38,16 +38,18 @@ class Client:
     Settings are those of `PUSHLANE_*` and `pushlane.toml` unless given. Every method raises
     `Unreachable` when a service does not answer, `UnknownTask` for an id that is no task's, and
     `BadInput` for a value that cannot be. What has just one meaning is taken: `"3"` for a quota of
-    3, `HIGH` for a level, a datetime or a text like `2h` for a time.
+    3, `HIGH` for a level, a datetime or a text like `2h` for a time. A test may give it another
+    way to a backend, like `MemoryBackend().connect`.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, connect: Connect = connect) -> None:
         self._settings = load() if settings is None else instance("settings", settings, Settings)
+        self._connect = connect
         self._exits = AsyncExitStack()
         self._backend: Backend | None = None
 
     async def __aenter__(self) -> Client:
-        self._backend = await self._exits.enter_async_context(connect(self._settings))
+        self._backend = await self._exits.enter_async_context(self._connect(self._settings))
         return self
 
     async def __aexit__(self, *error: Any) -> None:

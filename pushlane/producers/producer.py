@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
+from pushlane.lanes.backend import Connect
 from pushlane.lanes.conversion import instance, number, path
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.metric import MetricCollector
@@ -48,7 +49,8 @@ class Producer:
     process, and the next producer of that folder goes on with the same task, until
     `close(seal=True)`; other options than before begin a new one. The first push with nothing in it
     is warned of. Settings are those of
-    `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before.
+    `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before. A test may give
+    it another way to a backend, like `MemoryBackend().connect`.
 
     Raises:
         BadInput: an option that cannot be.
@@ -68,9 +70,11 @@ class Producer:
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
+        connect: Connect | None = None,
     ) -> None:
         self._settings = load() if settings is None else instance("settings", settings, Settings)
         bounds = ProducerOptions() if options is None else options
+        self._connect = connect
         self._options = instance("options", bounds, ProducerOptions)
         self._spool = None if spool is None else path("spool", spool)
         given: dict[str, Any] = {"level": level, "quota": quota, "sink": sink}
@@ -98,7 +102,9 @@ class Producer:
             raise PushlaneError("the producer is open already; make another one")
         self._store = self._spooled(self._spool) if self._spool else MemoryStore(self._header())
         self._first_seq = self._store.next_seq
-        self._background = OutboxThread(self._settings, self._options, self._store, self._folder)
+        self._background = OutboxThread(
+            self._settings, self._options, self._store, self._folder, self._connect
+        )
         self._pid = os.getpid()
         self._background.start()
         return self

@@ -1,34 +1,49 @@
-"""Each contract runs on every backend: settings of a store, or a namespace, of the test's own."""
+"""Each contract runs on every backend: settings of a store, or a namespace, of the test's own.
+
+In memory there is no place that settings could name: only `connections` are of that backend.
+"""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.memory import MemoryBackend
 from pushlane.lanes.settings import Settings
 
 BATCH = 8
 
+ON_PLACES = ["embedded", pytest.param("pulsar", marks=pytest.mark.pulsar)]
+"""The backends that another process finds by its settings."""
 
-@pytest.fixture(params=["embedded", pytest.param("pulsar", marks=pytest.mark.pulsar)])
-def settings(request: pytest.FixtureRequest, tmp_path) -> Settings:
+
+@pytest.fixture(params=["memory", *ON_PLACES])
+def backend_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def settings(request: pytest.FixtureRequest, backend_kind: str, tmp_path) -> Settings:
     sizes = {"batch": BATCH, "prefetch": 2 * BATCH}
-    if request.param == "embedded":
-        return Settings(broker="embedded", data_dir=tmp_path / "store", **sizes)
-    return request.getfixturevalue("pulsar_settings").but(**sizes)
+    if backend_kind == "pulsar":
+        return request.getfixturevalue("pulsar_settings").but(**sizes)
+    return Settings(broker="embedded", data_dir=tmp_path / "store", **sizes)
 
 
 class Connections:
     """As many connections to the backend as a test asks for, each like a process of its own."""
+
+    connect: Callable[[Settings], AbstractAsyncContextManager[Backend]] = staticmethod(connect)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stack = AsyncExitStack()
 
     async def one(self) -> Backend:
-        return await self._stack.enter_async_context(connect(self._settings))
+        return await self._stack.enter_async_context(self.connect(self._settings))
 
     async def two(self) -> tuple[Backend, Backend]:
         return await self.one(), await self.one()
@@ -41,6 +56,17 @@ class Connections:
 
 
 @pytest.fixture
-def connections(settings: Settings) -> Connections:
+def connections(backend_kind: str, settings: Settings) -> Connections:
     """To be entered by the test, in whose loop it connects."""
-    return Connections(settings)
+    return connections_of(backend_kind)(settings)
+
+
+def connections_of(backend_kind: str) -> type[Connections]:
+    """Connections to a backend of this kind: all to one store where it is in memory."""
+    if backend_kind != "memory":
+        return Connections
+
+    class InMemory(Connections):
+        connect = MemoryBackend().connect
+
+    return InMemory

@@ -7,8 +7,17 @@ import sys
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from contextlib import asynccontextmanager
 
+import pytest
+
 from pushlane.lanes.settings import Settings
+from tests.contract.conftest import ON_PLACES
 from tests.contract.reading import LANE, Reading, bodies, numbered
+
+
+@pytest.fixture(params=ON_PLACES)
+def backend_kind(request: pytest.FixtureRequest) -> str:
+    """Not memory: what lies there ends with the process that is killed."""
+    return request.param
 
 
 @asynccontextmanager

@@ -19,9 +19,16 @@ from pushlane.lanes.push import Push
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 from pushlane.producers.producer import Producer
+from tests.contract.conftest import ON_PLACES
 from tests.lane_content import pushes_of, task_of
 
 KILLS = 3
+
+
+@pytest.fixture(params=ON_PLACES)
+def backend_kind(request: pytest.FixtureRequest) -> str:
+    """Not memory: processes are killed, and all of them find the backend by its settings."""
+    return request.param
 
 
 def producer(settings: Settings, spool: Path | None = None, level: Level = Level.HIGH) -> Producer:

@@ -10,10 +10,11 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.held import latest_ms
+from pushlane.lanes.limiter_rules import Holding, allotted, leased, placed
 from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
 from pushlane.lanes.task_transitions import now_ms
 
@@ -87,14 +88,6 @@ SELECT json_group_array(json_array(subject, what, total)) FROM (
 _FORGET = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
 
 
-class Holding(NamedTuple):
-    """What one holder has and wants of a cap, and when it last had any."""
-
-    held: int
-    wanted: int
-    since_ms: int
-
-
 class EmbeddedLimiter:
     """See `lanes.ports.Limiter`. `clock_ms` is a clock in Unix milliseconds."""
 
@@ -107,7 +100,7 @@ class EmbeddedLimiter:
         def job(connection: sqlite3.Connection) -> list[TokenGrant]:
             now = self._clock_ms()
             known = _one(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
-            pairs = [_leased(ask, known.get(ask.subject), now) for ask in asks]
+            pairs = [leased(ask, known.get(ask.subject), now) for ask in asks]
             rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
             connection.execute(_SET_RATES, (json.dumps(rows),))
             return [grant for grant, _ in pairs]
@@ -127,7 +120,7 @@ class EmbeddedLimiter:
             known: dict[str, dict[str, Holding]] = defaultdict(dict)
             for subject, name, *rest in _one(connection, _PLACES, held):
                 known[subject][name] = Holding(*rest)
-            pairs = [_held(ask, known[ask.subject], holder, now) for ask in asks]
+            pairs = [placed(ask, known[ask.subject], holder, now) for ask in asks]
             rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
             until_ms = now + max(1, round(ttl_s * 1000))
             values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
@@ -146,7 +139,7 @@ class EmbeddedLimiter:
                 known[Tally(subject, what, day)][name] = amount
             amounts: list[float] = []
             for ask in asks:
-                amounts.append(_allotted(ask, known[ask.tally]))
+                amounts.append(allotted(ask, known[ask.tally]))
                 known[ask.tally][ask.holder] = amounts[-1]
             rows = [(*ask.tally, ask.holder, one) for ask, one in zip(asks, amounts, strict=True)]
             connection.execute(_SET_TALLIES, {"rows": json.dumps(rows), "now_ms": now})
@@ -192,47 +185,3 @@ def _one(
 ) -> Any:
     [answer] = connection.execute(statement, values).fetchone()
     return json.loads(answer)
-
-
-def _leased(
-    ask: TokenAsk, known: tuple[float, int] | None, now: int
-) -> tuple[TokenGrant, tuple[float, int]]:
-    """Return what is granted of a rate, and the tokens that are left with the time of that."""
-    tokens = ask.burst
-    if known is not None:
-        kept, at_ms = known
-        tokens = min(ask.burst, kept + max(0, now - at_ms) * ask.rate_per_s / 1000)
-    enough = min(ask.least, ask.burst)
-    if tokens < enough:
-        return TokenGrant(0.0, (enough - tokens) / ask.rate_per_s), (tokens, now)
-    granted = max(ask.least, min(ask.wanted, tokens))
-    return TokenGrant(granted, 0.0), (tokens - granted, now)
-
-
-def _held(
-    ask: PlaceAsk, known: Mapping[str, Holding], holder: str, now: int
-) -> tuple[int, Holding]:
-    """Return how many places a holder may fill, and what it holds from now on.
-
-    What the others have, and what is due to them, is not to be had.
-    """
-    before = known.get(holder, Holding(0, 0, now))
-    since_ms = now if before.held else before.since_ms
-    others = [one for name, one in known.items() if name != holder]
-    share = ask.cap // (1 + sum(one.wanted > 0 for one in others))
-    taken = sum(max(one.held, _due(one, share, since_ms)) for one in others)
-    places = max(0, min(ask.wanted, ask.cap - taken))
-    held = max(ask.in_use, places)
-    return places, Holding(held, ask.wanted, now if held else since_ms)
-
-
-def _due(other: Holding, share: int, since_ms: int) -> int:
-    """Return how many places are kept for another who waits for them."""
-    if share:
-        return min(other.wanted, share)
-    return int(not other.held and other.wanted > 0 and other.since_ms < since_ms)
-
-
-def _allotted(ask: TotalAsk, known: Mapping[str, float]) -> float:
-    others = sum(amount for holder, amount in known.items() if holder != ask.holder)
-    return max(ask.used, min(ask.wanted, ask.limit - others))

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from pushlane.lanes.backend import Connect
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.tracebacks import traceback_of
@@ -41,11 +42,13 @@ class OutboxThread:
         options: ProducerOptions,
         store: BatchStore,
         folder: SpoolFolder | None,
+        connect: Connect | None,
     ) -> None:
         self._settings = settings
         self._options = options
         self._store = store
         self._folder = folder
+        self._connect = connect
         self.buffer = Buffer(options, store.header.batch, store.next_seq, self._wake)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="pushlane-spool")
         self._thread = threading.Thread(target=self._run, name="pushlane-producer", daemon=True)
@@ -172,7 +175,7 @@ class OutboxThread:
             self._settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
         )
         try:
-            await sender.run()
+            await sender.run(self._connect)
         except Ended:  # sealed, so that the next producer begins a new task
             await self._loop.run_in_executor(self._disk, store.seal)
             raise

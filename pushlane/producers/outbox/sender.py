@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
-from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.backend import Backend, Connect, connect
 from pushlane.lanes.bundle import Packed, packed
 from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
 from pushlane.lanes.leases import LeaseGuard
@@ -61,8 +61,10 @@ class Sender:
         self._is_over = is_over
         self._news = news
 
-    async def run(self) -> None:
+    async def run(self, connected: Connect | None = None) -> None:
         """Send until it is over and nothing is left.
+
+        `connected` opens another backend than that of the settings.
 
         Raises:
             Ended: the task has ended.
@@ -70,7 +72,7 @@ class Sender:
         """
         async with AsyncExitStack() as exits:
             backend = await self._retried(
-                lambda: exits.enter_async_context(connect(self._settings))
+                lambda: exits.enter_async_context((connected or connect)(self._settings))
             )
             await self._retried(
                 lambda: self._lease_guard(backend).run(lambda: self._send(backend), lambda: None)

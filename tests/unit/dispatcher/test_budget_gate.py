@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ from pushlane.dispatcher.budgets.budget_gate import BudgetGate
 from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.limits import Limit
-from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in
+from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in_memory
 
 
 class OneLane:
@@ -60,8 +59,8 @@ class Lanes:
             self._due.append(lane.n)
 
 
-async def test_of_many_lanes_that_wait_few_try_at_a_time(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_of_many_lanes_that_wait_few_try_at_a_time() -> None:
+    async with world_in_memory() as world:
         lanes = Lanes(world.process(app=Limit(rate_per_s=100)).budgets, 1_000)
 
         await world.run(5.0, lanes.work)
@@ -70,8 +69,8 @@ async def test_of_many_lanes_that_wait_few_try_at_a_time(tmp_path: Path) -> None
         assert lanes.tries < 20_000
 
 
-async def test_lanes_that_need_nothing_any_more_hold_up_none_behind_them(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_lanes_that_need_nothing_any_more_hold_up_none_behind_them() -> None:
+    async with world_in_memory() as world:
         lanes = Lanes(world.process(app=Limit(in_flight=50)).budgets, 400, ended=380)
 
         await world.run(0.5, lanes.work)
@@ -79,8 +78,8 @@ async def test_lanes_that_need_nothing_any_more_hold_up_none_behind_them(tmp_pat
         assert lanes.sent == list(range(380, 400))
 
 
-async def test_all_go_on_when_there_is_no_limit_any_more(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_all_go_on_when_there_is_no_limit_any_more() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(total=1))
         lanes = Lanes(one.budgets, 400)
         await world.run(0.2, lanes.work)

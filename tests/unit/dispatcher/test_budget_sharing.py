@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pushlane.dispatcher.budgets.budgets import Budgets, Charge
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.limits import Limit, Subject
 from tests.unit.dispatcher.support import Wrapped
-from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in
+from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in_memory
 
 
 class Lines:
@@ -66,8 +65,8 @@ class OneLine:
 
 
 @pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 10.0), (10.0, 1.0)])
-async def test_lines_of_a_process_share_a_rate(tmp_path: Path, costs: tuple[float, float]) -> None:
-    async with world_in(tmp_path) as world:
+async def test_lines_of_a_process_share_a_rate(costs: tuple[float, float]) -> None:
+    async with world_in_memory() as world:
         lines = Lines(world.process(app=Limit(rate_per_s=50)).budgets, *costs)
 
         await world.run(20.0, lines.work)
@@ -76,8 +75,8 @@ async def test_lines_of_a_process_share_a_rate(tmp_path: Path, costs: tuple[floa
         assert min(lines.spent()) >= 300
 
 
-async def test_lines_of_a_process_share_places(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_lines_of_a_process_share_places() -> None:
+    async with world_in_memory() as world:
         lines = Lines(world.process(app=Limit(in_flight=2)).budgets, 1.0, 1.0)
 
         await world.run(4.0, lines.work)
@@ -85,8 +84,8 @@ async def test_lines_of_a_process_share_places(tmp_path: Path) -> None:
         assert min(lines.spent()) >= 200
 
 
-async def test_a_part_of_a_total_that_comes_back_late_is_there_for_others(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_part_of_a_total_that_comes_back_late_is_there_for_others() -> None:
+    async with world_in_memory() as world:
         one, other = (world.process(app=Limit(total=3)) for _ in range(2))
         await world.run(2.0, lambda process: process.send(process is one and len(one.sent) < 3))
         assert len(one.sent) == 3
@@ -97,8 +96,8 @@ async def test_a_part_of_a_total_that_comes_back_late_is_there_for_others(tmp_pa
         assert len(other.sent) == 1
 
 
-async def test_a_part_of_a_total_that_did_not_count_is_there_for_others(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_part_of_a_total_that_did_not_count_is_there_for_others() -> None:
+    async with world_in_memory() as world:
         one, other = (world.process(app=Limit(total=3)) for _ in range(2))
         await world.run(2.0, lambda process: process.send(process is one and len(one.sent) < 3))
 
@@ -109,8 +108,8 @@ async def test_a_part_of_a_total_that_did_not_count_is_there_for_others(tmp_path
         assert len(other.sent) == 1
 
 
-async def test_what_was_spent_before_days_of_rest_counts_once(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_what_was_spent_before_days_of_rest_counts_once() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(total=300))
         await world.run(3.0, lambda process: process.send(min(5, 100 - len(one.sent))))
         assert len(one.sent) == 100
@@ -122,8 +121,8 @@ async def test_what_was_spent_before_days_of_rest_counts_once(tmp_path: Path) ->
         assert (len(one.sent), usage.spent) == (300, {"total": 300})
 
 
-async def test_who_no_longer_waits_keeps_no_places_from_others(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_who_no_longer_waits_keeps_no_places_from_others() -> None:
+    async with world_in_memory() as world:
         busy = world.process(app=Limit(in_flight=1))
         await world.run(0.2, lambda process: process.send(1))
         gone = world.process(app=Limit(in_flight=1))
@@ -137,7 +136,7 @@ async def test_who_no_longer_waits_keeps_no_places_from_others(tmp_path: Path) -
         assert world.clock.now_s - last_s < 0.5
 
 
-async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else(tmp_path: Path) -> None:
+async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else() -> None:
     class NoReturns(Wrapped):
         is_ending = False
 
@@ -152,7 +151,7 @@ async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else(tmp_path:
                 raise Unreachable("the store is away")
             return await getattr(self._real, name)(*given)
 
-    async with world_in(tmp_path) as world:
+    async with world_in_memory() as world:
         world.limiter = limiter = NoReturns(world.limiter)
         one = world.process(app=Limit(total=1_000, rate_per_s=100, in_flight=8))
         await world.run(0.3, lambda process: process.send(1))
@@ -168,9 +167,9 @@ async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else(tmp_path:
 
 @pytest.mark.parametrize("meanwhile", [Limit(), Limit(rate_per_s=1e6)])
 async def test_a_cap_that_is_taken_away_and_set_again_knows_what_is_in_flight(
-    tmp_path: Path, meanwhile: Limit
+    meanwhile: Limit,
 ) -> None:
-    async with world_in(tmp_path) as world:
+    async with world_in_memory() as world:
         both = [world.process(app=Limit(in_flight=5)) for _ in range(2)]
         await world.run(1.0, lambda process: process.send(5))
         for one in both:

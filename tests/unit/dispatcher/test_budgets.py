@@ -7,16 +7,14 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pushlane.dispatcher.budgets.budgets import Budgets, Charge
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.limiter import EmbeddedLimiter
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.limits import Limit, Limits, Subject
+from pushlane.lanes.memory import MemoryBackend
 from pushlane.lanes.ports import Limiter
 from tests.unit.dispatcher.support import Wrapped
 
@@ -108,12 +106,10 @@ class World:
 
 
 @asynccontextmanager
-async def world_in(folder: Path) -> AsyncIterator[World]:
-    database = Database(folder)
-    await database.open()
+async def world_in_memory() -> AsyncIterator[World]:
     clock = Clock()
-    yield World(EmbeddedLimiter(database, clock.ms), clock)
-    await database.close()
+    async with MemoryBackend(clock.ms).connect() as backend:
+        yield World(backend.limiter, clock)
 
 
 def most_in(sent: list[tuple[float, float]], window_s: float) -> float:
@@ -135,8 +131,8 @@ async def test_without_limits_nothing_is_asked() -> None:
     assert not budgets.is_limited
 
 
-async def test_three_processes_share_a_rate_and_use_nearly_all_of_it(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_three_processes_share_a_rate_and_use_nearly_all_of_it() -> None:
+    async with world_in_memory() as world:
         for _ in range(3):
             world.process(app=Limit(rate_per_s=300))
 
@@ -149,9 +145,9 @@ async def test_three_processes_share_a_rate_and_use_nearly_all_of_it(tmp_path: P
         assert min(len(one.sent) for one in world.processes) > 200
 
 
-async def test_bursts_by_chance_keep_to_the_rate(tmp_path: Path) -> None:
+async def test_bursts_by_chance_keep_to_the_rate() -> None:
     luck = random.Random(3)
-    async with world_in(tmp_path) as world:
+    async with world_in_memory() as world:
         for _ in range(3):
             world.process(app=Limit(rate_per_s=100))
 
@@ -161,8 +157,8 @@ async def test_bursts_by_chance_keep_to_the_rate(tmp_path: Path) -> None:
             assert most_in(world.sent(), window_s) <= 100 * (window_s + 0.3)
 
 
-async def test_a_rate_of_few_a_minute_is_kept(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_rate_of_few_a_minute_is_kept() -> None:
+    async with world_in_memory() as world:
         for _ in range(2):
             world.process(app=Limit(rate_per_s=30 / 60))
 
@@ -171,8 +167,8 @@ async def test_a_rate_of_few_a_minute_is_kept(tmp_path: Path) -> None:
         assert 9 <= len(world.sent()) <= 11
 
 
-async def test_a_push_that_costs_more_than_a_burst_goes_and_is_paid_off(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_push_that_costs_more_than_a_burst_goes_and_is_paid_off() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(rate_per_s=10))
 
         await world.run(10.0, lambda process: process.send(cost=20.0))
@@ -180,8 +176,8 @@ async def test_a_push_that_costs_more_than_a_burst_goes_and_is_paid_off(tmp_path
         assert 4 <= len(one.sent) <= 6
 
 
-async def test_tokens_that_a_process_does_not_use_go_to_another(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_tokens_that_a_process_does_not_use_go_to_another() -> None:
+    async with world_in_memory() as world:
         idle, busy = (world.process(app=Limit(rate_per_s=0.1)) for _ in range(2))
         idle.take()
         await idle.lease()
@@ -191,8 +187,8 @@ async def test_tokens_that_a_process_does_not_use_go_to_another(tmp_path: Path) 
         assert len(busy.sent) == 1
 
 
-async def test_a_changed_rate_holds_from_now_on(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_changed_rate_holds_from_now_on() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(rate_per_s=20))
         await world.run(1.0, Process.send)
         before = len(one.sent)
@@ -204,9 +200,9 @@ async def test_a_changed_rate_holds_from_now_on(tmp_path: Path) -> None:
         assert 170 <= len(one.sent) - before <= 230
 
 
-async def test_in_flight_stays_within_the_cap_for_all_together(tmp_path: Path) -> None:
+async def test_in_flight_stays_within_the_cap_for_all_together() -> None:
     luck = random.Random(5)
-    async with world_in(tmp_path) as world:
+    async with world_in_memory() as world:
         for _ in range(3):
             world.process(sink=Limit(in_flight=10))
         most = 0
@@ -223,8 +219,8 @@ async def test_in_flight_stays_within_the_cap_for_all_together(tmp_path: Path) -
         assert min(len(one.sent) for one in world.processes) > 100
 
 
-async def test_a_busy_process_leaves_others_their_part_of_a_cap(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_busy_process_leaves_others_their_part_of_a_cap() -> None:
+    async with world_in_memory() as world:
         first = world.process(sink=Limit(in_flight=6))
         await world.run(1.0, lambda one: (one.land(1), one.send()))
         assert len(first.in_flight) == 6
@@ -235,8 +231,8 @@ async def test_a_busy_process_leaves_others_their_part_of_a_cap(tmp_path: Path) 
         assert (len(first.in_flight), len(second.in_flight)) == (3, 3)
 
 
-async def test_places_of_a_killed_process_come_back(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_places_of_a_killed_process_come_back() -> None:
+    async with world_in_memory() as world:
         killed = world.process(sink=Limit(in_flight=4))
         await world.run(1.0, Process.send)
         world.processes = []
@@ -249,8 +245,8 @@ async def test_places_of_a_killed_process_come_back(tmp_path: Path) -> None:
         assert len(other.in_flight) == 4
 
 
-async def test_a_total_is_spent_to_the_last_push_and_never_more(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_total_is_spent_to_the_last_push_and_never_more() -> None:
+    async with world_in_memory() as world:
         for _ in range(3):
             world.process(task=Limit(total=500))
 
@@ -259,8 +255,8 @@ async def test_a_total_is_spent_to_the_last_push_and_never_more(tmp_path: Path) 
         assert len(world.sent()) == 500
 
 
-async def test_a_total_cost_is_never_passed(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_total_cost_is_never_passed() -> None:
+    async with world_in_memory() as world:
         for _ in range(2):
             world.process(task=Limit(total_cost=10.0))
 
@@ -269,8 +265,8 @@ async def test_a_total_cost_is_never_passed(tmp_path: Path) -> None:
         assert len(world.sent()) == 3
 
 
-async def test_only_a_first_attempt_counts_towards_a_total(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_only_a_first_attempt_counts_towards_a_total() -> None:
+    async with world_in_memory() as world:
         one = world.process(task=Limit(total=1))
         await world.run(0.2, lambda process: process.send(1))
 
@@ -279,8 +275,8 @@ async def test_only_a_first_attempt_counts_towards_a_total(tmp_path: Path) -> No
         assert one.take() == TASK
 
 
-async def test_a_push_that_did_not_go_is_charged_nothing(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_push_that_did_not_go_is_charged_nothing() -> None:
+    async with world_in_memory() as world:
         one = world.process(task=Limit(total=1, in_flight=1))
         await world.run(0.2, lambda process: process.send(1))
 
@@ -289,8 +285,8 @@ async def test_a_push_that_did_not_go_is_charged_nothing(tmp_path: Path) -> None
         assert isinstance(one.take(), Charge)
 
 
-async def test_a_day_has_a_budget_of_its_own(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_day_has_a_budget_of_its_own() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(a_day=3))
         await world.run(1.0, Process.send)
         assert len(one.sent) == 3
@@ -301,8 +297,8 @@ async def test_a_day_has_a_budget_of_its_own(tmp_path: Path) -> None:
         assert len(one.sent) == 6
 
 
-async def test_who_waits_hears_of_a_new_day(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_who_waits_hears_of_a_new_day() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(a_day=1))
         await world.run(0.2, Process.send)
         await world.run(1.0, Process.send_when_told)
@@ -313,8 +309,8 @@ async def test_who_waits_hears_of_a_new_day(tmp_path: Path) -> None:
         assert len(one.sent) == 2
 
 
-async def test_who_waits_for_two_limits_hears_when_both_have_room(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_who_waits_for_two_limits_hears_when_both_have_room() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(rate_per_s=50, in_flight=1))
         await world.run(0.5, lambda process: process.send(1))
         assert len(one.in_flight) == 1
@@ -326,8 +322,8 @@ async def test_who_waits_for_two_limits_hears_when_both_have_room(tmp_path: Path
         assert len(one.sent) == 2
 
 
-async def test_a_task_waits_for_its_app_and_hears_of_room(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_a_task_waits_for_its_app_and_hears_of_room() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(in_flight=1))
         assert one.take() == SHOP
         await one.lease()
@@ -341,8 +337,8 @@ async def test_a_task_waits_for_its_app_and_hears_of_room(tmp_path: Path) -> Non
         assert isinstance(one.take(), Charge)
 
 
-async def test_each_app_has_a_limit_of_its_own_from_the_limit_of_every_app(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_each_app_has_a_limit_of_its_own_from_the_limit_of_every_app() -> None:
+    async with world_in_memory() as world:
         one = world.process()
         one.budgets.on_limits(
             {Subject("app", "*"): Limit(in_flight=1, total=9), SHOP: Limit(in_flight=2)}
@@ -360,8 +356,8 @@ async def test_each_app_has_a_limit_of_its_own_from_the_limit_of_every_app(tmp_p
         assert len(one.in_flight) == 2
 
 
-async def test_what_is_limited_no_more_is_let_go_at_once(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_what_is_limited_no_more_is_let_go_at_once() -> None:
+    async with world_in_memory() as world:
         one = world.process(app=Limit(total=1))
         await world.run(0.2, Process.send)
         assert one.take() == SHOP
@@ -385,8 +381,8 @@ class Away(Wrapped):
         return refuse if self.is_away else super().__getattr__(name)
 
 
-async def test_without_the_store_what_is_leased_goes_and_then_pushes_wait(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_without_the_store_what_is_leased_goes_and_then_pushes_wait() -> None:
+    async with world_in_memory() as world:
         away = Away(world.limiter)
         world.limiter = away
         one = world.process(app=Limit(rate_per_s=100), sink=Limit(in_flight=5))
@@ -409,9 +405,9 @@ async def test_without_the_store_what_is_leased_goes_and_then_pushes_wait(tmp_pa
 
 
 async def test_that_the_store_is_away_is_said_once_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with world_in(tmp_path) as world:
+    async with world_in_memory() as world:
         away = Away(world.limiter)
         world.limiter = away
         one = world.process(app=Limit(rate_per_s=100))
@@ -433,8 +429,8 @@ async def test_that_the_store_is_away_is_said_once_and_counted(
         assert said == ["waiting for the limiter: the store is away", "the limiter is back"]
 
 
-async def test_what_is_left_is_given_back_at_the_end(tmp_path: Path) -> None:
-    async with world_in(tmp_path) as world:
+async def test_what_is_left_is_given_back_at_the_end() -> None:
+    async with world_in_memory() as world:
         one = world.process(task=Limit(total=1_000), app=Limit(rate_per_s=100, in_flight=8))
         await world.run(0.3, lambda process: process.send(1))
         one.land()

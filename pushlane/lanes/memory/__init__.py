@@ -1,0 +1,99 @@
+"""All ports in memory: the backend of tests, pushlane's own and those of who uses it.
+
+It keeps every promise of the ports (`tests/contract`) but one: what it holds is gone with the
+process. It opens no file and asks no service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.memory.broker import MemoryBroker, MemoryLanes
+from pushlane.lanes.memory.claims import (
+    Claims,
+    MemoryLease,
+    MemoryLedger,
+    MemoryLimiter,
+    MemoryPresence,
+    MemoryRecipientWindows,
+    RecipientMemory,
+)
+from pushlane.lanes.memory.records import (
+    MemoryDeadAddresses,
+    MemoryDocuments,
+    MemoryReceiptLog,
+    MemorySuppressions,
+)
+from pushlane.lanes.memory.registry import MemoryRegistry
+from pushlane.lanes.memory.shared import LockAndClock
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
+
+__all__ = ["MemoryBackend"]
+
+
+class MemoryBackend:
+    """A store in the memory of this process, for tests of what submits, pushes and delivers.
+
+    `connect` is for it what `pushlane.connect` is for the backend of some settings. Each connection
+    is like a process of its own; all see the same tasks and lanes. What one has taken and not acked
+    comes back when it ends. `clock_ms` tells Unix milliseconds; of a clock that is set on by hand,
+    tell `clock_was_set`.
+
+        memory = MemoryBackend()
+        async with Client(connect=memory.connect) as client, memory.connect() as backend:
+            await client.submit(...)
+            dispatcher = Dispatcher(backend, sink, Settings())
+    """
+
+    def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._shared = LockAndClock(clock_ms)
+        self._lanes = MemoryLanes()
+        self._lease = MemoryLease(self._shared)
+        self._registry = MemoryRegistry(self._shared, self._lease)
+        self._claims: Claims = {}
+        self._recipients = RecipientMemory()
+        self._documents = MemoryDocuments(self._shared)
+        self._receipts: MemoryReceiptLog | None = None
+        self._presence = MemoryPresence(self._shared)
+        self._limiter = MemoryLimiter(self._shared)
+        self._suppressions = MemorySuppressions(self._shared)
+        self._dead_addresses = MemoryDeadAddresses(self._shared, self._suppressions)
+
+    @asynccontextmanager
+    async def connect(self, settings: Settings | None = None) -> AsyncIterator[Backend]:
+        """Open a connection, on any event loop, and close it in the end.
+
+        Of the settings those count that are of windows of time and of receipts; the broker that
+        they name is not asked. They are the defaults unless given, and read from nowhere.
+        """
+        backend = self._connection(Settings() if settings is None else settings)
+        try:
+            yield backend
+        finally:
+            await backend.broker.close()
+
+    def clock_was_set(self) -> None:
+        """Have all readers look whether what they wait for may go by the clock as it is now."""
+        with self._shared.lock:
+            self._lanes.kick()
+
+    def _connection(self, settings: Settings) -> Backend:
+        shared = self._shared
+        with shared.lock:
+            self._receipts = self._receipts or MemoryReceiptLog(shared, settings)
+        return Backend(
+            MemoryBroker(shared, self._lanes),
+            self._registry,
+            self._lease,
+            MemoryLedger(shared, self._claims, settings.ledger_window_s),
+            MemoryRecipientWindows(shared, self._recipients, settings.recipient_window_s),
+            self._documents,
+            self._receipts,
+            self._presence,
+            self._limiter,
+            self._suppressions,
+            self._dead_addresses,
+        )
