@@ -27,7 +27,7 @@ from bench.fairness_of import WINDOW, share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
 from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.cli.demo.receiver import running
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings

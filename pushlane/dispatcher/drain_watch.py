@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.naming import later_lane
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.task import State, Task
 
 log = logging.getLogger("pushlane.dispatcher")

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pushlane.dispatcher.backoff import Backoff
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.limits import Limit, Limits, Subject, readable_limits
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.limits")

@@ -12,12 +12,12 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 
-from pushlane.dispatcher.backoff import Backoff, raise_first
 from pushlane.dispatcher.budgets.place_budget import PLACES_TTL_S, PlaceBudget
 from pushlane.dispatcher.budgets.rate_budget import PACE_S, RateBudget
 from pushlane.dispatcher.budgets.total_budget import TotalBudget
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import Limiter
+from pushlane.lanes.retrying import Backoff, raise_first
 
 log = logging.getLogger("pushlane.budgets")
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
@@ -20,6 +19,7 @@ from pushlane.lanes.leader import Leader
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import decode_dead
+from pushlane.lanes.retrying import for_each
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 

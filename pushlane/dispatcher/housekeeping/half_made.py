@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.retrying import for_each
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.half_made")

@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from pushlane.dispatcher.backoff import Backoff, for_each
 from pushlane.dispatcher.housekeeping.due_times import DueTimes
 from pushlane.dispatcher.housekeeping.forgetting import Forgetting
 from pushlane.dispatcher.housekeeping.half_made import HalfMade
@@ -27,6 +26,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Superseded, UnknownFormat, UnknownTask
 from pushlane.lanes.leader import Leader
+from pushlane.lanes.retrying import Backoff, for_each
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.store_clock import SteadyClock

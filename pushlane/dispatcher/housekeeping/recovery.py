@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import TaskInDoubt, UnknownFormat
 from pushlane.lanes.naming import is_dead, later_lane, task_of
 from pushlane.lanes.paging import paged
+from pushlane.lanes.retrying import for_each
 from pushlane.lanes.task import State, Task
 
 log = logging.getLogger("pushlane.recovery")

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from pushlane.dispatcher.backoff import for_each
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, later_lane
+from pushlane.lanes.retrying import for_each
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 

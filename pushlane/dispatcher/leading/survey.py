@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.aside import aside
 from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
@@ -20,6 +19,7 @@ from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import EVERY_APP, Limits, Subject
 from pushlane.lanes.presence import DrainFigures
+from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.sink_load import spent_of
 from pushlane.lanes.task import Weights
 

@@ -1,8 +1,9 @@
-"""Waiting for a service that is away: longer each time, said once when it goes and comes back.
+"""Waiting for a service that is away: longer each time, and said once when it goes and comes back.
 
-Every side task of a dispatcher does its work through here. What a service answers, or does not, is
-a `PushlaneError` and is tried again for ever; any other exception is a fault of ours and ends the
-process.
+Each wait is cut by chance, so that many processes do not come back at once. Every side task of a
+dispatcher works through a `Backoff`: what a service answers, or does not, is a `PushlaneError` and
+is tried again for ever, and any other exception is a fault of ours and ends the process. Producers
+wait with `until_reachable`, which tells their user, and tries again only what did not get through.
 """
 
 from __future__ import annotations
@@ -14,32 +15,56 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from pushlane.lanes.errors import PushlaneError, Superseded
+from pushlane.lanes.errors import PushlaneError, StorageFull, Superseded, Unreachable
 
 _FIRST_S = 0.05
 _LONGEST_S = 2.0
+_PRODUCER_FIRST_S = 0.1
+_PRODUCER_LONGEST_S = 5.0
+_MOST_DOUBLED = 30
 _MOST_SAID = 10
 
 _MOST_IN_A_ROW = 16
 
 T = TypeVar("T")
 
+Sleep = Callable[[float], Awaitable[None]]
 
-class Backoff:
-    """Counts failures in a row of one service, and waits accordingly."""
 
-    def __init__(self, log: logging.Logger, service: str) -> None:
-        self._log = log
-        self._service = service
+class Retry:
+    """Counts failures in a row of one service, and waits accordingly: at most `longest_s`.
+
+    `lost` is told the first error in a row, `back` that the service works again.
+    """
+
+    def __init__(
+        self,
+        lost: Callable[[Exception], None],
+        back: Callable[[], None],
+        *,
+        first_s: float,
+        longest_s: float,
+    ) -> None:
+        self._lost = lost
+        self._back = back
+        self._first_s = first_s
+        self._longest_s = longest_s
         self._failures = 0
 
-    async def until_done(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def until_done(
+        self,
+        work: Callable[[], Awaitable[T]],
+        sleep: Sleep | None = None,
+        is_tried_again: Callable[[PushlaneError], bool] = lambda error: True,
+    ) -> T:
         """Try the work until the service lets it through; returns its result."""
         while True:
             try:
                 result = await work()
             except PushlaneError as error:
-                await self.wait(error)
+                if not is_tried_again(error):
+                    raise
+                await (sleep or asyncio.sleep)(self.failed(error))
                 continue
             self.reset()
             return result
@@ -50,17 +75,32 @@ class Backoff:
     def failed(self, error: Exception) -> float:
         """Note a failure; returns the seconds to wait before the next attempt."""
         if self._failures == 0:
-            self._log.warning(
-                "waiting for %s: %s", self._service, error, extra={"action": "service_lost"}
-            )
-        longest_s: float = min(_LONGEST_S, _FIRST_S * 2**self._failures)
-        self._failures = min(self._failures + 1, 30)
+            self._lost(error)
+        longest_s: float = min(self._longest_s, self._first_s * 2**self._failures)
+        self._failures = min(self._failures + 1, _MOST_DOUBLED)
         return longest_s * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         if self._failures:
-            self._log.info("%s is back", self._service, extra={"action": "service_back"})
+            self._back()
         self._failures = 0
+
+
+class Backoff(Retry):
+    """A `Retry` that says in the log when the service goes and comes back."""
+
+    def __init__(self, log: logging.Logger, service: str) -> None:
+        super().__init__(self._log_lost, self._log_back, first_s=_FIRST_S, longest_s=_LONGEST_S)
+        self._log = log
+        self._service = service
+
+    def _log_lost(self, error: Exception) -> None:
+        self._log.warning(
+            "waiting for %s: %s", self._service, error, extra={"action": "service_lost"}
+        )
+
+    def _log_back(self) -> None:
+        self._log.info("%s is back", self._service, extra={"action": "service_back"})
 
 
 class Backoffs:
@@ -92,6 +132,46 @@ class Backoffs:
     def reset(self, lane: str) -> None:
         if (backoff := self._failing.pop(lane, None)) is not None:
             backoff.reset()
+
+
+async def until_reachable(
+    action: Callable[[], Awaitable[T]],
+    tell: Callable[[str], None],
+    sleep: Sleep,
+    *,
+    on_try: Callable[[str], None] = lambda trouble: None,
+    waits_for_space: bool = False,
+) -> T:
+    """Return the result of an action, which is repeated until its service answers.
+
+    `tell` is told once that it waits, and once that the service is back; `on_try` after every try
+    what went wrong, which is empty when nothing did.
+
+    Raises:
+        StorageFull: at once, since waiting frees no space; unless `waits_for_space`, for others
+            may free some.
+    """
+
+    async def tried() -> T:
+        try:
+            result = await action()
+        except Unreachable as error:
+            on_try(str(error))
+            raise
+        on_try("")
+        return result
+
+    def is_tried_again(error: PushlaneError) -> bool:
+        is_full = isinstance(error, StorageFull)
+        return isinstance(error, Unreachable) and (waits_for_space or not is_full)
+
+    retry = Retry(
+        lambda error: tell(f"waiting: {error}"),
+        lambda: tell("the service is back"),
+        first_s=_PRODUCER_FIRST_S,
+        longest_s=_PRODUCER_LONGEST_S,
+    )
+    return await retry.until_done(tried, sleep, is_tried_again)
 
 
 async def for_each(
