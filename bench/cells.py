@@ -24,8 +24,8 @@ from multiprocessing.synchronize import Barrier
 from typing import Any, NamedTuple
 
 from bench.figures import Figure, at_least, exactly, say
-from pushlane.cli.stack import health, tools
-from pushlane.cli.stack.free_ports import free_port
+from dev.stack.local import redis_server
+from dev.stack.services import free_port, redis_answers, wait_until
 from pushlane.lanes.presence import Process
 from pushlane.lanes.redis import RedisPorts, connect_redis
 
@@ -160,12 +160,12 @@ def _redis() -> Iterator[str]:
         port = free_port()
         words = ["--bind", "127.0.0.1", "--port", str(port), "--dir", folder, "--save", ""]
         process = subprocess.Popen(
-            [tools.redis_server(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [redis_server(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         url = f"redis://127.0.0.1:{port}/0"
         try:
-            health.wait_until(
-                lambda: health.redis_answers(url),
+            wait_until(
+                lambda: redis_answers(url),
                 what="redis",
                 deadline_s=_START_S,
                 is_running=lambda: process.poll() is None,

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from bench.figures import Figure
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.task import Level
 
 RUNS = ((),)

@@ -26,7 +26,7 @@ from bench.dispatching import Dispatching, dispatching, drain
 from bench.fairness_of import WINDOW, share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
 from dev.receiver import ArrivalLine, Follower, running
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.settings import Settings

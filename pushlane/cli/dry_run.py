@@ -17,12 +17,13 @@ from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import plain, print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text, waits_as_json
+from pushlane.core.endings import WaitReason
 from pushlane.diagnosis.cause import due_text
 from pushlane.diagnosis.later import what_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push
-from pushlane.lanes.put_off import WaitReason, waiting_of
+from pushlane.lanes.put_off import waiting_of
 from pushlane.lanes.receipt import masked_recipients
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms

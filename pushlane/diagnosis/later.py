@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pushlane.core.endings import WaitReason
 from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.put_off import Waiting, WaitReason
+from pushlane.lanes.put_off import Waiting
 from pushlane.lanes.sink_load import quiet_until
 
 _WHAT = {

@@ -155,9 +155,9 @@ def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
 class Breaker:
     """One for each sink, or narrower scope, of a process.
 
-    `room` says how many pushes may be taken now; `admit` counts them and returns their leave. Just
-    before they go, `holds` says whether that leave still stands: if not, or if a push does not go
-    for another reason, it is given back. Each that went is reported to `landed`.
+    `room` says how many pushes may be taken now; `admit` counts them and returns their permit. Just
+    before they go, `is_valid` says whether that permit still stands: if not, or if a push does not
+    go for another reason, it is given back. Each that went is reported to `landed`.
 
     `slots` is the most that is in flight. Failures are free of an attempt for `patience_s`.
     `quotes`: a sink's reasons may be shown to people, as they cannot hold a recipient. `chance`
@@ -317,7 +317,7 @@ class Breaker:
         return min(range(len(candidates)), key=rank)
 
     def admit(self, now_s: float, count: int) -> int:
-        """Count pushes that take room. Returns their leave, which ends when the sink is down."""
+        """Count pushes that take room. Returns their permit, which ends when the sink is down."""
         if self._heard_at_s is None:
             self._heard_at_s = now_s
         self._in_flight += count
@@ -327,23 +327,23 @@ class Breaker:
             self._pace(now_s)
         return self._epoch
 
-    def holds(self, leave: int) -> bool:
-        """True as long as pushes with this leave may go: the sink was not found down meanwhile."""
-        return leave == self._epoch
+    def is_valid(self, permit: int) -> bool:
+        """True as long as pushes with this permit may go: the sink was not found down meanwhile."""
+        return permit == self._epoch
 
-    def give_back(self, leave: int, count: int) -> None:
+    def give_back(self, permit: int, count: int) -> None:
         """Count off pushes that were admitted and do not go."""
-        if self.holds(leave):
+        if self.is_valid(permit):
             self._in_flight -= count
             self._is_probing = False
 
-    def landed(self, now_s: float, leave: int, flight: Flight, outcome: Outcome) -> float | None:
+    def landed(self, now_s: float, permit: int, flight: Flight, outcome: Outcome) -> float | None:
         """Hear of a push that went.
 
         Returns None when it is to be settled as its outcome says. Else it loses nothing: its
         outcome is not settled, it stays unacked, and may be taken again after so many seconds.
         """
-        if self._is_well and outcome is DELIVERED and leave == self._epoch:
+        if self._is_well and outcome is DELIVERED and permit == self._epoch:
             self._land_well(now_s, 1)
             self._refused.pop(flight.push_id, None)
             return None
@@ -351,14 +351,14 @@ class Breaker:
         sign = sign_of(outcome, self._scope)
         if sign is Sign.FINAL and self._believes(now_s):
             sign = Sign.OWN
-        if leave == self._epoch:
+        if permit == self._epoch:
             self._in_flight -= 1
             if sign in (Sign.SUCCESS, Sign.OWN, Sign.ELSEWHERE):
                 self._on_answer(now_s, sign)
             else:
                 sign = self._on_failure(now_s, sign, flight, outcome)
-        is_troubled = not (self.holds(leave) and self.is_closed)
-        is_rising = self.holds(leave) and self._phase is _Phase.RISING
+        is_troubled = not (self.is_valid(permit) and self.is_closed)
+        is_rising = self.is_valid(permit) and self._phase is _Phase.RISING
         if outcome.holds and is_troubled:
             is_free = True
         elif outcome.holds and self._is_refused_alone(flight):
@@ -380,9 +380,9 @@ class Breaker:
         """True while nothing has failed for long enough that a success tells nothing new."""
         return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
 
-    def landed_well(self, now_s: float, leave: int, count: int) -> bool:
+    def landed_well(self, now_s: float, permit: int, count: int) -> bool:
         """Count deliveries. Returns False if it has to know more of them: tell `landed` of each."""
-        if not self._is_well or self._refused or leave != self._epoch:
+        if not self._is_well or self._refused or permit != self._epoch:
             return False
         self._land_well(now_s, count)
         return True
@@ -577,7 +577,7 @@ class Breaker:
         self._rest(now_s if self._is_silent else tried_at_s, now_s)
 
     def _recall(self) -> None:
-        """End the leave of all that were admitted; what comes of them says nothing new."""
+        """End the permit of all that were admitted; what comes of them says nothing new."""
         self._epoch += 1
         self._in_flight = 0
         self._is_probing = False

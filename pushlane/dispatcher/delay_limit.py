@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from pushlane.dispatcher.lane import OpenLane
+from pushlane.core.lane import Lane
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.ports import Broker
 from pushlane.lanes.retrying import Backoff, for_each, raise_first
@@ -24,24 +24,22 @@ _AT_ONCE = 16
 
 
 class DelayLimit:
-    """`lanes` are those that this process reads; `refresh` hears that one may move or must rest."""
+    """`lanes` are those that this process reads."""
 
     def __init__(
         self,
         broker: Broker,
         most: int,
-        lanes: Callable[[], Iterable[OpenLane]],
-        refresh: Callable[[OpenLane], None],
+        lanes: Callable[[], Iterable[Lane]],
     ) -> None:
         self._broker = broker
         self._most = most
         self._step = max(1, most // _LOOKS_A_LIMIT)
         self._lanes = lanes
-        self._refresh = refresh
 
     def full(self) -> int:
         """Return how many lanes rest now. It may be asked on any thread."""
-        return sum(lane.delay_full for lane in list(self._lanes()))
+        return sum(lane.later_full for lane in list(self._lanes()))
 
     async def run(self) -> None:
         backoff = Backoff(log, "the broker")
@@ -50,15 +48,15 @@ class DelayLimit:
             await asyncio.sleep(_EVERY_S)
 
     async def _look(self) -> None:
-        due = [lane for lane in self._lanes() if lane.delay_full or lane.deferred >= self._step]
+        due = [lane for lane in self._lanes() if lane.later_full or lane.deferred >= self._step]
         groups = [due[first : first + _AT_ONCE] for first in range(0, len(due), _AT_ONCE)]
         await for_each(groups, self._measure_all)
 
-    async def _measure_all(self, lanes: Sequence[OpenLane]) -> None:
+    async def _measure_all(self, lanes: Sequence[Lane]) -> None:
         found = await asyncio.gather(*map(self._measure, lanes), return_exceptions=True)
         raise_first(found)
 
-    async def _measure(self, lane: OpenLane) -> None:
+    async def _measure(self, lane: Lane) -> None:
         deferred = lane.take_deferred()
         try:
             is_full = await self._broker.backlog(lane.later.name) >= self._most
@@ -67,13 +65,12 @@ class DelayLimit:
         except PushlaneError:  # it is due still
             lane.add_deferred(deferred)
             raise
-        if is_full is not lane.delay_full:
-            lane.set_delay_full(is_full)
+        if is_full is not lane.later_full:
+            lane.set_later_full(is_full)
             self._log(lane)
-            self._refresh(lane)
 
-    def _log(self, lane: OpenLane) -> None:
-        if lane.delay_full:
+    def _log(self, lane: Lane) -> None:
+        if lane.later_full:
             text = "lane %s rests: %d of its pushes wait for their time (later_max)"
             log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
         else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from pushlane.core.lane import Lane
+from pushlane.core.lanes import Lanes
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.reader_opener import ReaderOpener
 from pushlane.dispatcher.start_timer import StartTimer
 from pushlane.lanes.naming import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink
@@ -34,18 +34,16 @@ class LaneManager:
         self,
         sink: str,
         tasks: KnownTasks,
-        ring: LaneRing,
+        lanes: Lanes,
         opener: ReaderOpener,
         prefetch: int,
-        wake: Callable[[], None],
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._sink = sink
         self._tasks = tasks
-        self._ring = ring
+        self._lanes = lanes
         self._opener = opener
         self._prefetch = prefetch
-        self._wake = wake
         self._start_timer = StartTimer(clock_ms)
 
     def open_pool(self, count: int) -> None:
@@ -75,12 +73,12 @@ class LaneManager:
         self._retire(task_id)
 
     def _retire(self, task_id: str) -> None:
-        self._ring.retire(own_lane(task_id))
-        self._ring.retire(lane_at(task_id, self._sink))
+        self._lanes.retire(own_lane(task_id))
+        self._lanes.retire(lane_at(task_id, self._sink))
 
     def read_again(self) -> None:
         """Read the lanes that were left to others for long enough."""
-        for lane in self._ring.take_left():
+        for lane in self._lanes.take_left():
             for lane_input in lane.inputs:
                 if lane_input.wanted:
                     self._opener.open(lane, lane_input)
@@ -93,29 +91,29 @@ class LaneManager:
         if task := self._tasks.active.get(task_id):
             log.info("task %s starts", task_id, extra={"action": "task_started"})
             self.on_task(task)
-            self._wake()
 
     def _place(self, task: Task, name: str, *, has_later: bool) -> None:
         """Open a lane that a task has alone, unless it is open; let it move unless it must wait."""
         is_home = name == (task.first_lane or task.lane)
-        lane = self._ring.lanes.get(name)
+        lane = self._lanes.by_name.get(name)
         if lane is None:
             bundle = task.bundle if is_home else 1
             lane = self._open(name, task.level, task.quota, bundle, task.app)
         total = (task.total or 0) if is_home else 0
         held = self._start_timer.waits(task) or task.state is State.PAUSED
-        self._ring.update(lane, task, total, held=held)  # first: a reader opens by its level
+        self._lanes.update(lane, task, total, held=held)  # first: a reader opens by its level
         if has_later and not lane.later.wanted:
             self._opener.open(lane, lane.later)
 
     def _open_pool_lane(self, name: str) -> None:
-        if name not in self._ring.lanes:
+        if name not in self._lanes.by_name:
             self._open(name, Level.LOW, 1, _SHARED)
 
-    def _open(self, name: str, level: Level, quota: int, bundle: int, app: str = "") -> OpenLane:
+    def _open(self, name: str, level: Level, quota: int, bundle: int, app: str = "") -> Lane:
         """Open a lane of at most `bundle` pushes a message; on its later lane each is alone."""
         depth = max(2, self._prefetch // max(1, bundle))
-        lane = OpenLane(name, level, depth, self._prefetch)
-        self._ring.add(lane, quota, app)
+        lane = self._lanes.add(
+            name, level, quota=quota, app=app, depth=depth, later_depth=self._prefetch
+        )
         self._opener.open(lane, lane.main)
         return lane

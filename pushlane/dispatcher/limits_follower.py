@@ -10,7 +10,7 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.limits import Limit, Limits, Subject, readable_limits
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore

@@ -15,53 +15,59 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pushlane.dispatcher.adaptive_cap import AdaptiveCap
-from pushlane.dispatcher.admission import Admission
+from pushlane.core.admission import Admission, Gate, Guard, Options
+from pushlane.core.endings import EndingListener, Flusher
+from pushlane.core.intake import Intake
+from pushlane.core.lane import Lane
+from pushlane.core.lanes import Lanes
+from pushlane.core.loop import Loop
+from pushlane.core.ports import Sink
+from pushlane.core.republish import Republisher
+from pushlane.core.settle import Settler, backoff
+from pushlane.core.slots import Slots, Watcher
+from pushlane.core.turns import Scheduler
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap, CapWatch
 from pushlane.dispatcher.breaker import Breaker, Restraint
 from pushlane.dispatcher.budgets.budget_gate import BudgetGate, OwnLaneRequests
 from pushlane.dispatcher.budgets.budgets import Budgets
+from pushlane.dispatcher.checked_sink import CheckedSink
 from pushlane.dispatcher.delay_limit import DelayLimit
-from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
 from pushlane.dispatcher.guards.contact_guard import ContactGuard
-from pushlane.dispatcher.guards.guard import Guard, Guards
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
 from pushlane.dispatcher.guards.recipient_guard import RecipientGuard
-from pushlane.dispatcher.intake import Intake
+from pushlane.dispatcher.guards.times import Times
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
-from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.dispatcher.line_report import LineReport
-from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
-from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
-from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, backoff
+from pushlane.dispatcher.settlement.further_lanes import FurtherLanes
+from pushlane.dispatcher.settlement.pauses import PauseRequests
+from pushlane.dispatcher.settlement.put_off_notes import PutOffNotes
 from pushlane.dispatcher.settlement.receipts import Receipts
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
-from pushlane.dispatcher.shares import Shares
+from pushlane.dispatcher.shares import Shares, SlotWatch
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.target_memory import TargetMemory
 from pushlane.dispatcher.task_lookups import TaskLookups
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
-from pushlane.lanes.ports import Sink
 from pushlane.lanes.presence import SinkTarget
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_target import SinkTargets, target_of
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.lanes.task import now_ms
 
 log = logging.getLogger("pushlane.dispatcher")
 
 _LANDING_S = 60.0
 _SETTLE_S = 1.5
+_FIRST_LANES_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -106,207 +112,178 @@ class Line:
     ) -> None:
         self.name = name
         self._sink = sink
-        self._targets = shared.targets
+        self._shared = shared
         self._settings = settings
-        self.stats = Stats()
-        self._awake = asyncio.Event()
-        self._make_lanes(shared)
-        self.gate = self._make_gate(shared)
-        self._make_delivery(shared, drain=drain)
-        self.loop = self._make_loop(shared)
-        self.report = LineReport(
-            name,
-            settings,
-            self.stats,
-            self.ring,
-            self.pool,
-            self.outage,
-            self.shares,
-            self.lookups,
-        )
-        shared.tasks.add_listener(self.manager)
-        shared.tasks.add_listener(self.gate)
-        shared.budgets.add_listener(self.gate)
+        self.stats = Stats(hosts_code=sink.hosts_code)
+        self.scheduler: Scheduler[Lane] = Scheduler(slots=settings.slots)
+        self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s)
+        self.wake = self.lanes.wake
+        self._make_settlement()
+        self._make_lanes()
+        self.outage = self._make_outage(drain=drain)
+        self.gate = self._make_budget_gate()
+        self.key_order = self._make_key_order()
+        self.options = Options(self._make_gates(), self._make_guards())
+        self._make_delivery()
+        self.report = LineReport(name, settings, self)
 
-    def _make_lanes(self, shared: Shared) -> None:
-        """Make the parts that know lanes, and settle what became of pushes."""
-        backend, tasks, settings = shared.backend, shared.tasks, self._settings
-        wake, clock_ms = self.wake, shared.clocks.now_ms
-        self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
-        shared.limits.add_listener(AppLimits(self.scheduler))
-        self.ring = ring = LaneRing(self.scheduler, wake, shared.clocks.monotonic_s)
+    def _make_settlement(self) -> None:
+        """Make the parts that settle what became of pushes."""
+        shared, settings, stats = self._shared, self._settings, self.stats
+        backend = shared.backend
         self.receipts = Receipts(
-            backend.receipts, settings, self.name, self.scheduler.weights, tasks.find, self.stats
-        )
-        completion, stops = shared.completion, shared.stops
-        self.settler = Settler(
-            backend,
-            tasks,
-            self.receipts,
-            completion,
-            stops,
-            ring,
-            wake,
-            numbered=not settings.capabilities.remembers_sources,
+            backend.receipts, settings, self.name, self.scheduler.weights, stats
         )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
-        wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
-        self.outcomes = Outcomes(
-            self.name,
-            self.settler,
-            self.receipts,
-            self.stats,
-            shared.pauses,
+        self._listeners: list[EndingListener] = [
+            PutOffNotes(backend.registry),
+            shared.completion,
+            shared.stops,
             self.death_warnings,
-            wait_s,
-            hosts_code=self._sink.hosts_code,
+        ]
+        self.flusher = Flusher(
+            backend.broker, backend.registry, self.receipts.write, self._listeners
         )
-        self.dead_addresses = DeadAddressRecorder(
-            backend,
+        self.republisher = Republisher(
+            backend.broker,
+            FurtherLanes(backend, shared.tasks),
+            self.flusher,
+            numbered=not settings.capabilities.remembers_sources,
+        )
+        self.settler = Settler(
             self.name,
-            settings,
-            self.stats,
-            clock_ms,
-            hosts_code=self._sink.hosts_code,
+            self.flusher,
+            self.republisher,
+            stats,
+            backoff(settings.retry_first_s, settings.retry_longest_s),
+            shared.pauses.ask,
         )
+
+    def _make_lanes(self) -> None:
+        """Make the parts that read lanes, and know which there are."""
+        shared, settings, lanes = self._shared, self._settings, self.lanes
+        backend, tasks = shared.backend, shared.tasks
+        shared.limits.add_listener(AppLimits(self.scheduler))
         self.intake = Intake(
             backend.registry,
-            self.settler,
+            self.settler.ack,
             tasks.find,
-            ring.resume,
             self.stats,
             lambda: backend.broker.in_doubt,
         )
-        self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)
+        self.opener = ReaderOpener(backend.broker, tasks, lanes, self.intake.fill)
         self.manager = LaneManager(
-            self.name, tasks, ring, self.opener, settings.prefetch, wake, clock_ms
+            self.name, tasks, lanes, self.opener, settings.prefetch, shared.clocks.now_ms
         )
         self.lookups = TaskLookups(
-            backend.registry,
-            tasks,
-            ring,
-            self.settler,
-            self.stats,
-            wake,
-            shared.clocks.monotonic_s,
+            backend.registry, tasks, lanes, self.settler, self.stats, shared.clocks.monotonic_s
         )
-        self.delay_limit = DelayLimit(
-            backend.broker, settings.later_max, ring.lanes.values, ring.resume
-        )
+        self.delay_limit = DelayLimit(backend.broker, settings.later_max, lanes.by_name.values)
+        tasks.add_listener(self.manager)
 
-    def _make_gate(self, shared: Shared) -> BudgetGate:
-        own = self._settings.sinks.get(self.name)
-        return BudgetGate(
-            self.name,
-            1.0 if own is None else own.cost,
-            shared.budgets,
-            shared.own_lanes,
-            self.ring,
-            self.stats,
-            self.wake,
-        )
-
-    def _make_delivery(self, shared: Shared, *, drain: bool) -> None:
-        """Make the parts that bring pushes to the sink."""
-        sink, settings, stats = self._sink, self._settings, self.stats
-        breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code)
-        self.outage = Outage(
-            breaker,
-            self.name,
-            self.outcomes,
-            self.ring.released,
-            stats,
-            drain=drain,
-            clock_s=shared.clocks.monotonic_s,
-        )
+    def _make_outage(self, *, drain: bool) -> Outage:
+        shared, settings, clocks = self._shared, self._settings, self._shared.clocks
+        quotes = not self._sink.hosts_code
+        breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=quotes)
+        outage = Outage(breaker, self.settler, self.stats, drain=drain, clock_s=clocks.monotonic_s)
+        shared.outages[self.name] = outage
         self.target_memory = TargetMemory(
-            shared.backend.documents,
-            lambda: self.target,
-            self.outage,
-            shared.clocks.now_ms,
-            self.wake,
+            shared.backend.documents, lambda: self.target, outage, clocks.now_ms, self.wake
         )
-        self.key_order = KeyOrder(
+        return outage
+
+    def _make_budget_gate(self) -> BudgetGate:
+        shared, own = self._shared, self._settings.sinks.get(self.name)
+        cost = 1.0 if own is None else own.cost
+        gate = BudgetGate(self.name, cost, shared.budgets, shared.own_lanes, self.stats)
+        shared.tasks.add_listener(gate)
+        shared.budgets.add_listener(gate)
+        shared.limits.add_listener(gate)
+        return gate
+
+    def _make_key_order(self) -> KeyOrder:
+        shared, settings = self._shared, self._settings
+        key_order = KeyOrder(
             shared.backend.registry,
             self.settler,
-            shared.tasks,
-            self.ring,
-            stats,
+            shared.tasks.find,
+            self.stats,
             settings.order_timeout_s,
             settings.sink_timeout_s + _LANDING_S,
-            self.name,
             shared.rests,
         )
-        shared.tasks.add_listener(self.key_order)
-        shared.outages[self.name] = self.outage
-        self.poison_guard = (
-            PoisonGuard(shared.backend.ledger, settings, self.outcomes, stats)
-            if sink.hosts_code
-            else None
-        )
-        self.guards = self._make_guards(shared)
-        self.shares = Shares(self.scheduler, settings.slots)
-        self.pool = DeliveryPool(
-            sink,
-            settings.slots,
-            self.guards,
-            self.outcomes,
-            self.dead_addresses,
-            self.outage,
-            self.gate,
-            self.shares,
-            stats,
-            self.wake,
-            sink_name=self.name,
-            cap=self._make_cap(),
-        )
+        shared.tasks.add_listener(key_order)
+        self._listeners.append(key_order)
+        return key_order
 
-    def _make_cap(self) -> AdaptiveCap | None:
-        own = self._settings.sinks.get(self.name)
-        if own is None or own.least_slots is None:
-            return None
-        return AdaptiveCap(min(own.least_slots, self._settings.slots), self._settings.slots)
+    def _make_gates(self) -> list[Gate]:
+        """List what may keep pushes back before they take a slot, in the order it is asked.
 
-    def _make_guards(self, shared: Shared) -> Guards:
-        backend = shared.backend
-        common = (self._settings, self.outcomes, self.settler, self.stats)
-        self.contact_guard = contact_guard = ContactGuard(
-            backend, self.name, *common, shared.clocks.now_ms
+        A push that has to wait for its time blocks nothing behind it, and no budget is charged for
+        one that waits for another.
+        """
+        times = Times(self.settler, self.stats, self._shared.clocks.now_ms)
+        return [times, self.key_order, self.gate]
+
+    def _make_guards(self) -> list[Guard]:
+        """List what may keep pushes from the sink while they hold a slot, in the order it is asked.
+
+        The watch over the process comes first, as it is about what ends it; then what drops
+        duplicates, so that none of them takes a place of a cap; a claim is made last of all.
+        """
+        shared, backend = self._shared, self._shared.backend
+        common = (self._settings, self.settler, self.stats)
+        self.dead_addresses = DeadAddressRecorder(
+            backend,
+            self.name,
+            self._settings,
+            self.stats,
+            shared.clocks.now_ms,
+            hosts_code=self._sink.hosts_code,
         )
-        shared.limits.add_listener(contact_guard)
-        self.dead_addresses.add_listener(contact_guard.on_dead_address)
+        self.contact_guard = contact = ContactGuard(backend, *common, shared.clocks.now_ms)
+        shared.limits.add_listener(contact)
+        self.dead_addresses.add_listener(contact.on_dead_address)
+        self.poison_guard = PoisonGuard(backend.ledger, *common) if self._sink.hosts_code else None
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
-            contact_guard,
+            contact,
             ClaimGuard(backend.ledger, *common),
         ]
-        return Guards(guards if self.poison_guard is None else [self.poison_guard, *guards])
+        return guards if self.poison_guard is None else [self.poison_guard, *guards]
 
-    def _make_loop(self, shared: Shared) -> Loop:
-        admission = Admission(
-            self.name,
-            shared.tasks,
-            self.lookups,
-            self.ring,
+    def _make_delivery(self) -> None:
+        """Make the parts that choose pushes and bring them to the sink."""
+        shared, settings, lanes = self._shared, self._settings, self.lanes
+        self.shares = Shares(self.scheduler, settings.slots)
+        watchers: list[Watcher] = [SlotWatch(self.shares), self.gate, self.dead_addresses]
+        own = settings.sinks.get(self.name)
+        cap = None
+        if own is not None and own.least_slots is not None:
+            cap = CapWatch(AdaptiveCap(min(own.least_slots, settings.slots), settings.slots))
+            watchers.insert(0, cap)
+        self.slots = Slots(
+            CheckedSink(self._sink),
+            settings.slots,
             self.settler,
-            self.outcomes,
-            self.key_order,
-            self.gate,
+            self.outage,
+            watchers,
+            self.stats,
+            lanes,
+        )
+        if cap is not None:
+            cap.limit(self.slots)
+        admission = Admission(
+            shared.tasks.find,
+            self.lookups.ask,
+            self.options,
+            lanes,
+            self.settler,
             self.stats,
             shared.clocks.now_ms,
         )
-        return Loop(
-            self.scheduler,
-            self.shares,
-            self.ring,
-            self.opener,
-            self.intake,
-            admission,
-            self.gate,
-            self.outage,
-            self.pool,
-            self.settler,
-            self._awake,
+        self.loop = Loop(
+            lanes, self.intake, admission, self.outage, self.slots, self.flusher, self.shares.look
         )
 
     @property
@@ -315,11 +292,7 @@ class Line:
 
         None until the process has read the key of the hashes, at its start.
         """
-        return self._targets.of(target_of(self._sink))
-
-    def wake(self) -> None:
-        """Look at once at what may go."""
-        self._awake.set()
+        return self._shared.targets.of(target_of(self._sink))
 
     def resting(self) -> list[Restraint]:
         """List what gets fewer pushes than there are, since it fails."""
@@ -327,25 +300,32 @@ class Line:
 
     def side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield what runs beside the others, each under its name."""
-        yield "loop", self.loop.run()
+        yield "loop", self._run_loop()
         yield "starts", self.manager.run_starts()
         yield "openers", self.opener.run()
         yield "look-ups", self.lookups.run()
-        yield "intake", self.intake.run(self.ring.lanes.values)
-        yield "guards", self.guards.run()
-        yield "republish", self.settler.run_moves()
-        yield "settle", self.settler.run_ends(self.key_order.settled)
+        yield "intake", self.intake.run(self.lanes.by_name.values)
+        yield "guards", self._run_guards()
+        yield "republish", self.republisher.run()
+        yield "settle", self.flusher.run()
         yield "key order", self.key_order.run()
         yield "delay limit", self.delay_limit.run()
         yield "dead addresses", self.dead_addresses.run()
         yield "death warnings", self.death_warnings.run()
         yield "target", self.target_memory.run()
 
+    async def _run_loop(self) -> None:
+        await self.opener.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
+        await self.loop.run()
+
+    async def _run_guards(self) -> None:
+        await asyncio.gather(*(guard.run() for guard in self.options.guards))
+
     async def settle_all(self) -> None:
         """Let what is in flight land and its outcomes become durable, as far as time allows."""
         timeout_s = self._settings.drain_timeout_s
         until_s = time.monotonic() + timeout_s
-        late = await self.pool.landed(timeout_s)
+        late = await self.slots.landed(timeout_s)
         if late:
             log.warning(
                 "%d deliveries did not end in %g s: they will be repeated",
@@ -355,11 +335,11 @@ class Line:
             )
         try:
             async with asyncio.timeout(max(_SETTLE_S, until_s - time.monotonic())):
-                await self.settler.drain()
+                await self.flusher.drain()
         except TimeoutError:
             log.warning(
                 "%d outcomes are not acked: their pushes will be repeated",
-                self.settler.unsettled,
+                self.flusher.unsettled,
                 extra={"action": "drain_unsettled"},
             )
         await self.dead_addresses.drain(_SETTLE_S)

@@ -197,12 +197,14 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         "One append to the log of receipts",
         lambda line: line.stats.receipts,
     ),
-    _make.gauge("in_flight", "pushes", "Pushes that hold a slot", lambda line: line.pool.in_flight),
     _make.gauge(
-        "slots", "pushes", "Pushes that may hold a slot now", lambda line: line.pool.usable
+        "in_flight", "pushes", "Pushes that hold a slot", lambda line: line.slots.in_flight
     ),
     _make.gauge(
-        "unsettled", "pushes", "Outcomes not durable yet", lambda line: line.settler.unsettled
+        "slots", "pushes", "Pushes that may hold a slot now", lambda line: line.slots.usable
+    ),
+    _make.gauge(
+        "unsettled", "pushes", "Outcomes not durable yet", lambda line: line.flusher.unsettled
     ),
     _make.gauge(
         "receipts_waiting",
@@ -217,7 +219,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.key_order.parked,
     ),
     _make.gauge(
-        "lanes_open", "lanes", "Lanes that this process reads", lambda line: len(line.ring.lanes)
+        "lanes_open", "lanes", "Lanes that this process reads", lambda line: len(line.lanes.by_name)
     ),
     _make.gauge(
         "lanes_full",

@@ -9,11 +9,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pushlane.dispatcher.delivery_pool import DeliveryPool
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.core.lane import Lane, Why
+from pushlane.core.lanes import Lanes
+from pushlane.core.slots import Slots
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
@@ -127,6 +127,17 @@ def _mean_s(before: _Counted, now: _Counted) -> float:
     return round(held_s / released, 6) if released else 0.0
 
 
+class ReportedLine(Protocol):
+    """A line, as far as it is described."""
+
+    stats: Stats
+    lanes: Lanes
+    slots: Slots
+    outage: Outage
+    shares: Shares[Lane]
+    lookups: TaskLookups
+
+
 class LineReport:
     """Describes one line; `settings` are those that hold for its sink."""
 
@@ -134,21 +145,12 @@ class LineReport:
         self,
         name: str,
         settings: Settings,
-        stats: Stats,
-        ring: LaneRing,
-        pool: DeliveryPool,
-        outage: Outage,
-        shares: Shares[OpenLane],
-        lookups: TaskLookups,
+        line: ReportedLine,
     ) -> None:
         self._name = name
         self._settings = settings
-        self._rates = RecentRates(stats)
-        self._ring = ring
-        self._pool = pool
-        self._outage = outage
-        self._shares = shares
-        self._lookups = lookups
+        self._rates = RecentRates(line.stats)
+        self._line = line
 
     def served(self, target: SinkTarget | None) -> ServedSink:
         """Return how the sink stands, which delivers to this target."""
@@ -157,24 +159,24 @@ class LineReport:
         return ServedSink(
             name=self._name,
             target=target,
-            slots=self._pool.usable,
-            in_flight=self._pool.in_flight,
+            slots=self._line.slots.usable,
+            in_flight=self._line.slots.in_flight,
             delivered_per_s=rates.delivered_per_s,
             delivery_s=rates.delivery_s,
             ended_per_s=round(rates.ended_per_s, 3),
             sent_per_s=rates.sent_per_s,
             apps_per_s=rates.apps_per_s,
-            lanes=dict(Counter(str(lane.level) for lane in self._ring.lanes.values())),
+            lanes=dict(Counter(str(lane.level) for lane in self._line.lanes.by_name.values())),
             resting=next(self.resting(), None),
             rate_per_s=own.rate_per_s if own else None,
             most_in_flight=own.in_flight if own else None,
             cost=own.cost if own else 1.0,
-            in_doubt=self._lookups.in_doubt,
+            in_doubt=self._line.lookups.in_doubt,
         )
 
     def resting(self) -> Iterator[Resting]:
         """Yield what gets fewer pushes than there are, since it fails."""
-        for one in self._outage.resting(now_ms()):
+        for one in self._line.outage.resting(now_ms()):
             what = f"{one.scope} {self._name} ({one.state})"
             next_ms = one.next_try_ms or 0
             yield Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
@@ -182,24 +184,23 @@ class LineReport:
     def slow(self) -> Iterator[SlowLane]:
         """Yield the slowest lanes of those that count as slow."""
         now_s, now = time.monotonic(), now_ms()
-        slowest = nlargest(MOST_NAMED, self._shares.slow(), key=lambda one: one.times)
+        slowest = nlargest(MOST_NAMED, self._line.shares.slow(), key=lambda one: one.times)
         for lane, times, since_s in slowest:
             yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
 
     def waiting(self) -> Iterator[LaneWait]:
         """Yield lanes that wait for something else than their turn."""
-        for lane in self._ring.lanes.values():
+        for lane in self._line.lanes.by_name.values():
             if why := _why_waiting(lane):
                 yield LaneWait(lane.name, self._name, why)
 
 
-def _why_waiting(lane: OpenLane) -> str:
-    if lane.left_for:
-        return lane.left_for
-    if lane.short:
-        return "budget"
-    if lane.crowded:
-        return "crowded"
-    if lane.delay_full:
-        return "delay-full"
-    return "keys" if lane.is_blocked else ""
+def _why_waiting(lane: Lane) -> str:
+    """Return for what a lane waits: what holds all of it up, or most of what is parked if stuck."""
+    for why in lane.waits_for():
+        if why not in lane.parked.values() and why is not Why.HELD:
+            return why
+    if not lane.is_stuck:
+        return ""
+    [(why, _)] = Counter(lane.parked.values()).most_common(1)
+    return why

@@ -19,16 +19,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
+from pushlane.core.lane import Job, Why
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.presence import continued
-from pushlane.lanes.push import DELIVERED, Kind, Outcome
+from pushlane.lanes.push import DELIVERED, Outcome
+from pushlane.lanes.task import DeliveryMode
 
 log = logging.getLogger("pushlane.outage")
 
@@ -46,25 +45,21 @@ GIVE_UP_AFTER_S = 30.0
 class Outage:
     """A dispatcher's breaker, with the pushes that wait because of it.
 
-    `released` hears that a lane may move again. With `drain` it says now and then that the end of
-    the dispatcher waits for the sink. `clock_s` is monotonic.
+    With `drain` it says now and then that the end of the dispatcher waits for the sink.
+    `clock_s` is monotonic.
     """
 
     def __init__(
         self,
         breaker: Breaker,
-        sink: str,
-        outcomes: Outcomes,
-        released: Callable[[OpenLane], None],
+        settler: Settler,
         stats: Stats,
         *,
         drain: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._breaker = breaker
-        self._sink = sink
-        self._outcomes = outcomes
-        self._released = released
+        self._settler = settler
         self._stats = stats
         self._drain = drain
         self._clock_s = clock_s
@@ -148,7 +143,7 @@ class Outage:
 
     def choose(self, jobs: Sequence[Job]) -> Job:
         """Choose the one to try; the others go back to their lanes."""
-        chosen = jobs[self._breaker.choose([job.flight() for job in jobs])]
+        chosen = jobs[self._breaker.choose([flight_of(job) for job in jobs])]
         self.put_back([job for job in jobs if job is not chosen])
         return chosen
 
@@ -156,43 +151,41 @@ class Outage:
         """Put back the probe that failed first, as nothing else is there to try."""
         return self._return_aside(self._clock_s(), 1) > 0
 
-    def admit(self, jobs: Sequence[Job]) -> None:
-        """Give pushes that are about to go their leave."""
-        leave = self._breaker.admit(self._clock_s(), len(jobs))
+    def permit(self, jobs: Sequence[Job]) -> None:
+        """Give pushes that are about to go their permit."""
+        permit = self._breaker.admit(self._clock_s(), len(jobs))
         self._stats.probes += self._breaker.rests
         for job in jobs:
-            job.leave = leave
+            job.permit = permit
 
-    def holds(self, leave: int) -> bool:
-        """Tell whether pushes with this leave may go: the sink was not found down meanwhile."""
-        return self._breaker.holds(leave)
+    def is_valid(self, permit: int) -> bool:
+        """Tell whether pushes with this permit may go: the sink was not found down meanwhile."""
+        return self._breaker.is_valid(permit)
 
-    def give_back(self, leave: int, count: int) -> None:
-        """Count off pushes that were admitted and did not go."""
+    def give_back(self, permit: int, count: int) -> None:
+        """Count off pushes that have a permit and did not go."""
         if count:
-            self._breaker.give_back(leave, count)
+            self._breaker.give_back(permit, count)
 
     def put_back(self, jobs: Sequence[Job]) -> None:
         """Make pushes that did not go the next of their lanes."""
         for job in jobs:
-            job.lane.give_back(job.taken)
-        for lane in {job.lane for job in jobs}:
-            self._released(lane)
+            job.lane.give_back(job)
 
     def landed(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[float | None]:
-        """Hear what the sink answered to pushes with one leave.
+        """Hear what the sink answered to pushes with one permit.
 
         Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
         """
         now_s = self._clock_s()
         breaker = self._breaker
         if all(outcome is DELIVERED for outcome in outcomes) and breaker.landed_well(
-            now_s, jobs[0].leave, len(jobs)
+            now_s, jobs[0].permit, len(jobs)
         ):
             self._return_aside(now_s, len(jobs))
             return []
         waits_s = [
-            breaker.landed(now_s, job.leave, job.flight(), outcome)
+            breaker.landed(now_s, job.permit, flight_of(job), outcome)
             for job, outcome in zip(jobs, outcomes, strict=True)
         ]
         self._return_aside(now_s, sum(outcome is DELIVERED for outcome in outcomes))
@@ -203,17 +196,17 @@ class Outage:
         """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
         self._stats.spared += 1
         asked_s = outcome.after_s or 0.0
-        if self.rests and self.holds(job.leave):
-            job.lane.park()
+        if self.rests and self.is_valid(job.permit):
+            job.lane.park(job, Why.REFUSED)
             self._aside.append(job)
             if len(self._aside) > MOST_ASIDE:
                 self.recall()
         elif wait_s <= 0:
             self.put_back([job])
         elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
-            self._outcomes.later(job, max(wait_s, asked_s))
+            self._settler.later(job, max(wait_s, asked_s))
         else:
-            job.lane.park()
+            job.lane.park(job, Why.REFUSED)
             heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
 
     def _return_aside(self, now_s: float, count: int) -> int:
@@ -221,8 +214,7 @@ class Outage:
         count = min(count, len(self._aside))
         for _ in range(count):
             job = self._aside.popleft()
-            job.lane.unpark()
-            self.put_back([job])
+            job.lane.release(job)
         if count:
             self._returned_at_s = now_s
         return count
@@ -233,8 +225,7 @@ class Outage:
             self._let_go_of_ended(now_s)
         while self._waiting and self._waiting[0][0] <= now_s:
             job = heapq.heappop(self._waiting)[2]
-            job.lane.unpark()
-            self.put_back([job])
+            job.lane.release(job)
 
     def _let_go_of_ended(self, now_s: float) -> None:
         """Put back what waits of lanes whose task is over, so that they can be closed."""
@@ -248,8 +239,7 @@ class Outage:
         for _ in range(len(self._aside)):
             job = self._aside.popleft()
             if job.lane.retired:
-                job.lane.unpark()
-                self.put_back([job])
+                job.lane.release(job)
             else:
                 self._aside.append(job)
 
@@ -266,7 +256,9 @@ class Outage:
             rested_s = now_s - self._rested_since_s
             self._rested_since_s = None
             extra = {"action": "sink_goes_on"}
-            log.info("sink %s goes on after a rest of %.0f s", self._sink, rested_s, extra=extra)
+            log.info(
+                "sink %s goes on after a rest of %.0f s", self._settler.sink, rested_s, extra=extra
+            )
 
     def _say_rests(self, now_s: float) -> None:
         view = self._breaker.view()
@@ -278,9 +270,16 @@ class Outage:
         elif self._drain:
             tried += "; --drain ends once it has gone on"
         said = continued(view.reason, tried, by="; ")
-        log.warning("sink %s rests: %s", self._sink, said, extra={"action": "sink_rests"})
+        log.warning("sink %s rests: %s", self._settler.sink, said, extra={"action": "sink_rests"})
 
 
-def again(outcome: Outcome) -> Outcome:
-    """Make a retry of an outcome: guards know whether what may have arrived goes again."""
-    return outcome if outcome.kind is Kind.RETRY else replace(outcome, kind=Kind.RETRY)
+def flight_of(job: Job) -> Flight:
+    """Return what a breaker has to know of a push."""
+    push, task = job.push, job.task
+    return Flight(
+        push.push_id,
+        task.id,
+        task.app,
+        is_charged=push.attempt > 1,
+        may_repeat=task.delivery is not DeliveryMode.AT_MOST_ONCE,
+    )

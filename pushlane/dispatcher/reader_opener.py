@@ -13,10 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from pushlane.core.lane import Lane, LaneInput
+from pushlane.core.lanes import Lanes
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_input import LaneInput
-from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.naming import is_pool, task_of
 from pushlane.lanes.ports import Broker, LaneReader, OnReady
@@ -37,7 +36,7 @@ class _Opening(NamedTuple):
     failed: bool
     rank: int
     turn: int
-    lane: OpenLane
+    lane: Lane
     lane_input: LaneInput
 
 
@@ -48,18 +47,18 @@ class ReaderOpener:
         self,
         broker: Broker,
         tasks: KnownTasks,
-        ring: LaneRing,
-        fill: Callable[[OpenLane], None],
+        lanes: Lanes,
+        fill: Callable[[Lane], None],
     ) -> None:
         self._broker = broker
         self._tasks = tasks
-        self._ring = ring
+        self._lanes = lanes
         self._fill = fill
         self._opening: asyncio.PriorityQueue[_Opening] = asyncio.PriorityQueue()
         self._turn = itertools.count()
         self._backoffs = Backoffs(log)
 
-    def open(self, lane: OpenLane, lane_input: LaneInput) -> None:
+    def open(self, lane: Lane, lane_input: LaneInput) -> None:
         """Have a reader opened, as soon as it can be."""
         lane_input.want()
         self._queue(lane, lane_input, failed=False)
@@ -82,7 +81,7 @@ class ReaderOpener:
         """Count readers that had something; those that are asked about count half until then."""
         return sum(
             2 * bool(one.messages) + bool(one.asking)
-            for lane in self._ring.lanes.values()
+            for lane in self._lanes.by_name.values()
             for one in lane.inputs
         )
 
@@ -98,7 +97,7 @@ class ReaderOpener:
                 await places.acquire()
                 attempts.create_task(self._attempt(await self._opening.get(), places))
 
-    def _queue(self, lane: OpenLane, lane_input: LaneInput, *, failed: bool) -> None:
+    def _queue(self, lane: Lane, lane_input: LaneInput, *, failed: bool) -> None:
         rank = _RANK[lane.level]
         self._opening.put_nowait(_Opening(failed, rank, next(self._turn), lane, lane_input))
 
@@ -115,24 +114,24 @@ class ReaderOpener:
                 patience.cancel()
                 leave()
 
-    async def _open_reader(self, lane: OpenLane, lane_input: LaneInput) -> None:
+    async def _open_reader(self, lane: Lane, lane_input: LaneInput) -> None:
         if lane.retired:
             return self._backoffs.forget(lane_input.name)
-        if lane.left_for or lane_input.reader is not None:
+        if lane.is_left or lane_input.reader is not None:
             return None
         try:
             if is_pool(lane.name):
                 await self._make_shared(lane)
-            lane_input.opened(await self._read_known(lane, lane_input))
+            reader = await self._read_known(lane, lane_input)
         except PushlaneError as error:
             wait_s = self._backoffs.failed(lane_input.name, error)
             again = partial(self._queue, lane, lane_input, failed=True)
             asyncio.get_running_loop().call_later(wait_s, again)
             return None
         self._backoffs.reset(lane_input.name)
-        return self._ring.resume(lane)
+        return lane.opened(lane_input, reader)
 
-    async def _read_known(self, lane: OpenLane, lane_input: LaneInput) -> LaneReader | None:
+    async def _read_known(self, lane: Lane, lane_input: LaneInput) -> LaneReader | None:
         """Return the reader, or None when its task has ended for sure.
 
         A lane that the broker does not know, of a task that has not, is one that the broker has not
@@ -148,14 +147,14 @@ class ReaderOpener:
                 raise
             return None
 
-    async def _make_shared(self, lane: OpenLane) -> None:
+    async def _make_shared(self, lane: Lane) -> None:
         """Make the later lane before the lane is read: what comes off it may have to wait there."""
         for name in (lane.later.name, lane.name):
             await self._broker.open_lane(name)
         if not lane.later.wanted:
             self.open(lane, lane.later)
 
-    def _feeder(self, lane: OpenLane, lane_input: LaneInput) -> OnReady:
+    def _feeder(self, lane: Lane, lane_input: LaneInput) -> OnReady:
         def feed(_: LaneReader) -> None:
             lane_input.ready()
             self._fill(lane)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from pushlane.core.lane import Lane
+from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
-from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.paging import paged
@@ -26,7 +26,7 @@ _APPLIED_AT_ONCE = 100
 class FollowingLine(Protocol):
     """A sink's part of the dispatcher, as far as changes in the registry concern it."""
 
-    scheduler: Scheduler[OpenLane]
+    scheduler: Scheduler[Lane]
     manager: LaneManager
 
     def wake(self) -> None:

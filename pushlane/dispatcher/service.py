@@ -18,11 +18,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from pushlane.core.lanes import Lanes
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.dispatcher_metrics import DispatcherState, collectors
 from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.housekeeping.janitor import Janitor
-from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.leading.drain_reader import DrainReader
 from pushlane.dispatcher.leading.survey import Survey
 from pushlane.dispatcher.limits_follower import limits_in
@@ -133,7 +133,7 @@ class Dispatcher:
         not answer and since when. A sink that rests is not missing.
         """
         missing = self.contact.missing()
-        oldest_s = max(line.settler.oldest_s() for line in self._lines)
+        oldest_s = max(line.flusher.oldest_s() for line in self._lines)
         if oldest_s > SILENT_S and not self.contact.is_stopping:
             missing.append(f"outcomes: none was made durable since {oldest_s:.0f} s")
         return missing
@@ -172,22 +172,22 @@ class Dispatcher:
 
     def reads(self, lane: str) -> bool:
         """Tell whether this process has the lane open."""
-        ring = self._ring_of(lane)
-        return ring is not None and ring.lanes[lane].main.reader is not None
+        lanes = self._lanes_of(lane)
+        return lanes is not None and lanes.by_name[lane].main.reader is not None
 
     def lanes(self) -> list[str]:
         """List the lanes that this process serves, the shared ones included."""
-        return [name for line in self._lines for name in line.ring.lanes]
+        return [name for line in self._lines for name in line.lanes.by_name]
 
     def is_fed(self, lane: str) -> bool:
         """Tell whether this process has something of the lane at hand."""
-        ring = self._ring_of(lane)
-        return ring is not None and ring.lanes[lane].fed
+        lanes = self._lanes_of(lane)
+        return lanes is not None and lanes.by_name[lane].fed
 
     def quota(self, lane: str) -> int:
         """Return the quota in force for a lane that this process knows."""
         for line in self._lines:
-            if known := line.ring.lanes.get(lane):
+            if known := line.lanes.by_name.get(lane):
                 return line.scheduler.quota(known)
         raise KeyError(lane)
 
@@ -199,8 +199,8 @@ class Dispatcher:
         """Return the level weights in force."""
         return self._lines[0].scheduler.weights()
 
-    def _ring_of(self, lane: str) -> LaneRing | None:
-        return next((line.ring for line in self._lines if lane in line.ring.lanes), None)
+    def _lanes_of(self, lane: str) -> Lanes | None:
+        return next((line.lanes for line in self._lines if lane in line.lanes.by_name), None)
 
     async def run(self) -> None:
         """Dispatch until `stop`, or with `drain` until nothing is left.
@@ -288,8 +288,8 @@ class Dispatcher:
         """Give up what is in flight; others may have the lanes and the janitor's lease at once."""
         lines = self._lines
         for what, closing in (
-            ("what is in flight", [line.pool.give_up for line in lines]),
-            ("the lanes", [line.ring.close for line in lines]),
+            ("what is in flight", [line.slots.give_up for line in lines]),
+            ("the lanes", [line.lanes.close for line in lines]),
             ("what it leased of limits", [self._shared.budgets.leasing.close]),
             ("the janitor's lease and what it says of itself", [self._resign]),
         ):
@@ -312,7 +312,7 @@ class Dispatcher:
             pid=os.getpid(),
             version=VERSION,
             format=FORMAT,
-            lanes=sum(len(line.ring.lanes) for line in self._lines),
+            lanes=sum(len(line.lanes.by_name) for line in self._lines),
             sinks=tuple(line.name for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,

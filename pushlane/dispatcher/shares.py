@@ -14,8 +14,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from pushlane.core.lane import Lane
+from pushlane.core.slots import Batch
+from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.dwell import Mean, Read, Stopwatch
-from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.task import Level
 
 _LOOK_EVERY_S = 0.05
@@ -111,7 +113,6 @@ class Shares(Generic[LaneT]):
         for dwell, count in hold.parts:
             dwell.watch.landed(now_s, hold.since_s, count)
             self._live[dwell] = None
-            self._scheduler.release(dwell.level, count)
 
     def slow(self) -> list[Slow[LaneT]]:
         """List the lanes that are counted as slow now, and since when."""
@@ -222,3 +223,17 @@ class Shares(Generic[LaneT]):
             if picks:
                 self._scheduler.bill(level, picks, most)
         self._scheduler.forgive()
+
+
+class SlotWatch:
+    """Tells `Shares` who holds slots."""
+
+    def __init__(self, shares: Shares[Lane]) -> None:
+        self._shares = shares
+        self._held: dict[Batch, HeldSlots[Lane]] = {}
+
+    def launched(self, batch: Batch) -> None:
+        self._held[batch] = self._shares.took(batch.since_s, [job.lane for job in batch.jobs])
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        self._shares.gave(now_s, self._held.pop(batch))

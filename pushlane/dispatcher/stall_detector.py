@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pushlane.dispatcher.lane import ROOM, OpenLane
+from pushlane.core.lane import ROOM, Lane
 
 _STUCK_S = 0.3
 _MOST_ROOM = 10_000
@@ -29,27 +29,27 @@ class StallDetector:
     """Finds stuck lanes, and says how much may be parked of each: nobody else does."""
 
     def __init__(self) -> None:
-        self._stalls: dict[OpenLane, _Stall] = {}
+        self._stalls: dict[Lane, _Stall] = {}
 
-    def went(self, lane: OpenLane) -> None:
+    def went(self, lane: Lane) -> None:
         """Note that something of the lane could go."""
         self._stalls.pop(lane, None)
 
-    def stuck(self, parking: Iterable[OpenLane], now_s: float) -> dict[OpenLane, float]:
+    def stuck(self, parking: Iterable[Lane], now_s: float) -> dict[Lane, float]:
         """Return, of lanes of which something is parked, those to put some off, and how long.
 
         The others get more room if they are stuck, and less when they no longer need it.
         """
         lanes = list(parking)
-        parked = sum(lane.parked for lane in lanes)
-        kept: dict[OpenLane, _Stall] = {}
-        overfull: dict[OpenLane, float] = {}
+        parked = sum(len(lane.parked) for lane in lanes)
+        kept: dict[Lane, _Stall] = {}
+        overfull: dict[Lane, float] = {}
         for lane in lanes:
             stall = kept[lane] = self._stalls.get(lane) or _Stall(now_s)
-            if not lane.is_blocked:
-                lane.set_room(max(ROOM, min(lane.room, lane.parked + ROOM)))
+            if not lane.is_stuck:
+                lane.set_room(max(ROOM, min(lane.room, len(lane.parked) + ROOM)))
                 stall.since_s = now_s
-            elif lane.pending > lane.parked or lane.returned:  # in flight, or about to be
+            elif lane.pending > len(lane.parked) or lane.has_returned:  # in flight, or about to be
                 stall.since_s = now_s
             elif now_s - stall.since_s > _STUCK_S:
                 stall.since_s = now_s

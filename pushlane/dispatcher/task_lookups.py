@@ -15,17 +15,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from pushlane.core.lane import Job, Why
+from pushlane.core.lanes import Lanes
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import TaskInDoubt, UnknownFormat
 from pushlane.lanes.naming import is_pool
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Registry
-from pushlane.lanes.push import Push
 from pushlane.lanes.retrying import Backoff, for_each, whenever
 
 log = logging.getLogger("pushlane.task_lookups")
@@ -98,19 +96,17 @@ class TaskLookups:
         self,
         registry: Registry,
         tasks: KnownTasks,
-        ring: LaneRing,
+        lanes: Lanes,
         settler: Settler,
         stats: Stats,
-        wake: Callable[[], None],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
         self._tasks = tasks
-        self._ring = ring
+        self._lanes = lanes
         self._settler = settler
         self._stats = stats
-        self._wake = wake
-        self._waiting: dict[str, list[tuple[OpenLane, Held]]] = {}
+        self._waiting: dict[str, list[Job]] = {}
         self._asked = asyncio.Event()
         self._doubted: set[str] = set()
         self._in_doubt = asyncio.Event()
@@ -121,13 +117,13 @@ class TaskLookups:
         """Return how many tasks pushes have named in the last two minutes of which nobody knows."""
         return self._doubts.count()
 
-    def ask(self, task_id: str, lane: OpenLane, taken: Held) -> None:
+    def ask(self, job: Job) -> None:
         """Look up the task of a push that surfaced, then offer the push again.
 
         It is parked meanwhile, so that a lane holds no more of these than it has room for.
         """
-        lane.park()
-        self._waiting.setdefault(task_id, []).append((lane, taken))
+        job.lane.park(job, Why.LOOK_UP)
+        self._waiting.setdefault(job.push.task_id, []).append(job)
         self._asked.set()
 
     async def run(self) -> None:
@@ -142,7 +138,6 @@ class TaskLookups:
 
     async def _look_all_up(self) -> None:
         await for_each(paged(list(self._waiting), _AT_ONCE), self._look_up)
-        self._wake()
 
     async def _look_up(self, task_ids: Sequence[str]) -> None:
         found = await self._registry.some(task_ids)
@@ -160,33 +155,27 @@ class TaskLookups:
         try:
             await self._tasks.has_ended(task_id)
         except UnknownFormat as error:
-            for lane, _ in self._unparked(task_id):
-                self._ring.leave(lane, error)
+            for job in self._waiting.pop(task_id, ()):
+                job.lane.unpark(job)
+                self._lanes.leave(job, error)
 
     def _offer_again(self, task_id: str) -> None:
         self._doubts.clear(task_id)
-        for lane, taken in self._unparked(task_id):
-            lane.give_back(taken)
-            self._ring.released(lane)
+        for job in self._waiting.pop(task_id, ()):
+            job.lane.release(job)
 
     def _put_aside(self, task_id: str) -> None:
-        for lane, taken in self._unparked(task_id):
+        for job in self._waiting.pop(task_id, ()):
+            job.lane.unpark(job)
             self._stats.in_doubt += 1
             wait_s = self._doubts.wait_s(task_id)
-            if is_pool(lane.name):
-                push = taken.push or Push(task_id, taken.seq, "")
-                self._settler.later(lane, taken, push, taken.body, wait_s)
+            if is_pool(job.lane.name):
+                self._settler.put_off(job, wait_s)
             else:
-                self._ring.leave(lane, TaskInDoubt(task_id), wait_s)
+                self._lanes.leave(job, TaskInDoubt(task_id), wait_s)
             if len(self._doubted) < _MOST_DOUBTED:
                 self._doubted.add(task_id)
                 self._in_doubt.set()
-
-    def _unparked(self, task_id: str) -> list[tuple[OpenLane, Held]]:
-        waiting = self._waiting.pop(task_id, [])
-        for lane, _ in waiting:
-            lane.unpark()
-        return waiting
 
     async def _find_out(self) -> None:
         """Ask the registry to find out, which may take long. What is said is heard of as ever."""

@@ -5,8 +5,8 @@ Pure. A push whose wait is longer than one hop surfaces in between and is sent t
 
 from __future__ import annotations
 
+from pushlane.core.endings import Wait, WaitReason
 from pushlane.lanes.push import Push
-from pushlane.lanes.put_off import Wait, WaitReason
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import Task
 from pushlane.lanes.zones import zone_or_utc
@@ -35,3 +35,11 @@ def wait_of(task: Task, push: Push, due_ms: int, now_ms: int) -> Wait:
 def hop_s(due_ms: int, now_ms: int) -> float:
     """Return how long to wait now for that time."""
     return min(_HOP_S, (due_ms - now_ms) / 1000)
+
+
+def eligible_ms(task: Task, push: Push) -> int:
+    """Return when this attempt could first be sent: not early, and not in quiet hours."""
+    at_ms = push.due_at_ms or push.submitted_at_ms
+    if task.not_before_ms or push.not_before_ms or task.quiet:
+        return due_ms(task, push, at_ms)
+    return at_ms

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from pushlane.core.turns import EVERY_APP as EVERY_APP
 from pushlane.lanes.conversion import number, one_of, shown, whole
 from pushlane.lanes.errors import BadInput, DamagedRecord, TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
@@ -21,9 +22,6 @@ from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_QUOTA, Level
 
 KINDS = ("task", "app", "sink")
-EVERY_APP = "*"
-"""As the name of an app: every app that has no such limit of its own."""
-
 ALL_LEVELS = "all"
 """In `recipient_a_day`: all levels together."""
 

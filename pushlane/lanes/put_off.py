@@ -8,36 +8,16 @@ up, and is then noted anew: so a task has at most 97 quarters a reason, and old 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
+
+from pushlane.core.endings import Wait
 
 QUARTER_MS = 900_000
 _LATEST_MS = 253_370_764_800_000  # the year 9999: a push may name any number
 KEPT_MS = 25 * 3_600_000
 """For how long a note is of use: a push comes up within a day."""
-
-
-class WaitReason(StrEnum):
-    """What a push waits for on a later lane."""
-
-    QUIET_HOURS = "quiet_hours"
-    """The end of its recipient's quiet hours."""
-
-    START = "start"
-    """The start that it, or its task, was given."""
-
-    RETRY = "retry"
-    """Its next attempt, or a sink that asked it to wait."""
-
-
-class Wait(NamedTuple):
-    """Why one push is put off, and until when (Unix ms); `zone` is whose clock that goes by."""
-
-    reason: WaitReason
-    due_ms: int
-    zone: str = ""
 
 
 class PutOff(msgspec.Struct, frozen=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, InvalidChange
 from pushlane.lanes.naming import DEFAULT_SINK, is_pool, lane_at, later_lane, own_lane
 from pushlane.lanes.push import Kind, Push
 
@@ -272,6 +273,65 @@ class Span(msgspec.Struct, frozen=True):
     first: int
     last: int
     moves: bool
+
+
+Edit = Callable[[Task], Task]
+"""A change of a task, as a pure function from one value to the next; it may raise."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def start(task: Task) -> Task:
+    """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
+    if task.state.is_terminal or (task.state is not State.SUBMITTED and not task.stalled_at_ms):
+        return task
+    state = State.RUNNING if task.state is State.SUBMITTED else task.state
+    return replace(task, state=state, stalled_at_ms=0)
+
+
+def seal(total: int) -> Edit:
+    """Record that all pushes are on the lane: from now on the task can be done."""
+
+    def edit(task: Task) -> Task:
+        if task.total not in (None, total):
+            raise InvalidChange(f"task {task.id} is sealed with {task.total} pushes, not {total}")
+        return replace(task, total=total)
+
+    return edit
+
+
+def finish(state: State, reason: str = "") -> Edit:
+    """End a task as done or expired. One that has ended otherwise meanwhile stays as it is."""
+
+    def edit(task: Task) -> Task:
+        if task.state.is_terminal:
+            return task
+        return replace(ended(task, state), reason=reason or task.reason)
+
+    return edit
+
+
+def later_opened(task: Task) -> Task:
+    """Let dispatchers read the task's later lane. A task that has ended stays as it is."""
+    return task if task.state.is_terminal else replace(task, has_later=True)
+
+
+def reached(sink: str) -> Edit:
+    """Let dispatchers of a later sink of its chain read its lane there, which is open."""
+
+    def edit(task: Task) -> Task:
+        if task.state.is_terminal or sink in task.reached:
+            return task
+        return replace(task, reached=(*task.reached, sink))
+
+    return edit
+
+
+def ended(task: Task, state: State) -> Task:
+    """Return the task as it is once it has ended now."""
+    return replace(task, state=state, finished_at_ms=now_ms())
 
 
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

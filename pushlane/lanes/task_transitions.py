@@ -1,12 +1,10 @@
 """The transitions of a task's state, as pure functions from one task value to the next.
 
-Each is used as an edit: `registry.change(task_id, task_transitions.pause("why"))`.
+Each is used as an edit: `registry.change(task_id, task_transitions.pause("why"))`. Those that are
+made on a push's way are in `lanes.task`.
 """
 
 from __future__ import annotations
-
-import time
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -14,34 +12,48 @@ from pushlane.lanes.conversion import text, whole, word
 from pushlane.lanes.errors import InvalidChange
 from pushlane.lanes.naming import another_key, own_lane
 from pushlane.lanes.stop_rule import OFF, parse_stop_rule
-from pushlane.lanes.task import MAX_QUOTA, Level, Progress, State, Task
+from pushlane.lanes.task import (
+    MAX_QUOTA,
+    Edit,
+    Level,
+    Progress,
+    State,
+    Task,
+    ended,
+    finish,
+    later_opened,
+    now_ms,
+    reached,
+    seal,
+    start,
+)
 
-Edit = Callable[[Task], Task]
+__all__ = [
+    "Edit",
+    "abandon",
+    "cancel",
+    "check_forgettable",
+    "demote",
+    "finish",
+    "isolate",
+    "lane_dropped",
+    "lane_reopened",
+    "later_opened",
+    "now_ms",
+    "pause",
+    "promote",
+    "reached",
+    "resume",
+    "seal",
+    "set_quota",
+    "set_stop_if_dead",
+    "stalled",
+    "start",
+    "stop",
+    "submit_again",
+]
 
 _RANK = {level: rank for rank, level in enumerate(Level)}
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def start(task: Task) -> Task:
-    """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
-    if task.state.is_terminal or (task.state is not State.SUBMITTED and not task.stalled_at_ms):
-        return task
-    state = State.RUNNING if task.state is State.SUBMITTED else task.state
-    return replace(task, state=state, stalled_at_ms=0)
-
-
-def seal(total: int) -> Edit:
-    """Record that all pushes are on the lane: from now on the task can be done."""
-
-    def edit(task: Task) -> Task:
-        if task.total not in (None, total):
-            raise InvalidChange(f"task {task.id} is sealed with {task.total} pushes, not {total}")
-        return replace(task, total=total)
-
-    return edit
 
 
 def pause(reason: str = "") -> Edit:
@@ -106,7 +118,7 @@ def cancel(task: Task) -> Task:
             f"task {task.id} is {task.state}: a finished task cannot be cancelled, and has nothing "
             f"left to send; its counts: pushlane task show {task.id}"
         )
-    return _end(task, State.CANCELLED)
+    return ended(task, State.CANCELLED)
 
 
 def set_quota(quota: int | str) -> Edit:
@@ -168,33 +180,6 @@ def demote(level: Level | str) -> Edit:
     return edit
 
 
-def finish(state: State, reason: str = "") -> Edit:
-    """End a task as done or expired. One that has ended otherwise meanwhile stays as it is."""
-
-    def edit(task: Task) -> Task:
-        if task.state.is_terminal:
-            return task
-        return replace(_end(task, state), reason=reason or task.reason)
-
-    return edit
-
-
-def later_opened(task: Task) -> Task:
-    """Let dispatchers read the task's later lane. A task that has ended stays as it is."""
-    return task if task.state.is_terminal else replace(task, has_later=True)
-
-
-def reached(sink: str) -> Edit:
-    """Let dispatchers of a later sink of its chain read its lane there, which is open."""
-
-    def edit(task: Task) -> Task:
-        if task.state.is_terminal or sink in task.reached:
-            return task
-        return replace(task, reached=(*task.reached, sink))
-
-    return edit
-
-
 def lane_reopened(task: Task) -> Task:
     if task.state.is_terminal:
         return task
@@ -218,7 +203,7 @@ def abandon(stalled_at_ms: int, reason: str) -> Edit:
     def edit(task: Task) -> Task:
         if not task.is_half_made or task.stalled_at_ms != stalled_at_ms:
             return task
-        return replace(_end(task, State.EXPIRED), reason=reason)
+        return replace(ended(task, State.EXPIRED), reason=reason)
 
     return edit
 
@@ -263,7 +248,3 @@ def submit_again(task: Task) -> str:
     """Return the advice to submit the file of a task again that has used up its key, if any."""
     key = f" under another key, such as {another_key(task.key)}" if task.key else ""
     return f"submit the file again{key}"
-
-
-def _end(task: Task, state: State) -> Task:
-    return replace(task, state=state, finished_at_ms=now_ms())

@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 from msgspec.structs import replace
 
+from pushlane.core.publish import chunk_size
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
 from pushlane.lanes.settings import Settings
@@ -25,7 +26,6 @@ from pushlane.lanes.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
 from pushlane.producers.input import OnProgress, as_file
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.sources import open_source

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pushlane.core.publish import chunk_size
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.deferral import due_ms, wait_of
 from pushlane.lanes.push import Push, decode_many
@@ -22,7 +23,6 @@ from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
 from pushlane.producers.meant import nothing_in
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit_keys import refuse_stopped
 from pushlane.producers.task_builder import new_task

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pushlane.core.publish import Publication, chunk_size
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import InvalidChange, MalformedPush
@@ -26,8 +27,8 @@ from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms, submit_again
+from pushlane.producers.announce import announce
 from pushlane.producers.meant import nothing_in
-from pushlane.producers.publish import Publication, chunk_size
 
 Begun = Callable[[Task], None]
 
@@ -106,7 +107,7 @@ async def replay(
     await _refuse_untold(backend, old, since_ms)
     new = await backend.add(heir(old, reason=f"replay of {old.id}", expires_at_ms=0), settings)
     begun(new)
-    publication = Publication(backend, new, collapses=True, advice=_AGAIN)
+    publication = Publication(backend, new, announce=partial(announce, backend), advice=_AGAIN)
     retried = partial(until_reachable, tell=lambda note: None, sleep=sleep)
 
     async def publish() -> ReplayedTask:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pushlane.core.publish import Ended, Publication
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
@@ -30,7 +31,6 @@ from pushlane.lanes.push import Push, RetryMark, decode, decode_mark, encode, en
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
-from pushlane.producers.publish import Ended, Publication
 from pushlane.producers.replay import first_attempt, heir
 
 _Id = tuple[str, int, int]

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pushlane.core.publish import Publication, chunk_size, refuse_ended
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
@@ -23,11 +24,11 @@ from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.announce import announcing
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.publish import Publication, chunk_size, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
 from pushlane.producers.submit_keys import progress_of, refuse_stopped
@@ -95,7 +96,9 @@ class _Publishing:
         self._backend = backend
         self._settings = settings
         self._task = task
-        self._publication = Publication(backend, task, collapses=rows.encoder.collapses)
+        self._publication = Publication(
+            backend, task, announce=announcing(backend, rows.encoder.collapses)
+        )
         self._rows = rows
         self._tell = tell
         self._sleep = sleep

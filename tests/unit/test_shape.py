@@ -84,7 +84,7 @@ def test_a_port_has_its_own_methods(tmp_path: Path, write: Write) -> None:
 
 
 def test_a_pushs_way_is_what_the_loop_imports_at_the_top(tmp_path: Path, write: Write) -> None:
-    write("pushlane/dispatcher/loop.py", "from pushlane.dispatcher.lane import Lane")
+    write("pushlane/dispatcher/loop.py", "from pushlane.core.lane import Lane")
     write(
         "pushlane/dispatcher/lane.py",
         "from pushlane.lanes.task import Task\ndef f():\n    import pushlane.cli.late",

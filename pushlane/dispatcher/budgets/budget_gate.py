@@ -11,20 +11,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from pushlane.dispatcher.budgets.budgets import Budgets
-from pushlane.dispatcher.job import Job
+from pushlane.core.lane import Job, Lane, Why
+from pushlane.core.slots import Batch
+from pushlane.dispatcher.budgets.budgets import UNCHARGED, Budgets, Charge
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, PushlaneError, UnknownFormat, UnknownTask
-from pushlane.lanes.limits import Subject
+from pushlane.lanes.limits import Limits, Subject
 from pushlane.lanes.naming import is_pool
-from pushlane.lanes.push import Push
+from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.retrying import Backoff, for_each, whenever
 from pushlane.lanes.task import Task
 
@@ -68,13 +66,6 @@ class OwnLaneRequests:
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
-class Aside(NamedTuple):
-    """A push that stepped aside on a shared lane."""
-
-    lane: OpenLane
-    taken: Held
-
-
 class BudgetGate:
     """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
 
@@ -84,23 +75,29 @@ class BudgetGate:
         cost: float,
         budgets: Budgets,
         moves: OwnLaneRequests,
-        ring: LaneRing,
         stats: Stats,
-        wake: Callable[[], None],
     ) -> None:
+        self.changed: Callable[[], None] = _unheard
         self._sink = sink
         self._cost = cost
         self.budgets = budgets
         self._moves = moves
-        self._ring = ring
         self._stats = stats
-        self._wake = wake
-        self._short: dict[Subject, dict[OpenLane, float]] = {}  # with since when it waits
-        self._aside: dict[str, list[Aside]] = {}
+        self._short: dict[Subject, dict[Lane, float]] = {}  # with since when it waits
+        self._aside: dict[str, list[Job]] = {}
         self._aside_for: dict[Subject, dict[str, float]] = {}
+        self._charges: dict[Job, Charge] = {}  # of those that were let go and have not landed
 
-    def may_go(self, job: Job) -> bool:
-        """Charge a push, or keep it until there may be room."""
+    def concerns(self, task: Task) -> bool:
+        return self.budgets.is_limited
+
+    def concerns_push(self, push: Push) -> bool:
+        return False
+
+    def lets(self, job: Job, end: Outcome | None) -> bool:
+        """Charge a push, or keep it until there may be room; one that ends unsent costs nothing."""
+        if end is not None:
+            return True
         task = job.task
         charge = self.budgets.take(
             task.id,
@@ -114,15 +111,37 @@ class BudgetGate:
             self._stats.limited[charge.kind] += 1
             self._wait(job, charge)
             return False
-        job.charge = charge
+        if charge is not UNCHARGED:
+            self._charges[job] = charge
         return True
 
-    def over(self, jobs: Iterable[Job]) -> None:
-        """Hear that these are no longer in flight: those that never went are charged nothing."""
-        for job in jobs:
-            if (charge := job.charge) is not None:
-                job.charge = None
-                (self.budgets.land if job.dispatched_at_ms else self.budgets.undo)(charge)
+    def took_back(self, jobs: Iterable[Job]) -> None:
+        """Charge nothing for pushes that did not go after all."""
+        for job in jobs if self._charges else ():
+            if charge := self._charges.pop(job, None):
+                self.budgets.undo(charge)
+
+    def launched(self, batch: Batch) -> None:
+        """Hear of pushes that have taken their slots: they were charged before."""
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        """Give back the places of pushes that went, and all of what did not go.
+
+        Those that cost no attempt go again as if for the first time.
+        """
+        if not self._charges:
+            return
+        for job in batch.spared:
+            if charge := self._charges.get(job):
+                charge.uncount()
+        for job in batch.sent:
+            if charge := self._charges.pop(job, None):
+                self.budgets.land(charge)
+        self.took_back(batch.jobs)
+
+    def on_limits(self, limits: Limits) -> None:
+        """Hear that limits have changed: other tasks may be limited now."""
+        self.changed()
 
     def on_room(self, subject: Subject, most: float) -> bool:
         """Let so many go on that wait for this subject, who waits longest first."""
@@ -136,11 +155,9 @@ class BudgetGate:
         for since_s in (*lanes.values(), *tasks.values()):
             waits.add(now_s - since_s)
         for lane in lanes:
-            lane.set_short(False)
-            self._ring.released(lane)
+            lane.unblock(Why.BUDGET)
         for task_id in tasks:
             self._come_back(task_id)
-        self._wake()
         return bool(left or left_aside)
 
     def on_task(self, task: Task) -> None:
@@ -163,21 +180,22 @@ class BudgetGate:
     def _wait(self, job: Job, subject: Subject) -> None:
         lane = job.lane
         if is_pool(lane.name) and subject.kind in ("task", "app"):
-            lane.park()
-            self._aside.setdefault(job.task.id, []).append(Aside(lane, job.taken))
+            lane.park(job, Why.BUDGET)
+            self._aside.setdefault(job.task.id, []).append(job)
             self._aside_for.setdefault(subject, {}).setdefault(job.task.id, time.monotonic())
             self._moves.ask(job.task.id)
         else:
-            lane.give_back(job.taken)
-            lane.set_short(True)
+            lane.give_back(job)
+            lane.block(Why.BUDGET)
             self._short.setdefault(subject, {}).setdefault(lane, time.monotonic())
-        self._ring.released(lane)
 
     def _come_back(self, task_id: str) -> None:
-        for lane, taken in self._aside.pop(task_id, ()):
-            lane.unpark()
-            lane.give_back(taken)
-            self._ring.resume(lane)
+        for job in self._aside.pop(task_id, ()):
+            job.lane.release(job)
+
+
+def _unheard() -> None:
+    """Tell nobody: a gate that stands in no list."""
 
 
 def _first(waiting: dict[T, float], most: float) -> tuple[dict[T, float], dict[T, float]]:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from pushlane.dispatcher.job import Job
+from pushlane.core.lane import Job
 
 _SMALL = 16
 _REST_S = 0.001

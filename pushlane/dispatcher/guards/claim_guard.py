@@ -8,14 +8,12 @@ Tasks that promise at least once never get here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from msgspec.structs import replace
 
+from pushlane.core.lane import Job
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.store_guard import StoreGuard, claim_ttl_s
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.settlement.outcomes import Outcomes
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ClaimResult, Ledger
 from pushlane.lanes.push import Arrival, Kind, Outcome
@@ -33,20 +31,17 @@ class ClaimGuard(StoreGuard):
         self,
         ledger: Ledger,
         settings: Settings,
-        outcomes: Outcomes,
         settler: Settler,
         stats: Stats,
     ) -> None:
-        super().__init__(settings, outcomes, stats, repeat_s=claim_ttl_s(settings))
+        super().__init__(settings, settler, stats, repeat_s=claim_ttl_s(settings))
         self._ledger = ledger
-        self._settler = settler
-        self._stats = stats
         self._claims = self._batched_take(self._claim)
         self._confirms = self._batched(self._confirm)
-        self._releases = self._batched_give_back(self._release, attrgetter("owner"))
+        self._releases = self._batched_give_back(self._release)
 
-    def applies(self, job: Job) -> bool:
-        return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
+    def concerns(self, task: Task) -> bool:
+        return task.delivery is not DeliveryMode.AT_LEAST_ONCE
 
     async def _admit(self, jobs: list[Job]) -> list[Job]:
         results = await self._claims.ask(jobs)
@@ -63,13 +58,15 @@ class ClaimGuard(StoreGuard):
         ended: list[Job] = []
         failed: list[Job] = []
         for job, outcome in zip(jobs, final, strict=True):
-            if job.owner and (outcome is None or outcome.kind is not Kind.DEAD):
+            if job in self._owners and (outcome is None or outcome.kind is not Kind.DEAD):
                 was_sent = outcome is not None and outcome.kind is not Kind.RETRY
                 (ended if was_sent else failed).append(job)
         if ended:
             await self._confirms.ask(ended)
         if failed:
             await self._releases.ask(failed)
+        for job in jobs:
+            self._owners.pop(job, None)
         return final
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
@@ -78,13 +75,14 @@ class ClaimGuard(StoreGuard):
             return True
         self._stats.claims[result] += 1
         if result is ClaimResult.HELD:  # until then its claim may still run
-            self._outcomes.later(job, self._ttl_s)
+            self._settler.later(job, self._ttl_s)
         elif result is ClaimResult.CONFIRMED:
-            self._settler.finish(job, Kind.DELIVERED, _DELIVERED_BEFORE)
+            self._settler.end_as_before(job, Kind.DELIVERED, _DELIVERED_BEFORE)
         elif result is ClaimResult.UNKNOWN and _is_buried(job.task):
-            self._outcomes.settle(job, Outcome.dead(_LOST))
+            self._settler.settle(job, Outcome.dead(_LOST))
         else:
             return True
+        self._owners.pop(job, None)
         return False
 
     async def _claim(self, jobs: list[Job], owner: str) -> Sequence[ClaimResult]:
@@ -92,7 +90,7 @@ class ClaimGuard(StoreGuard):
         durable = any(job.task.delivery is DeliveryMode.AT_MOST_ONCE for job in jobs)
         results = await self._ledger.claim(pushes, owner, self._ttl_s, durable=durable)
         for job in jobs:
-            job.owner = owner
+            self._owners[job] = owner
         return results
 
     async def _confirm(self, jobs: list[Job]) -> None:

@@ -12,10 +12,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pushlane.core.lane import Job
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.store_guard import StoreGuard
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.settlement.outcomes import Outcomes
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
@@ -40,26 +39,22 @@ class ContactGuard(StoreGuard):
     def __init__(
         self,
         backend: Backend,
-        sink: str,
         settings: Settings,
-        outcomes: Outcomes,
         settler: Settler,
         stats: Stats,
         clock_ms: Callable[[], int],
     ) -> None:
-        super().__init__(settings, outcomes, stats, repeat_s=_AGAIN_S)
+        super().__init__(settings, settler, stats, repeat_s=_AGAIN_S)
         self._backend = backend
-        self._sink = sink
-        self._sink_scope = SuppressionScope("sink", sink)
-        self._settler = settler
-        self._stats = stats
+        self._sink = settler.sink
+        self._sink_scope = SuppressionScope("sink", settler.sink)
+        self._counted: dict[Job, _CapPlace] = {}  # of those in flight
         self._calendar = Calendar(clock_ms)
         self._hasher: Hasher | None = None
         self._caps: FrequencyCaps | None = None
         self._told = asyncio.Event()
         self._scopes: Mapping[SuppressionScope, int] | None = None
         self._is_idle = False
-        self._concerned: dict[str, bool] = {}
         self._checks = self._batched(self._check)
         self._returns = self._batched(self._give_back)
 
@@ -75,12 +70,19 @@ class ContactGuard(StoreGuard):
             self._scopes = {**self._scopes, self._sink_scope: 1}
             self._look()
 
-    def applies(self, job: Job) -> bool:
+    def concerns(self, task: Task) -> bool:
+        """Tell whether pushes of an app have to be asked about."""
         if self._is_idle:
             return False
-        app = job.task.app
-        concerned = self._concerned.get(app)
-        return self._learn_of(app) if concerned is None else concerned
+        caps, scopes = self._caps, self._scopes
+        if caps is None or scopes is None:  # nobody has answered yet
+            return True
+        return (
+            EVERYWHERE in scopes
+            or self._sink_scope in scopes
+            or SuppressionScope("app", task.app) in scopes
+            or caps.has(task.app)
+        )
 
     async def run(self) -> None:
         await asyncio.gather(self._follow(), super().run())
@@ -91,6 +93,7 @@ class ContactGuard(StoreGuard):
             return jobs
         for job, reason in zip(jobs, reasons, strict=True):
             if reason:
+                self._counted.pop(job, None)
                 self._drop(job, reason)
         return [job for job, reason in zip(jobs, reasons, strict=True) if not reason]
 
@@ -101,24 +104,13 @@ class ContactGuard(StoreGuard):
         freed = [
             job
             for job, outcome in zip(jobs, outcomes, strict=True)
-            if outcome is not DELIVERED and job.counted and _has_not_arrived(outcome)
+            if outcome is not DELIVERED and job in self._counted and _has_not_arrived(outcome)
         ]
         if freed:
             await self._returns.ask(freed)
+        for job in jobs:
+            self._counted.pop(job, None)
         return list(outcomes)
-
-    def _learn_of(self, app: str) -> bool:
-        """Tell whether pushes of an app have to be asked about, and remember it."""
-        caps, scopes = self._caps, self._scopes
-        if caps is None or scopes is None:  # nobody has answered yet
-            return True
-        concerned = self._concerned[app] = (
-            EVERYWHERE in scopes
-            or self._sink_scope in scopes
-            or SuppressionScope("app", app) in scopes
-            or caps.has(app)
-        )
-        return concerned
 
     async def _follow(self) -> None:
         """Look up every moment whether anything is suppressed, until cancelled."""
@@ -131,8 +123,8 @@ class ContactGuard(StoreGuard):
         self._look()
 
     def _look(self) -> None:
-        self._concerned = {}
         self._is_idle = not self._scopes and self._scopes is not None and _is_none(self._caps)
+        self.changed()
 
     async def _learn(self) -> Hasher:
         """Read what is not known yet: limits and scopes may be told only after the first push."""
@@ -204,7 +196,7 @@ class ContactGuard(StoreGuard):
                 place = places[kind] = self._place(task, push.zone or task.zone, hasher)
             if place is not None:
                 on, salt = place
-                job.counted = on, one ^ salt
+                self._counted[job] = on, one ^ salt
                 groups[on][f"{push.task_id}-{push.seq}"] = job
         refused = [await self._count(on, jobs) for on, jobs in groups.items()]
         return [id(job) for jobs in refused for job in jobs]
@@ -219,15 +211,15 @@ class ContactGuard(StoreGuard):
 
     async def _count(self, on: CapDay, jobs: dict[str, Job]) -> list[Job]:
         """Return those for which there is no room on the day."""
-        keys = {token: job.counted[1] for token, job in jobs.items() if job.counted}
+        keys = {token: self._counted[job][1] for token, job in jobs.items()}
         refused = await self._backend.recipient_windows.count(on, keys)
         return [jobs[token] for token in refused]
 
     async def _give_back(self, jobs: list[Job]) -> list[None]:
         groups: dict[CapDay, dict[str, int]] = defaultdict(dict)
         for job in jobs:
-            if job.counted:
-                on, key = job.counted
+            if place := self._counted.get(job):
+                on, key = place
                 groups[on][job.push.push_id] = key
         for on, keys in groups.items():
             await self._backend.recipient_windows.uncount(on, keys)
@@ -236,13 +228,12 @@ class ContactGuard(StoreGuard):
     def _drop(self, job: Job, reason: str) -> None:
         """Finish a push; one of which only the address is suppressed may go on to another sink."""
         if reason == _ADDRESS:
-            outcome = self._outcomes.passed_on(job, Outcome.dead("its address is suppressed"))
+            outcome = self._settler.passed_on(job, Outcome.dead("its address is suppressed"))
             if outcome.goes_to:
-                return self._outcomes.settle(job, outcome)
+                return self._settler.settle(job, outcome)
             reason = SUPPRESSED
         self._stats.dropped[reason] += 1
-        self._stats.outcomes[job.lane.level, Kind.DROPPED] += 1
-        return self._settler.finish(job, Kind.DROPPED, reason)
+        return self._settler.end(job, Kind.DROPPED, reason)
 
 
 def _is_none(caps: FrequencyCaps | None) -> bool:

@@ -12,10 +12,7 @@ from enum import Enum
 from itertools import islice, takewhile
 from typing import TypeVar
 
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Held, Place
-from pushlane.lanes.push import Push
-from pushlane.lanes.task import Task
+from pushlane.core.lane import Job, Lane, Place
 
 _Key = TypeVar("_Key")
 
@@ -29,25 +26,11 @@ class Parked:
     another copy was finished here, whatever the registry said before.
     """
 
-    __slots__ = (
-        "after",
-        "is_asked",
-        "is_late",
-        "is_next",
-        "is_over",
-        "lane",
-        "place",
-        "push",
-        "since_s",
-        "taken",
-        "task",
-    )
+    __slots__ = ("after", "is_asked", "is_late", "is_next", "is_over", "job", "place", "since_s")
 
-    def __init__(self, lane: OpenLane, taken: Held, push: Push, task: Task, since_s: float) -> None:
-        self.lane = lane
-        self.taken = taken
-        self.push = push
-        self.task = task
+    def __init__(self, job: Job, since_s: float) -> None:
+        push = job.push
+        self.job = job
         self.place = (push.task_id, push.seq)
         self.after = (push.task_id, push.after_seq)
         self.since_s = since_s
@@ -78,7 +61,7 @@ class KeyChains:
         self._out: dict[Place, float] = {}
         self._fresh: dict[Parked, None] = {}
         self._away: dict[Place, None] = {}
-        self._by_lane: dict[OpenLane, dict[Parked, None]] = {}
+        self._by_lane: dict[Lane, dict[Parked, None]] = {}
         self._by_task: dict[str, dict[Parked, None]] = {}
         self._reached: Counter[str] = Counter()
 
@@ -101,7 +84,7 @@ class KeyChains:
         return len(self._away)
 
     @property
-    def lanes(self) -> list[OpenLane]:
+    def lanes(self) -> list[Lane]:
         """List the lanes of which something is parked."""
         return list(self._by_lane)
 
@@ -110,7 +93,7 @@ class KeyChains:
         """Return the other sinks that tasks of what is parked have gone on to."""
         return self._reached.keys()
 
-    def of_lane(self, lane: OpenLane) -> list[Parked]:
+    def of_lane(self, lane: Lane) -> list[Parked]:
         """List what is parked of a lane in the order in which it came."""
         return list(self._by_lane.get(lane, ()))
 
@@ -123,9 +106,9 @@ class KeyChains:
 
     def park(self, one: Parked) -> None:
         self._parked[one] = self._fresh[one] = None
-        self._by_lane.setdefault(one.lane, {})[one] = None
-        self._by_task.setdefault(one.task.id, {})[one] = None
-        self._reached.update(one.task.reached)
+        self._by_lane.setdefault(one.job.lane, {})[one] = None
+        self._by_task.setdefault(one.job.task.id, {})[one] = None
+        self._reached.update(one.job.task.reached)
         self._copies.setdefault(one.place, {})[one] = None
         self._away.pop(one.place, None)
         if not one.is_next:
@@ -136,9 +119,9 @@ class KeyChains:
         """Let a push wait no longer: it goes, is over, or is put elsewhere."""
         del self._parked[one]
         self._fresh.pop(one, None)
-        _drop(self._by_lane, one.lane, one)
-        _drop(self._by_task, one.task.id, one)
-        self._leave(one.task.reached)
+        _drop(self._by_lane, one.job.lane, one)
+        _drop(self._by_task, one.job.task.id, one)
+        self._leave(one.job.task.reached)
         _drop(self._copies, one.place, one)
         self._await(one.place)
         if not one.is_next:

@@ -1,4 +1,4 @@
-"""Pushes of one key one after another, across processes: the guard of ordered tasks.
+"""Pushes of one key one after another, across processes: the gate of ordered tasks.
 
 A push is parked until the registry says that the one before it is finished, or this process has
 recorded that itself. What the registry calls finished is acked and never sent again, so that a
@@ -15,19 +15,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from pushlane.core.endings import Ending
+from pushlane.core.lane import Job, Place, Why
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held, Place
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.ports import Registry
-from pushlane.lanes.push import Push
+from pushlane.lanes.ports import ProgressStore
+from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Finished, Progress, Task
 
 log = logging.getLogger("pushlane.key_order")
 
@@ -43,29 +41,27 @@ class KeyOrder:
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
     `flight_s` how long one that went is believed to be on its way. While the sink rests nothing can
     go, so neither time runs; nor do they while another sink that pushes have gone on to rests.
-    `rests` tells whether a sink of this name does, as far as this process knows.
+    `rests` tells whether a sink of this name does, as far as this process knows. `find` gives this
+    process's view of a task.
     """
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ProgressStore,
         settler: Settler,
-        tasks: KnownTasks,
-        ring: LaneRing,
+        find: Callable[[str], Task | None],
         stats: Stats,
         timeout_s: float,
         flight_s: float,
-        sink: str,
         rests: Callable[[str], bool],
     ) -> None:
+        self.changed: Callable[[], None] = _unheard
         self._registry = registry
         self._settler = settler
-        self._tasks = tasks
-        self._ring = ring
+        self._find = find
         self._stats = stats
         self._timeout_s = timeout_s
         self._flight_s = flight_s
-        self._sink = sink
         self._rests = rests
         self._rested_until_s = 0.0
         self._chains = KeyChains()
@@ -80,20 +76,33 @@ class KeyOrder:
     def parked(self) -> int:
         return len(self._chains)
 
-    def may_go(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
-        """Tell whether it is this push's turn. If not, it is parked, and comes back when it is."""
+    def concerns(self, task: Task) -> bool:
+        return task.ordered
+
+    def concerns_push(self, push: Push) -> bool:
+        return False
+
+    def lets(self, job: Job, end: Outcome | None) -> bool:
+        """Tell whether it is this push's turn. If not, it is parked, and comes back when it is.
+
+        One that ends unsent waits as well: what comes after it waits for that, too.
+        """
         now_s = time.monotonic()
-        if taken.cleared_s:
-            if now_s - taken.cleared_s <= _CLEARED_FOR_S:
+        task, push = job.task, job.push
+        if job.cleared_s:
+            if now_s - job.cleared_s <= _CLEARED_FOR_S:
                 return True
-            taken.cleared_s = 0.0
+            job.cleared_s = 0.0
             self._chains.let_back((task.id, push.seq))
-        lane.park()
-        self._chains.park(Parked(lane, taken, push, task, now_s))
-        if self._tasks.find(task.id) is not task:
+        job.lane.park(job, Why.KEYS)
+        self._chains.park(Parked(job, now_s))
+        if self._find(task.id) is not task:
             self._changed.add(task.id)
         self._due.set()
         return False
+
+    def took_back(self, jobs: Sequence[Job]) -> None:
+        """Hear of pushes that did not go: it is their turn still."""
 
     def on_task(self, task: Task) -> None:
         """Hear that a task is new or changed: what is parked of it goes back to its lane soon."""
@@ -104,15 +113,19 @@ class KeyOrder:
         if self._chains.has_task(task_id):
             self._changed.add(task_id)
 
-    def settled(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
         """Hear what became of pushes: an outcome is durable, or they are on a lane again."""
         if self._chains.is_idle:
             return
         now_s = time.monotonic()
-        for place in finished:
-            self._let_go(self._chains.finished(place, now_s), now_s)
-        for place in moved:
-            self._chains.let_back(place)
+        for ending in endings:
+            place = (ending.job.push.task_id, ending.job.push.seq)
+            if ending.kind is None:
+                self._chains.let_back(place)
+            else:
+                self._let_go(self._chains.finished(place, now_s), now_s)
 
     async def run(self) -> None:
         backoff = Backoff(log, "the registry")
@@ -158,7 +171,7 @@ class KeyOrder:
         await self._ask(fresh, away)
 
     def _look(self, now_s: float) -> None:
-        if self._rests(self._sink) or any(map(self._rests, self._chains.reached)):
+        if self._rests(self._settler.sink) or any(map(self._rests, self._chains.reached)):
             self._rested_until_s = now_s
         else:
             self._chains.forget(now_s - self._flight_s)
@@ -168,14 +181,15 @@ class KeyOrder:
     async def _ask(self, fresh: Sequence[Parked], away: Sequence[Place]) -> None:
         by_task: dict[str, tuple[list[Parked], list[Place]]] = defaultdict(lambda: ([], []))
         for one in fresh:
-            by_task[one.task.id][0].append(one)
+            by_task[one.job.task.id][0].append(one)
         for place in away:
             by_task[place[0]][1].append(place)
         await asyncio.gather(*(self._ask_of(task_id, *both) for task_id, both in by_task.items()))
 
     async def _ask_of(self, task_id: str, fresh: list[Parked], away: list[Place]) -> None:
         """Ask whether new pushes, or those before them, are finished, and those elsewhere."""
-        seqs = [seq for one in fresh for seq in (one.push.seq, one.push.after_seq or one.push.seq)]
+        pushes = [one.job.push for one in fresh]
+        seqs = [seq for push in pushes for seq in (push.seq, push.after_seq or push.seq)]
         answers = await self._registry.finished(task_id, [*seqs, *(seq for _, seq in away)])
         now_s = time.monotonic()
         going: list[Parked] = []
@@ -196,33 +210,31 @@ class KeyOrder:
 
     def _end(self, one: Parked) -> None:
         """Drop a push that is finished already."""
-        one.lane.unpark()
-        self._stalls.went(one.lane)
-        self._settler.forget(one.lane, one.taken, one.push)
+        lane = one.job.lane
+        lane.unpark(one.job)
+        self._stalls.went(lane)
+        self._settler.drop_copy(one.job)
         self._chains.ended_elsewhere(one.place)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
         for one in some:
-            self._stalls.went(one.lane)
-            one.taken.cleared_s = now_s
-            self._give_back(one)
-
-    def _give_back(self, one: Parked) -> None:
-        one.lane.unpark()
-        one.lane.give_back(one.taken)
-        self._ring.resume(one.lane)
+            self._stalls.went(one.job.lane)
+            one.job.cleared_s = now_s
+            one.job.lane.release(one.job)
 
     def _give_back_changed(self) -> None:
         """Give back pushes of tasks that changed meanwhile: admission knows what to do."""
         changed, self._changed = self._changed, set()
         for task_id in changed:
-            known = self._tasks.find(task_id)
-            self._return([one for one in self._chains.of_task(task_id) if one.task is not known])
+            known = self._find(task_id)
+            self._return(
+                [one for one in self._chains.of_task(task_id) if one.job.task is not known]
+            )
 
     def _return(self, some: Iterable[Parked]) -> None:
         for one in some:
             self._chains.remove(one)
-            self._give_back(one)
+            one.job.lane.release(one.job)
 
     def _make_room(self, now_s: float) -> None:
         """Give back what is parked of lanes that are left to others; put off what overfills one.
@@ -230,15 +242,16 @@ class KeyOrder:
         The lowest seqs stay, as they are the likeliest to be next.
         """
         for lane in self._chains.lanes:
-            if self._ring.is_left(lane.name):
+            if lane.is_left:
                 self._return(self._chains.of_lane(lane))
-        lanes = self._chains.lanes
-        overfull = self._stalls.stuck(lanes, now_s)
-        for lane in lanes:
-            self._ring.resume(lane)
+        overfull = self._stalls.stuck(self._chains.lanes, now_s)
         for lane, delay_s in overfull.items():
-            some = sorted(self._chains.of_lane(lane), key=lambda one: one.push.seq)
+            some = sorted(self._chains.of_lane(lane), key=lambda one: one.job.push.seq)
             for one in some[len(some) // 4 :]:
                 self._chains.remove(one)
-                lane.unpark()
-                self._settler.later(lane, one.taken, one.push, one.taken.body, delay_s)
+                lane.unpark(one.job)
+                self._settler.put_off(one.job, delay_s)
+
+
+def _unheard() -> None:
+    """Tell nobody: a gate that stands in no list."""

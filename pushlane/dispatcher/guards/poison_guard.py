@@ -14,17 +14,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 from msgspec.structs import replace
 
+from pushlane.core.lane import Job
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.store_guard import StoreGuard
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ClaimResult, Ledger
 from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.poison_guard")
 
@@ -43,11 +43,11 @@ class PoisonGuard(StoreGuard):
         self,
         ledger: Ledger,
         settings: Settings,
-        outcomes: Outcomes,
+        settler: Settler,
         stats: Stats,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(settings, outcomes, stats, repeat_s=_AGAIN_S)
+        super().__init__(settings, settler, stats, repeat_s=_AGAIN_S)
         self._ledger = ledger
         self._most = max(1, settings.slots // _AT_ONCE)
         self._clock_s = clock_s
@@ -56,7 +56,7 @@ class PoisonGuard(StoreGuard):
         self._in_flight = 0
         self._held: set[tuple[str, int]] = set()  # claims of our own that are not let go of yet
         self._claims = self._batched_take(self._claim)
-        self._releases = self._batched_give_back(self._release, attrgetter("watched_by"))
+        self._releases = self._batched_give_back(self._release)
 
     async def run(self) -> None:
         await asyncio.gather(self._keep_mark(), super().run())
@@ -69,21 +69,22 @@ class PoisonGuard(StoreGuard):
         """
         await self._ledger.release([MARK], self._process)
 
-    def applies(self, job: Job) -> bool:
-        if job.push.strikes:
-            return True
+    def concerns(self, task: Task) -> bool:
         return not self._found_no_mark and self._clock_s() < self._old_at_s
+
+    def concerns_push(self, push: Push) -> bool:
+        return push.strikes != 0
 
     async def _admit(self, jobs: list[Job]) -> list[Job]:
         for job in jobs:
             if _place(job) in self._held:
-                self._outcomes.later(job, _AGAIN_S)
+                self._settler.later(job, _AGAIN_S)
         jobs = [job for job in jobs if _place(job) not in self._held]
         if not jobs:
             return []
         strikes = jobs[0].push.strikes
         if strikes and self._in_flight >= (self._most if strikes == 1 else 1):
-            self._outcomes.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
+            self._settler.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
             return []
         self._in_flight += bool(strikes)
         places = set(map(_place, jobs))
@@ -91,6 +92,8 @@ class PoisonGuard(StoreGuard):
         results = await self._claims.ask(jobs)
         going = [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
         self._held -= places.difference(map(_place, going))
+        for job in set(jobs).difference(going):
+            self._owners.pop(job, None)
         self._in_flight -= bool(strikes and not going)
         return going
 
@@ -125,14 +128,14 @@ class PoisonGuard(StoreGuard):
         )
         job.push = replace(job.push, strikes=strikes)
         if strikes < STRIKES:
-            self._outcomes.later(job, 0.0)
+            self._settler.later(job, 0.0)
             return
         reason = f"poison: {STRIKES} dispatchers died while delivering it"
-        self._outcomes.settle(job, Outcome.dead(reason))
+        self._settler.settle(job, Outcome.dead(reason))
 
     async def _claim(self, jobs: list[Job], owner: str) -> Sequence[ClaimResult]:
         for job in jobs:  # before the call, which may get through although it fails
-            job.watched_by = owner
+            self._owners[job] = owner
         return await self._ledger.claim([_claim_of(job) for job in jobs], owner, self._ttl_s)
 
     async def _release(self, jobs: list[Job], owner: str) -> None:
@@ -141,8 +144,10 @@ class PoisonGuard(StoreGuard):
     async def _keep_mark(self) -> None:
         """Leave the mark, unless another process has it; go on until cancelled."""
         self._found_no_mark = await self._leave_mark() == [ClaimResult.WON]
+        self.changed()
         while True:
             await asyncio.sleep(_MARK_TTL_S / 3)
+            self.changed()  # it may be old enough now
             await self._leave_mark()
 
     async def _leave_mark(self) -> Sequence[ClaimResult] | None:

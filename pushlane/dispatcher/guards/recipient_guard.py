@@ -8,17 +8,16 @@ get here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
+from pushlane.core.lane import Job
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.store_guard import StoreGuard
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.settlement.outcomes import Outcomes
-from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
 from pushlane.lanes.ports import RecipientTurn, RecipientWindows
-from pushlane.lanes.push import Kind, Outcome
+from pushlane.lanes.push import Kind, Outcome, Push
 from pushlane.lanes.recipient_window import Mark, collapse_mark, dedupe_mark
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
 
 _BUSY_AGAIN_S = 1.0
 
@@ -30,20 +29,20 @@ class RecipientGuard(StoreGuard):
         self,
         windows: RecipientWindows,
         settings: Settings,
-        outcomes: Outcomes,
         settler: Settler,
         stats: Stats,
     ) -> None:
-        super().__init__(settings, outcomes, stats, repeat_s=_BUSY_AGAIN_S)
+        super().__init__(settings, settler, stats, repeat_s=_BUSY_AGAIN_S)
         self._windows = windows
-        self._settler = settler
-        self._stats = stats
         self._firsts = self._batched(self._first)
         self._enters = self._batched_take(self._enter)
-        self._leaves = self._batched_give_back(self._leave, attrgetter("turn_of"))
+        self._leaves = self._batched_give_back(self._leave)
 
-    def applies(self, job: Job) -> bool:
-        return job.task.dedupe or bool(job.push.collapse)
+    def concerns(self, task: Task) -> bool:
+        return task.dedupe
+
+    def concerns_push(self, push: Push) -> bool:
+        return bool(push.collapse)
 
     async def _admit(self, jobs: list[Job]) -> list[Job]:
         if deduped := [job for job in jobs if job.task.dedupe]:
@@ -58,7 +57,7 @@ class RecipientGuard(StoreGuard):
         self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
     ) -> list[Outcome | None]:
         """Let the next push of the same recipient enter: these are no longer on their way."""
-        if entered := [job for job in jobs if job.turn_of]:
+        if entered := [job for job in jobs if job in self._owners]:
             await self._leaves.ask(entered)
         return list(outcomes)
 
@@ -77,14 +76,13 @@ class RecipientGuard(StoreGuard):
                 self._drop(job, SUPERSEDED)
                 gone.add(id(job))
             elif turn is RecipientTurn.BUSY:
-                self._outcomes.later(job, _BUSY_AGAIN_S)
+                self._settler.later(job, _BUSY_AGAIN_S)
                 gone.add(id(job))
         return gone
 
     def _drop(self, job: Job, reason: str) -> None:
         self._stats.dropped[reason] += 1
-        self._stats.outcomes[job.lane.level, Kind.DROPPED] += 1
-        self._settler.finish(job, Kind.DROPPED, reason)
+        self._settler.end(job, Kind.DROPPED, reason)
 
     async def _first(self, jobs: list[Job]) -> Sequence[bool]:
         return await self._windows.first([dedupe_mark(job.push) for job in jobs])
@@ -92,7 +90,8 @@ class RecipientGuard(StoreGuard):
     async def _enter(self, jobs: list[Job], owner: str) -> Sequence[RecipientTurn]:
         turns = await self._windows.enter(_collapse_marks(jobs), owner, self._ttl_s)
         for job, turn in zip(jobs, turns, strict=True):
-            job.turn_of = owner if turn is RecipientTurn.GO else ""
+            if turn is RecipientTurn.GO:
+                self._owners[job] = owner
         return turns
 
     async def _leave(self, jobs: list[Job], owner: str) -> None:

@@ -16,13 +16,15 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from pushlane.core.lane import Job
+from pushlane.core.settle import Settler
 from pushlane.dispatcher.guards.call_batcher import CallBatcher
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.push import Push
 from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.ledger")
 
@@ -71,22 +73,30 @@ class StoreGuard(ABC):
     """Sees to copies of one push and to the calls of its store; a subclass adds its own rule.
 
     Of a push that comes twice in one batch, the second copy is offered again after `repeat_s`.
+    `owners` has the names under which things were taken for pushes that are in flight.
     """
 
     def __init__(
-        self, settings: Settings, outcomes: Outcomes, stats: Stats, *, repeat_s: float
+        self, settings: Settings, settler: Settler, stats: Stats, *, repeat_s: float
     ) -> None:
+        self.changed: Callable[[], None] = _unheard
+        self._owners: dict[Job, str] = {}
         self._ttl_s = claim_ttl_s(settings)
         self._repeat_s = repeat_s
-        self._outcomes = outcomes
+        self._settler = settler
+        self._stats = stats
         self._store = DegradableCall(stats, waits=settings.ledger_away == "wait")
         self._process = secrets.token_hex(6)
         self._calls = itertools.count(1)
         self._batchers: list[CallBatcher[Any]] = []
 
     @abstractmethod
-    def applies(self, job: Job) -> bool:
-        """Tell whether the guard has a say about this push."""
+    def concerns(self, task: Task) -> bool:
+        """Tell whether the guard has a say about the pushes of a task."""
+
+    def concerns_push(self, push: Push) -> bool:
+        """Tell whether it has a say about a push for what that says itself, whatever its task."""
+        return False
 
     @abstractmethod
     async def _admit(self, jobs: list[Job]) -> list[Job]:
@@ -100,7 +110,7 @@ class StoreGuard(ABC):
         """Return those to deliver now, and take care of the others."""
         firsts, repeats = _parted(jobs)
         for job in repeats:
-            self._outcomes.later(job, self._repeat_s)
+            self._settler.later(job, self._repeat_s)
         return await self._admit(firsts)
 
     def _batched(
@@ -127,9 +137,7 @@ class StoreGuard(ABC):
         return self._added(CallBatcher(ask))
 
     def _batched_give_back(
-        self,
-        give_back: Callable[[list[Job], str], Awaitable[None]],
-        owner_of: Callable[[Job], str],
+        self, give_back: Callable[[list[Job], str], Awaitable[None]]
     ) -> CallBatcher[None]:
         """Batch a call that gives back what was taken for its jobs, one call an owner."""
 
@@ -139,7 +147,7 @@ class StoreGuard(ABC):
         async def ask(jobs: list[Job]) -> Sequence[None]:
             owned: dict[str, list[Job]] = defaultdict(list)
             for job in jobs:
-                owned[owner_of(job)].append(job)
+                owned[self._owners.pop(job, "")].append(job)
             await asyncio.gather(*(give_back_of(owner, owned[owner]) for owner in owned))
             return [None] * len(jobs)
 
@@ -148,6 +156,10 @@ class StoreGuard(ABC):
     def _added(self, batcher: CallBatcher[R]) -> CallBatcher[R]:
         self._batchers.append(batcher)
         return batcher
+
+
+def _unheard() -> None:
+    """Tell nobody: a guard that stands in no list."""
 
 
 def claim_ttl_s(settings: Settings) -> float:

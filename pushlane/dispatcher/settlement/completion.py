@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+from pushlane.core.endings import Ending
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.ports import Registry
 from pushlane.lanes.retrying import Backoff, whenever
-from pushlane.lanes.task import Progress, State, Task
+from pushlane.lanes.task import Finished, Progress, State, Task
 
 log = logging.getLogger("pushlane.completion")
 
@@ -37,6 +38,12 @@ class Completion:
         self._full: dict[str, None] = {}
         self._due = asyncio.Event()
         self.finished: dict[str, int] = {}
+
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
+        """Hear the new counts of tasks."""
+        self.on_progress(progress)
 
     def on_progress(self, progress: Sequence[Progress]) -> None:
         for count in progress:

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from pushlane.dispatcher.job import Job
+from pushlane.core.lane import Job
+from pushlane.core.slots import Batch
 from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
@@ -65,6 +66,14 @@ class DeadAddressRecorder:
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Tell the listener whenever addresses of the sink have been suppressed."""
         self._listeners.append(listener)
+
+    def launched(self, batch: Batch) -> None:
+        """Hear of pushes that go: nothing is known of their addresses yet."""
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        """Note what the sink said of addresses."""
+        if not batch.is_well and batch.outcomes:
+            self.hear(batch.sent, batch.outcomes)
 
     def hear(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
         """Note those of these pushes whose address the sink has called dead."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from pushlane.lanes.death_reasons import MOST_REASONS, OTHER
+from pushlane.core.endings import Ending
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
+from pushlane.lanes.push import Kind
+from pushlane.lanes.task import Finished, Progress
 
 log = logging.getLogger("pushlane.deaths")
 
@@ -38,6 +41,15 @@ class DeathWarnings:
         self._clock_s = clock_s
         self._reasons: dict[str, _Unsaid] = {}
         self._heard = asyncio.Event()
+
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
+        """Hear of what is counted now."""
+        for group in finished:
+            if group.kind is Kind.DEAD and group.reason != DEAD_ADDRESS:
+                for _ in group.seqs:
+                    self.add(group.reason, group.task_id)
 
     def add(self, reason: str, task_id: str) -> None:
         """Hear of a push that died of this class of reasons."""

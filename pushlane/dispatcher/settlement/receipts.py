@@ -1,4 +1,4 @@
-"""Outcomes as receipts: kept with what is to be settled, and written down a flush at a time.
+"""Endings as receipts, written down a flush at a time.
 
 A flush makes bodies of at most five hundred receipts, column by column. The log has them before any
 of their messages is acked; one that is away is waited for, and nothing is settled meanwhile.
@@ -18,16 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgspec
-
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Held
+from pushlane.core.endings import Ending
+from pushlane.core.lane import Job
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.dates import LAST_MS
-from pushlane.lanes.deferral import due_ms
+from pushlane.lanes.deferral import eligible_ms
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.push import Push
 from pushlane.lanes.receipt import (
     VERSION,
     ReceiptBatch,
@@ -54,20 +51,8 @@ REASON_LONGEST = 200
 _NOT_WRITABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class Receipt(msgspec.Struct, gc=False):
-    """What became of a job's push, and when that was heard of: 0 for now."""
-
-    job: Job
-    outcome: Kind
-    reason: str
-    at_ms: int
-
-
 class Receipts:
-    """Writes receipts to the log.
-
-    `weights` are those in force, and `find` gives this process's view of a task.
-    """
+    """Writes receipts of endings to the log. `weights` are those in force."""
 
     def __init__(
         self,
@@ -75,38 +60,25 @@ class Receipts:
         settings: Settings,
         sink: str,
         weights: Callable[[], dict[Level, int]],
-        find: Callable[[str], Task | None],
         stats: Stats,
     ) -> None:
         self._log = receipt_log
         self._key = settings.receipts_key
         self._sink = sink
         self._weights = weights
-        self._find = find
         self._stats = stats
         self._hasher: Hasher | None = None
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._backoff = Backoff(log, "the log of receipts")
-        self.is_on = settings.receipts != "off"
+        self._is_on = settings.receipts != "off"
         self.waiting = 0
 
-    def of(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> Receipt | None:
-        """Return the receipt of an outcome that was heard of at `at_ms`, now unless it is given."""
-        if not self.is_on:
-            return None
-        return Receipt(job, kind, reason, at_ms)
-
-    def of_dropped(self, lane: OpenLane, taken: Held, reason: str) -> Receipt | None:
-        """Return the receipt of a push that has no lane to go on; its task may be unknown here."""
-        push = taken.push
-        if not self.is_on or push is None:
-            return None
-        task = self._find(push.task_id) or Task(id=push.task_id, level=lane.level, lane=lane.name)
-        return Receipt(Job(lane, taken, push, task), Kind.DROPPED, reason, 0)
-
-    async def write(self, receipts: Sequence[Receipt]) -> None:
-        """Return once all are durable, however long that takes."""
+    async def write(self, endings: Sequence[Ending]) -> None:
+        """Return once all receipts of these are durable, however long that takes."""
+        if not self._is_on:
+            return
+        receipts = [ending for ending in endings if ending.outcome is not None]
         if not receipts:
             return
         self.waiting = len(receipts)
@@ -130,7 +102,7 @@ class Receipts:
             self._hasher = Hasher(key)
         return self._hasher
 
-    async def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
+    async def _bodies(self, receipts: Sequence[Ending], hasher: Hasher) -> list[bytes]:
         """Encode once, though an append is tried again: a reader knows a batch by its id.
 
         Between bodies others have their turn, so that pushes go on being taken.
@@ -141,7 +113,7 @@ class Receipts:
             await asyncio.sleep(0)
         return bodies
 
-    def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
+    def _fitting(self, receipts: Sequence[Ending], hasher: Hasher) -> Iterator[bytes]:
         """Yield several bodies when their attributes are large, or one of them cannot be made.
 
         A push that no receipt can be made of is settled without, whatever it holds.
@@ -172,7 +144,7 @@ class Receipts:
             )
         self._stats.receipts_left_out += 1
 
-    def _batch(self, receipts: Sequence[Receipt], hasher: Hasher) -> ReceiptBatch:
+    def _batch(self, receipts: Sequence[Ending], hasher: Hasher) -> ReceiptBatch:
         jobs = [receipt.job for receipt in receipts]
         pushes = [job.push for job in jobs]
         recipients = [push.recipient for push in pushes]
@@ -183,7 +155,7 @@ class Receipts:
             sink=self._sink,
             **self._of_tasks([job.task for job in jobs]),
             seq=[push.seq for push in pushes],
-            outcome=[receipt.outcome for receipt in receipts],
+            outcome=[receipt.outcome or "" for receipt in receipts],
             reason=[receipt.reason[:REASON_LONGEST] for receipt in receipts],
             attempt=_within(MOST_ATTEMPTS, [push.attempt for push in pushes]),
             recipient=masked_recipients(recipients),
@@ -227,14 +199,6 @@ def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
     if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
         return [eligible_ms(job.task, job.push) for job in jobs]
     return [push.due_at_ms or push.submitted_at_ms for push in pushes]
-
-
-def eligible_ms(task: Task, push: Push) -> int:
-    """Return when this attempt could first be sent: not early, and not in quiet hours."""
-    at_ms = push.due_at_ms or push.submitted_at_ms
-    if task.not_before_ms or push.not_before_ms or task.quiet:
-        return due_ms(task, push, at_ms)
-    return at_ms
 
 
 def _within(most: int, numbers: list[int]) -> list[int]:

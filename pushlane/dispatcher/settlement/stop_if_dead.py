@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pushlane.core.endings import Ending
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
@@ -42,6 +43,12 @@ class StopIfDead:
         self._tasks = tasks
         self._passed: dict[str, _Passed] = {}
         self._due = asyncio.Event()
+
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
+        """Hear of what is counted now."""
+        self.on_counted(progress, finished)
 
     def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
         """Hear how far tasks are, now that these seqs are counted."""

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
+from pushlane.core.ports import of_each
 from pushlane.lanes.embedded import claims, messages
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import Feeder
@@ -22,7 +23,6 @@ from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
-from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.task_transitions import now_ms
 
 HOUSEKEEPING_S = 0.5

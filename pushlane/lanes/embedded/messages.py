@@ -13,10 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from pushlane.core.ports import of_each
 from pushlane.lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Delayed, Source
-from pushlane.lanes.ports.broker import of_each
 
 DROP_CHUNK = 5000
 REPLAY_PAGE = 1_000

@@ -14,10 +14,10 @@ from itertools import count
 
 import msgspec
 
+from pushlane.core.ports import of_each
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.memory.shared import LockAndClock, MemoryPort, call_on, one_step
 from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
-from pushlane.lanes.ports.broker import of_each
 
 _PAGE = 1_000
 

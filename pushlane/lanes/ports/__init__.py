@@ -11,12 +11,15 @@ and a `ReceiptReader`. Whoever needs one subject asks for that one.
 
 from __future__ import annotations
 
-from pushlane.lanes.ports.broker import (
+from pushlane.core.ports import (
     Broker,
     Delayed,
+    Delivery,
     LaneHistory,
     LaneReader,
     OnReady,
+    SeqStore,
+    Sink,
     Source,
     Taken,
 )
@@ -46,7 +49,6 @@ from pushlane.lanes.ports.registry import (
     Registry,
     TaskStore,
 )
-from pushlane.lanes.ports.sink import Delivery, Sink
 from pushlane.lanes.ports.suppressions import Suppressions
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "RecipientTurn",
     "RecipientWindows",
     "Registry",
+    "SeqStore",
     "Sink",
     "Source",
     "Suppressions",

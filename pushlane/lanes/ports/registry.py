@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from pushlane.core.ports import SeqStore
 from pushlane.lanes.death_reasons import Deaths
 from pushlane.lanes.ports.lease import Fence
 from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
-from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
+from pushlane.lanes.task import Progress, Task, Weights
 
 Edit = Callable[[Task], Task]
 
@@ -129,19 +130,11 @@ class TaskStore(Protocol):
         """
 
 
-class ProgressStore(Protocol):
+class ProgressStore(SeqStore, Protocol):
     """The counts of each task: which of its seqs have ended, and which have moved."""
 
     async def counted_since_ms(self) -> int:
         """Return since when (Unix ms) no count was lost. Counts from before may be missing."""
-
-    async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
-        """Count these seqs, each only once however often it is recorded.
-
-        Returns the progress of each task named, in the order of first mention. The counted seqs of
-        a task are remembered until a day after its lanes were dropped; from then on its counts do
-        not change.
-        """
 
     async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]:
         """Return the progress of each of these tasks, in the same order."""
@@ -155,12 +148,6 @@ class ProgressStore(Protocol):
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         """Return for each of these seqs whether it was recorded. A seq may be named twice."""
 
-    async def move(self, moved: Sequence[Moved]) -> None:
-        """Remember that these seqs wait on another lane than the first one of their task.
-
-        A copy that is still on that first lane is then known as one. Harmless when repeated.
-        """
-
     async def put_off(self, put_offs: Sequence[PutOff]) -> None:
         """Note pushes that wait for their time from now on; those noted before are added to.
 
@@ -169,12 +156,6 @@ class ProgressStore(Protocol):
 
     async def put_offs(self, task_ids: Sequence[str]) -> Sequence[Sequence[PutOff]]:
         """Return what is noted of each of these tasks, in the same order; some may have passed."""
-
-    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
-        """Return as a bit mask, for each span, which of its seqs have ended.
-
-        Bit n stands for the seq `first + n`. Where the span asks for it, moved seqs count as well.
-        """
 
 
 class Registry(TaskStore, ProgressStore, Protocol):

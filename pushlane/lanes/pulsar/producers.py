@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import _pulsar
 
+from pushlane.core.ports import of_each
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
-from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.pulsar.connection import (
     MOST_OPENINGS,
     OPERATION_TIMEOUT_S,

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
+from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import TaskConflict, UnknownTask
@@ -35,7 +36,6 @@ from pushlane.pipeline.fanout.stage import (
 )
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
-from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped

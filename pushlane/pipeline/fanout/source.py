@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pushlane.core.publish import Publication
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.bundle import packed
@@ -32,7 +33,6 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.fanout.pack import row_encoder, values
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pushlane.pipeline.spec import load_spec
-from pushlane.producers.publish import Publication
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
 from pushlane.producers.submit_keys import other_content, refuse_stopped, short_hashes

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from functools import partial
 from pathlib import Path
 
+from pushlane.core.publish import Ended, Publication
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed
 from pushlane.lanes.errors import BadInput, TaskConflict
@@ -21,8 +22,8 @@ from pushlane.lanes.leases import LeaseGuard
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.retrying import Sleep, until_reachable
 from pushlane.lanes.settings import Settings
+from pushlane.producers.announce import announcing
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.publish import Ended, Publication
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -114,7 +115,8 @@ class PartWriter:
     async def _publication(self, backend: Backend) -> Publication:
         find = partial(backend.registry.get, self._task_id)
         task = await until_reachable(find, lambda trouble: None, self._sleep)
-        return Publication(backend, task, collapses=self._collapses)
+        announce = announcing(backend, self._collapses)
+        return Publication(backend, task, announce=announce)
 
     async def _send(self, publication: Publication, chunk: Chunk, name: str) -> None:
         publish = partial(publication.publish_packed, chunk, name)

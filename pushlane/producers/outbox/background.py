@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from pushlane.core.publish import Ended
 from pushlane.lanes.backend import Connect
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
@@ -22,7 +23,6 @@ from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spooler import Spooler
 from pushlane.producers.outbox.store import Batch, BatchStore
-from pushlane.producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from pushlane.core.publish import Ended
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
@@ -18,7 +19,6 @@ from pushlane.lanes.task import Task
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool
-from pushlane.producers.publish import Ended
 
 Tell = Callable[[str], None]
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
+from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.lanes.backend import Backend, Connect, connect
 from pushlane.lanes.bundle import Packed, packed
 from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
@@ -22,8 +23,8 @@ from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.retrying import until_reachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
+from pushlane.producers.announce import announce, announcing
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
-from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
 
 log = logging.getLogger("pushlane.producer")
@@ -144,8 +145,8 @@ class Sender:
         return None
 
     def _publication(self, backend: Backend, task: Task) -> Publication:
-        collapses = self._store.header.collapses
-        return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
+        announce = announcing(backend, self._store.header.collapses)
+        return Publication(backend, task, announce=announce, advice=_OPEN_AGAIN)
 
     async def _reached(self, backend: Backend, task: Task) -> int:
         """Return the last seq of the spool that an older version has published already."""

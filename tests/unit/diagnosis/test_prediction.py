@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.turns import Scheduler
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.prediction import predict
-from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.naming import pool_lanes
 from pushlane.lanes.sink_load import Standing
 from pushlane.lanes.task import Level, Task

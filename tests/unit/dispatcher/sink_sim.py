@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.shares import HeldSlots, Shares
 from pushlane.lanes.task import Level, Weights
 
@@ -107,6 +107,8 @@ class Sim:
 
     def _land(self, jobs: list[Lane], hold: HeldSlots[Lane]) -> None:
         self.shares.gave(self._now_s, hold)
+        for level, count in Counter(lane.level for lane in jobs).items():
+            self.scheduler.release(level, count)
         self.free += len(jobs)
         for lane in jobs:
             lane.in_flight -= 1

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pushlane.core.lane import Message
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.messages import Message
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import MOST_PUSHES, packed

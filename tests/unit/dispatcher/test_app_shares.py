@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.core.turns import Scheduler
 from pushlane.lanes.task import Level, Weights
 
 Lane = tuple[str, int]

@@ -73,8 +73,8 @@ class Desk:
         result = None
         for _ in range(count):
             self.sent += 1
-            leave = self.breaker.admit(self.now_s, 1)
-            result = self.breaker.landed(self.now_s, leave, flight(self.sent, **fields), outcome)
+            permit = self.breaker.admit(self.now_s, 1)
+            result = self.breaker.landed(self.now_s, permit, flight(self.sent, **fields), outcome)
         return result
 
     def open(self, failure: Outcome = BUSY) -> None:
@@ -246,24 +246,24 @@ def test_what_costs_an_attempt_or_the_push_itself(
 
 def test_what_took_off_before_it_opened_is_free_and_says_nothing_new() -> None:
     desk = Desk()
-    leave = desk.breaker.admit(0.0, 3)
+    permit = desk.breaker.admit(0.0, 3)
     desk.open(BROKEN)
 
-    assert desk.breaker.landed(desk.now_s, leave, flight(900), BROKEN) == 0.0
-    assert desk.breaker.landed(desk.now_s, leave, flight(901), NOT_FOUND) == 0.0
-    assert desk.breaker.landed(desk.now_s, leave, flight(902), DELIVERED) is None
+    assert desk.breaker.landed(desk.now_s, permit, flight(900), BROKEN) == 0.0
+    assert desk.breaker.landed(desk.now_s, permit, flight(901), NOT_FOUND) == 0.0
+    assert desk.breaker.landed(desk.now_s, permit, flight(902), DELIVERED) is None
     assert desk.state is BreakerState.OPEN
 
 
 def test_what_was_admitted_before_it_opened_is_to_be_given_back() -> None:
     desk = Desk()
-    leave = desk.breaker.admit(0.0, 2)
-    assert desk.breaker.holds(leave)
+    permit = desk.breaker.admit(0.0, 2)
+    assert desk.breaker.is_valid(permit)
 
     desk.open()
 
-    assert not desk.breaker.holds(leave)
-    desk.breaker.give_back(leave, 2)
+    assert not desk.breaker.is_valid(permit)
+    desk.breaker.give_back(permit, 2)
     desk.until_probe()
 
 
@@ -271,10 +271,10 @@ def test_what_is_given_back_makes_room_again() -> None:
     desk = Desk()
     desk.open()
     desk.until_probe()
-    leave = desk.breaker.admit(desk.now_s, 1)
+    permit = desk.breaker.admit(desk.now_s, 1)
     assert (desk.room(), desk.state) == (0, BreakerState.PROBING)
 
-    desk.breaker.give_back(leave, 1)
+    desk.breaker.give_back(permit, 1)
 
     assert (desk.room(), desk.state) == (1, BreakerState.OPEN)
 
@@ -412,10 +412,10 @@ def test_an_answer_to_the_probe_opens_up_by_doubling(answer: Outcome) -> None:
     rounds = []
     while desk.state is BreakerState.RISING:
         rounds.append(desk.room())
-        leave = desk.breaker.admit(desk.now_s, rounds[-1])
+        permit = desk.breaker.admit(desk.now_s, rounds[-1])
         desk.now_s += 0.05
         for number in range(rounds[-1]):
-            desk.breaker.landed(desk.now_s, leave, flight(number), DELIVERED)
+            desk.breaker.landed(desk.now_s, permit, flight(number), DELIVERED)
 
     assert rounds[0] == 1
     assert len(rounds) <= 8
@@ -460,8 +460,8 @@ def test_a_push_that_is_refused_alone_waits_longer_each_time_and_not_for_ever() 
     waits_s: list[float] = []
     while True:
         desk.send(DELIVERED, 10)
-        leave = desk.breaker.admit(desk.now_s, 1)
-        wait_s = desk.breaker.landed(desk.now_s, leave, poison, BUSY)
+        permit = desk.breaker.admit(desk.now_s, 1)
+        wait_s = desk.breaker.landed(desk.now_s, permit, poison, BUSY)
         if wait_s is None:
             break
         waits_s.append(wait_s)
@@ -504,8 +504,8 @@ def test_a_storm_counts_each_push_once() -> None:
     desk.send(DELIVERED)
     desk.now_s += QUIET_S
     for _ in range(100):
-        leave = desk.breaker.admit(desk.now_s, 1)
-        assert desk.breaker.landed(desk.now_s, leave, flight(1), NOT_FOUND) is None
+        permit = desk.breaker.admit(desk.now_s, 1)
+        assert desk.breaker.landed(desk.now_s, permit, flight(1), NOT_FOUND) is None
     assert desk.state is BreakerState.CLOSED
 
 
@@ -540,8 +540,8 @@ def probed(desk: Desk, candidates: list[Flight]) -> Flight:
     """The one that is chosen for the next probe, which fails."""
     desk.until_probe()
     chosen = candidates[desk.breaker.choose(candidates)]
-    leave = desk.breaker.admit(desk.now_s, 1)
-    desk.breaker.landed(desk.now_s, leave, chosen, BUSY)
+    permit = desk.breaker.admit(desk.now_s, 1)
+    desk.breaker.landed(desk.now_s, permit, chosen, BUSY)
     return chosen
 
 
@@ -676,8 +676,8 @@ def test_whatever_happens_three_go_for_each_that_gets_an_answer(
         rests = breaker.view().state in (BreakerState.OPEN, BreakerState.PROBING)
         assert room <= (1 if rests else slots)
         if room:
-            leave = breaker.admit(now_s, room)
-            flying += [leave] * room
+            permit = breaker.admit(now_s, room)
+            flying += [permit] * room
             went += room
             if rests:
                 assert breaker.room(now_s + 1_000.0, slots) == 0
@@ -757,8 +757,8 @@ def test_one_push_that_is_refused_while_others_get_through_loses_attempts() -> N
     waits: list[float | None] = []
     for _ in range(10):
         desk.send(DELIVERED)
-        leave = desk.breaker.admit(desk.now_s, 1)
-        waits.append(desk.breaker.landed(desk.now_s, leave, flight(-1), REFUSED))
+        permit = desk.breaker.admit(desk.now_s, 1)
+        waits.append(desk.breaker.landed(desk.now_s, permit, flight(-1), REFUSED))
         desk.now_s += 30
 
     assert waits[0] is not None
@@ -770,10 +770,10 @@ def test_what_is_mended_while_a_probe_is_under_way_is_tried_right_after_it() -> 
     desk = Desk()
     desk.send(REFUSED, 3)
     desk.until_probe()
-    leave = desk.breaker.admit(desk.now_s, 1)
+    permit = desk.breaker.admit(desk.now_s, 1)
 
     desk.breaker.try_again(desk.now_s)
-    desk.breaker.landed(desk.now_s, leave, flight(1), REFUSED)
+    desk.breaker.landed(desk.now_s, permit, flight(1), REFUSED)
 
     assert desk.room() == 1
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from pushlane.core.lane import Why
 from pushlane.dispatcher.budgets.budget_gate import BudgetGate
 from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.stats import Stats
@@ -16,22 +18,31 @@ class OneLane:
     def __init__(self, n: int) -> None:
         self.name = f"t-{n}"
         self.n = n
-        self.is_short = False
+        self.unblocked: Callable[[OneLane], None] = lambda _: None
 
     def give_back(self, _: object) -> None:
         """The push is tried again from its job."""
 
-    def set_short(self, is_short: bool) -> None:
-        self.is_short = is_short
+    def block(self, why: Why) -> None:
+        assert why is Why.BUDGET
+
+    def unblock(self, why: Why) -> None:
+        assert why is Why.BUDGET
+        self.unblocked(self)
+
+
+class HashableJob(SimpleNamespace):
+    """A job, as far as budgets know it: each is one of its own."""
+
+    __hash__ = object.__hash__
 
 
 class Lanes:
     """Lanes with a push each. Those let go try it at the next step, unless they have ended."""
 
     def __init__(self, budgets: Budgets, count: int, ended: int = 0) -> None:
-        ring: Any = SimpleNamespace(released=self._released)
         moves: Any = None
-        self._gate = BudgetGate("fcm", 1.0, budgets, moves, ring, Stats(), lambda: None)
+        self._gate = BudgetGate("fcm", 1.0, budgets, moves, Stats())
         self._jobs = [self._job(n) for n in range(count)]
         self._due = list(range(count))
         self._ended = range(0)
@@ -45,17 +56,18 @@ class Lanes:
         due, self._due = self._due, []
         for n in due:
             self.tries += 1
-            if self._gate.may_go(self._jobs[n]):
+            if self._gate.lets(self._jobs[n], None):
                 self.sent.append(n)
 
     def _job(self, n: int) -> Any:
         lane = OneLane(n)
+        lane.unblocked = self._unblocked
         task = SimpleNamespace(id=f"{n}", app="shop", chain=("fcm",))
         push = SimpleNamespace(attempt=1)
-        return SimpleNamespace(lane=lane, task=task, push=push, taken=None, charge=None)
+        return HashableJob(lane=lane, task=task, push=push)
 
-    def _released(self, lane: Any) -> None:
-        if not lane.is_short and lane.n not in self._ended:
+    def _unblocked(self, lane: OneLane) -> None:
+        if lane.n not in self._ended:
             self._due.append(lane.n)
 
 

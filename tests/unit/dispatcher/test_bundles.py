@@ -203,7 +203,7 @@ async def test_a_message_is_not_acked_while_a_push_of_it_is_not_settled(
 
         async with dispatching(backend, sink, settings) as dispatcher:
             await until_delivered(backend, task, 19)
-            await until(lambda: dispatcher._lines[0].settler.unsettled == 0)
+            await until(lambda: dispatcher._lines[0].flusher.unsettled == 0)
             assert await backend.broker.backlog(task.lane) == 1
             sink.gate.set()
             await until_state(backend, task, State.DONE)
@@ -217,7 +217,7 @@ async def test_messages_are_acked_each_for_itself(tmp_path: Path) -> None:
 
         async with dispatching(backend, sink, settings) as dispatcher:
             await until_delivered(backend, task, 95)
-            await until(lambda: dispatcher._lines[0].settler.unsettled == 0)
+            await until(lambda: dispatcher._lines[0].flusher.unsettled == 0)
             assert await backend.broker.backlog(task.lane) == 1
             sink.gate.set()
             await until_state(backend, task, State.DONE)
@@ -269,7 +269,7 @@ async def test_until_it_waits_elsewhere_its_message_is_not_acked(tmp_path: Path)
         ) as dispatcher:
             await broker.asked.wait()
             await until_delivered(backend, task, 19)
-            await until(lambda: dispatcher._lines[0].settler.unsettled == 1)
+            await until(lambda: dispatcher._lines[0].flusher.unsettled == 1)
             assert await backend.broker.backlog(task.lane) == 1
             broker.takes.set()
             await until_empty(backend, task.lane)

@@ -14,7 +14,7 @@ class OpeningLane:
         self._lanes = lanes
 
     @property
-    def delay_full(self) -> bool:
+    def later_full(self) -> bool:
         self._lanes["another"] = self
         return True
 
@@ -24,4 +24,4 @@ def test_lanes_may_be_opened_while_a_scrape_counts_them() -> None:
     lanes["one"] = OpeningLane(lanes)
     broker: Any = None
 
-    assert DelayLimit(broker, 10, lanes.values, lambda _: None).full() == 1
+    assert DelayLimit(broker, 10, lanes.values).full() == 1

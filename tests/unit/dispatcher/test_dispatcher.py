@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pushlane.dispatcher import loop
+from pushlane.core import loop
 from pushlane.dispatcher.shares import Shares
 from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.intake import STALE_S, Intake
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_input import LaneInput
-from pushlane.dispatcher.messages import Message
+from pushlane.core.intake import STALE_S, Intake
+from pushlane.core.lane import Lane, LaneInput, Message
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes import task_transitions
 from pushlane.lanes.bundle import MOST_PUSHES, packed
@@ -34,6 +32,7 @@ from tests.unit.dispatcher.support import (
 from tests.unit.lanes.test_contact import Clock
 
 ONCE = DeliveryMode.ONCE  # it waits for an answer on the slowest machine too
+LANE = Lane("task-t", Level.HIGH)
 TASK = Task(id="t", level=Level.HIGH, lane="task-t", first_lane="task-t", state=State.RUNNING)
 
 
@@ -122,14 +121,13 @@ class Scene:
     ) -> None:
         self.settler = Settler()
         self.stats = Stats()
-        self.lane = OpenLane(main.lane, Level.HIGH)
         self.ready = asyncio.Event()
+        self.lane = Lane(main.lane, Level.HIGH, mark=lambda _: self.ready.set())
         self.in_doubt = False
         self.intake = Intake(
             registry,
-            self.settler,
+            self.settler.ack,
             lambda _: task,
-            lambda _: self.ready.set(),
             self.stats,
             lambda: self.in_doubt,
             clock_s,
@@ -149,6 +147,7 @@ class Scene:
 
     async def filled(self, times: int = 1) -> None:
         """Fill the lane, and wait for so many answers."""
+        self.ready.clear()
         running = asyncio.create_task(self.intake.run(lambda: [self.lane]))
         self.intake.fill(self.lane)
         for _ in range(times):
@@ -280,7 +279,7 @@ async def test_bundles_that_follow_each_other_are_one_question() -> None:
 
 
 async def test_what_ends_while_it_is_at_hand_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_S", 0.0)
     registry = Registry()
     scene = Scene(registry, Reader("task-t", [(1, 2, 3), (4, 5)], is_first=True))
     scene.intake.fill(scene.lane)
@@ -353,8 +352,8 @@ async def test_a_task_that_is_still_fed_is_not_waited_for() -> None:
 async def test_what_others_may_have_is_asked_about_more_often(
     monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
 ) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_S", 3600.0)
-    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_S", 3600.0)
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_IN_DOUBT_S", 0.0)
     registry = Registry()
     scene = Scene(registry, Reader("task-t", [1, 2]))
     scene.in_doubt = in_doubt
@@ -376,8 +375,8 @@ async def test_quick_answers_about_new_messages_do_not_make_slow_looks_more_freq
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_IN_DOUBT_S", 0.0)
-    monkeypatch.setattr("pushlane.dispatcher.intake._REST_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._REST_S", 0.0)
     registry = SlowRegistry(clock)
     reader = Reader("task-t", [1, 2])
     scene = Scene(registry, reader, clock_s=clock)
@@ -550,7 +549,7 @@ def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
 def test_a_task_that_comes_while_others_are_at_hand_has_the_next_turn_but_theirs() -> None:
     lane_input = LaneInput("pool-0", 32, wanted=True)
     lane_input.add([message_of("a", [1, 2, 3]), message_of("b", [1, 2, 3])])
-    first = lane_input.take(0.0)
+    first = lane_input.take(LANE, 0.0)
 
     lane_input.add([message_of("c", [1, 2])])
 
@@ -601,7 +600,7 @@ def test_a_quarter_of_what_may_be_at_hand_is_pulled_when_half_of_that_is_left(
 
     while lane_input.messages > left:
         assert not lane_input.is_low
-        lane_input.take(0.0)
+        lane_input.take(LANE, 0.0)
     assert lane_input.is_low
 
 
@@ -612,6 +611,6 @@ def message_of(task_id: str, some: int | Sequence[int]) -> Message:
 def taken_all(lane_input: LaneInput) -> list[tuple[str, int]]:
     """Task and seq of all that is at hand, as it is taken."""
     taken = []
-    while (held := lane_input.take(0.0)) is not None:
+    while (held := lane_input.take(LANE, 0.0)) is not None:
         taken.append((held.message.task_id, held.seq))
     return taken

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.lane import Job, Lane, Why
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
-from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.push import Push
@@ -18,14 +18,15 @@ from tests.unit.dispatcher.support import message_of
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)
 
 
-def lane_of(task: Task) -> OpenLane:
-    return OpenLane(task.lane, task.level)
+def lane_of(task: Task) -> Lane:
+    return Lane(task.lane, task.level)
 
 
-def parked(seq: int, after: int, lane: OpenLane | None = None, since_s: float = 0.0) -> Parked:
+def parked(seq: int, after: int, lane: Lane | None = None, since_s: float = 0.0) -> Parked:
     push = Push(TASK.id, seq, "nobody", after_seq=after)
-    held = message_of(TASK.lane, seq).take()
-    return Parked(lane or lane_of(TASK), held, push, TASK, since_s)
+    job = message_of(TASK.lane, seq).take(lane or lane_of(TASK))
+    job.push, job.task = push, TASK
+    return Parked(job, since_s)
 
 
 def test_the_first_of_a_key_goes_when_it_is_not_finished() -> None:
@@ -202,7 +203,7 @@ class World:
     def ask(self, who: int) -> None:
         chains = self.crew[who]
         for one in chains.fresh(MANY):
-            seq, after = one.push.seq, one.push.after_seq
+            seq, after = one.job.push.seq, one.job.push.after_seq
             verdict = chains.answer(
                 one, is_over=seq in self.done, is_next=after in self.done, now_s=0
             )
@@ -216,7 +217,7 @@ class World:
 
     def finish(self, who: int, seq: int) -> None:
         for one in self.crew[who].finished(("t", seq), 0):
-            self.send(who, one.push.seq)
+            self.send(who, one.job.push.seq)
 
     def send(self, who: int, seq: int) -> None:
         self.sent.append(seq)
@@ -235,7 +236,7 @@ class World:
 
     def kill(self, who: int) -> None:
         """All that it had comes again, in whatever order."""
-        self.lane += [one.push.seq for one in self.crew[who].of_task("t")] + self.flying[who]
+        self.lane += [one.job.push.seq for one in self.crew[who].of_task("t")] + self.flying[who]
         self.crew[who], self.flying[who] = KeyChains(), []
 
     def drain(self) -> None:
@@ -291,7 +292,7 @@ def test_keys_of_one_bucket_share_a_chain() -> None:
     assert last.of("other") == 0
 
 
-class FullLane(OpenLane):
+class FullLane(Lane):
     """One that has more to give, and nothing of it may be taken."""
 
     def __init__(self, in_flight: int = 0) -> None:
@@ -301,8 +302,13 @@ class FullLane(OpenLane):
         self.fill()
 
     def fill(self) -> None:
-        self.parked = self.room
-        self.in_hand = self.parked + self.in_flight
+        self.park_so_many(self.room)
+        self.in_hand = len(self.parked) + self.in_flight
+
+    def park_so_many(self, count: int) -> None:
+        message = message_of(self.name)
+        push = Push(TASK.id, 1, "nobody")
+        self.parked = {Job(self, message, 0, push): Why.KEYS for _ in range(count)}
 
 
 def fill_up(detector: StallDetector, lane: FullLane) -> float:
@@ -359,7 +365,7 @@ def test_room_that_is_no_longer_needed_goes_again() -> None:
     detector, lane = StallDetector(), FullLane()
     fill_up(detector, lane)
 
-    lane.parked = 1_500
+    lane.park_so_many(1_500)
     detector.stuck([lane], 100)
 
     assert lane.room == 2_500
@@ -369,13 +375,13 @@ def test_what_came_due_leaves_the_main_lane_some_room() -> None:
     lane = FullLane()
     lane.later.add([message_of(lane.later.name)])
 
-    lane.parked = 700
+    lane.park_so_many(700)
     assert lane_of_next(lane) == lane.main.name
-    lane.parked = 400
+    lane.park_so_many(400)
     assert lane_of_next(lane) == lane.later.name
 
 
-def lane_of_next(lane: OpenLane) -> str:
-    taken = lane.take()
-    assert taken is not None
-    return taken.lane
+def lane_of_next(lane: Lane) -> str:
+    job = lane.take()
+    assert job is not None
+    return job.came_on

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pushlane.core.endings import Ending
+from pushlane.core.lane import Job, Lane, Why
 from pushlane.dispatcher.guards import key_order
 from pushlane.dispatcher.guards.key_chains import Parked
 from pushlane.dispatcher.guards.key_order import KeyOrder
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Push
+from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.task import Level, Task
 from tests.unit.dispatcher.support import message_of
 
@@ -58,23 +58,17 @@ class Around:
 
     def __init__(self) -> None:
         self.task = TASK
-        self.left: set[str] = set()
+        self.sink = "default"
         self.later_s: list[float] = []
         self.over: list[int] = []
 
     def find(self, task_id: str) -> Task:
         return self.task
 
-    def is_left(self, name: str) -> bool:
-        return name in self.left
+    def drop_copy(self, job: Job) -> None:
+        self.over.append(job.seq)
 
-    def resume(self, lane: OpenLane) -> None:
-        pass
-
-    def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
-        self.over.append(push.seq)
-
-    def later(self, lane: OpenLane, taken: Held, push: Push, body: bytes, delay_s: float) -> None:
+    def put_off(self, job: Job, delay_s: float) -> None:
         self.later_s.append(delay_s)
 
 
@@ -103,21 +97,22 @@ class Desk:
         self.registry = Registry()
         self.around = Around()
         self.stats = Stats()
-        self.lane = OpenLane(TASK.lane, TASK.level)
+        self.lane = Lane(TASK.lane, TASK.level)
         around: Any = self.around
         registry: Any = self.registry
         self.order = KeyOrder(
-            registry, around, around, around, self.stats, PATIENCE_S, FLIGHT_S, "", lambda _: False
+            registry, around, around.find, self.stats, PATIENCE_S, FLIGHT_S, lambda _: False
         )
 
     def take(self, seq: int, after: int) -> None:
         push = Push(TASK.id, seq, "nobody", after_seq=after)
-        held = message_of(TASK.lane, seq).take()
-        self.order.may_go(self.lane, held, push, self.around.task)
+        job = message_of(TASK.lane, seq).take(self.lane)
+        job.push, job.task = push, self.around.task
+        self.order.lets(job, None)
 
     @property
     def went(self) -> list[int]:
-        return [taken.seq for taken in self.lane.returned or ()]
+        return [job.seq for job in self.lane._returned or ()]
 
     async def step(self, after_s: float = 0.05) -> int:
         """Let a step pass; return how many parked pushes it looked at."""
@@ -196,7 +191,8 @@ async def test_many_that_wait_for_the_same_push_are_each_looked_at_a_few_times(
     await desk.settle()
     looked_at.clear()
 
-    desk.order.settled([(TASK.id, 1)], [])
+    first = message_of(TASK.lane, 1, TASK.id).take(desk.lane)
+    await desk.order.settled([Ending(first, Kind.DELIVERED)], [], [])
 
     assert len(desk.went) == A_STEP
     assert len(looked_at) <= 50 * A_STEP
@@ -252,14 +248,15 @@ async def test_a_change_of_a_task_gives_back_what_waits_of_it(clock: Clock) -> N
     await desk.step()
 
     assert sorted(desk.went) == list(range(11, 31))
-    assert (desk.order.parked, desk.lane.parked) == (0, 0)
+    assert (desk.order.parked, desk.lane.parked) == (0, {})
 
 
 async def test_what_was_taken_of_a_task_before_it_changed_goes_back_too(clock: Clock) -> None:
     desk = Desk(clock)
-    held = message_of(TASK.lane, 11).take()
+    job = message_of(TASK.lane, 11).take(desk.lane)
+    job.push, job.task = Push(TASK.id, 11, "nobody", after_seq=1), TASK
     desk.around.task = replace(TASK, quota=2)
-    desk.order.may_go(desk.lane, held, Push(TASK.id, 11, "nobody", after_seq=1), TASK)
+    desk.order.lets(job, None)
 
     await desk.step()
 
@@ -270,7 +267,7 @@ async def test_what_waits_of_a_lane_that_is_left_to_others_is_given_back(clock: 
     desk = Desk(clock)
     desk.take(11, 1)
     await desk.step()
-    desk.around.left = {TASK.lane}
+    desk.lane.block(Why.FORMAT)
 
     await desk.step()
 

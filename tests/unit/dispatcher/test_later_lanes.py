@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pushlane.core.lane import Lane, Message
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Message
 from pushlane.lanes import task_transitions
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import Unreachable
@@ -87,8 +86,8 @@ class Deck:
         return None
 
 
-def fed_lane(main: int, later: int) -> OpenLane:
-    lane = OpenLane("task-a", Level.HIGH)
+def fed_lane(main: int, later: int) -> Lane:
+    lane = Lane("task-a", Level.HIGH)
     for lane_input, count in ((lane.main, main), (lane.later, later)):
         lane_input.reader = Deck(lane_input.name, count)
         lane_input.has_more = True
@@ -104,7 +103,7 @@ def test_what_came_due_goes_before_the_rest_and_after_what_was_given_back() -> N
 
     taken = [lane.take() for _ in range(4)]
 
-    assert [one and (one.lane, one.seq) for one in taken] == [
+    assert [one and (one.came_on, one.seq) for one in taken] == [
         ("task-a-later", 1),
         ("task-a-later", 2),
         ("task-a", 1),

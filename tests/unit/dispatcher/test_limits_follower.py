@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
-from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.limits import Limit, Limits, Subject

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.messages import Held, Message
+from pushlane.core.lane import Job, Lane, Message
 from pushlane.lanes.bundle import fields_of, packed
 from pushlane.lanes.errors import MalformedPush, UnknownFormat
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Push, encode
+from pushlane.lanes.task import Level
 
+LANE = Lane("task-t", Level.HIGH)
 UNREADABLE = b"\x91\x07"  # an array, but its recipient is a number
 
 
@@ -40,10 +42,15 @@ def cut_short(*seqs: int) -> Message:
     return Message(Taken(whole[:-5], "task-t", None))
 
 
-def taken_all(message: Message) -> list[Held]:
+def push_of(job: Job) -> Push | None:
+    """The push of a job, if it can be read."""
+    return None if job.error else job.push
+
+
+def taken_all(message: Message) -> list[Job]:
     taken = []
     while not message.is_spent:
-        taken.append(message.take())
+        taken.append(message.take(LANE))
     return taken
 
 
@@ -58,11 +65,11 @@ def test_pushes_are_taken_one_by_one_as_they_were_alone(seqs: tuple[int, ...]) -
 
     for place, seq in enumerate(seqs):
         assert not message.is_spent
-        held = message.take()
+        held = message.take(LANE)
         assert (held.message, held.place, held.seq, held.error) == (message, place, seq, None)
-        assert held.push == Push("t", seq, f"to-{seq}", "title")
+        assert push_of(held) == Push("t", seq, f"to-{seq}", "title")
         assert held.body == body_of(seq)
-        assert held.lane == "task-t"
+        assert held.came_on == "task-t"
         assert message.seqs() == list(seqs[place + 1 :])
 
     assert message.is_spent
@@ -73,9 +80,9 @@ def test_a_push_that_came_alone_is_a_message_of_one() -> None:
     message = Message(Taken(body_of(9), "task-t", None))
     assert (message.task_id, message.seqs(), message.left) == ("t", [9], 1)
 
-    held = message.take()
+    held = message.take(LANE)
 
-    assert (held.seq, held.push, held.body) == (9, Push("t", 9, "to-9", "title"), body_of(9))
+    assert (held.seq, push_of(held), held.body) == (9, Push("t", 9, "to-9", "title"), body_of(9))
     assert message.is_spent
 
 
@@ -98,7 +105,7 @@ def test_what_is_over_is_not_taken(over: list[int], rest: list[int]) -> None:
 
     assert (message.seqs(), message.left) == (rest, len(rest))
     assert message.is_spent is not bool(rest)
-    assert [held.push and held.push.seq for held in taken_all(message)] == rest
+    assert [held.seq for held in taken_all(message) if not held.error] == rest
 
 
 def test_what_is_over_is_found_wherever_the_question_began() -> None:
@@ -126,7 +133,7 @@ def test_what_was_taken_is_settled_by_whoever_took_it(
     over: list[int], dropped: int, rest: list[int]
 ) -> None:
     message = message_of(1, 2, 3, 4, 5)
-    first, second = message.take(), message.take()
+    first, second = message.take(LANE), message.take(LANE)
 
     assert message.drop(bits(over, 1), 1) == dropped
 
@@ -150,7 +157,7 @@ def test_none_is_left_exactly_when_all_are_settled_or_dropped(seqs, steps) -> No
                 seq for seq in waiting if seq < first_seq or not answer >> (seq - first_seq) & 1
             ]
         elif not message.is_spent:
-            taken.append(message.take().seq)
+            taken.append(message.take(LANE).seq)
             assert taken[-1] == waiting.pop(0)
         assert message.seqs() == waiting
         assert message.is_spent is not bool(waiting)
@@ -168,9 +175,9 @@ def test_one_that_cannot_be_read_spoils_no_other() -> None:
 
     good, bad, *others = taken_all(message)
 
-    assert [held.push and held.push.seq for held in (good, *others)] == [5, 7, 8]
-    assert good.push == Push("t", 5, "to-5", "title")
-    assert (bad.place, bad.seq, bad.push) == (1, 6, None)
+    assert [push_of(held) and push_of(held).seq for held in (good, *others)] == [5, 7, 8]
+    assert push_of(good) == Push("t", 5, "to-5", "title")
+    assert (bad.place, bad.seq, push_of(bad)) == (1, 6, None)
     assert isinstance(bad.error, MalformedPush)
     assert message.raw(bad.place) == UNREADABLE
     assert message.left == 4
@@ -183,11 +190,11 @@ def test_one_that_cannot_be_read_spoils_no_other() -> None:
 def test_whatever_stands_in_a_push_its_neighbours_are_read(spoiled: bytes) -> None:
     first, bad, last = taken_all(with_spoiled([5, 6, 7], {6: spoiled}))
 
-    assert (first.push, last.push) == (
+    assert (push_of(first), push_of(last)) == (
         Push("t", 5, "to-5", "title"),
         Push("t", 7, "to-7", "title"),
     )
-    assert (bad.seq, bad.push) == (6, None)
+    assert (bad.seq, push_of(bad)) == (6, None)
     assert isinstance(bad.error, MalformedPush)
     assert bad.message.raw(bad.place) == spoiled
 
@@ -204,16 +211,16 @@ def test_one_that_is_too_short_takes_nothing_from_those_behind_it(
 
     held = taken_all(with_spoiled([5, 6, 7], {5: short, place: long}))
 
-    assert [one.seq for one in held if one.push is None] == [5, place]
-    assert [one.push.seq for one in held if one.push is not None] == [13 - place]
+    assert [one.seq for one in held if push_of(one) is None] == [5, place]
+    assert [push_of(one).seq for one in held if push_of(one) is not None] == [13 - place]
 
 
 def test_of_one_that_is_too_large_the_start_is_kept() -> None:
     large = fields_of(encode(Push("t", 2, "to-2", body="x" * MAX_PUSH_BYTES)))
     first, bad, _ = taken_all(with_spoiled([1, 2, 3], {2: large}))
 
-    assert first.push is not None
-    assert bad.push is None
+    assert push_of(first) is not None
+    assert push_of(bad) is None
     assert bad.message.raw(bad.place) == large[:MAX_PUSH_BYTES]
 
 
@@ -223,7 +230,7 @@ def test_of_a_bundle_cut_short_every_seq_is_known() -> None:
 
     held = taken_all(message)
 
-    assert [(one.seq, one.push) for one in held] == [(3, None), (4, None), (9, None)]
+    assert [(one.seq, push_of(one)) for one in held] == [(3, None), (4, None), (9, None)]
     assert all(isinstance(one.error, MalformedPush) for one in held)
     raw = [message.raw(one.place) for one in held]
     assert raw == [message.taken.body, b"", b""]  # kept once
@@ -245,7 +252,7 @@ def test_what_tells_nothing_at_all_is_one_push_that_nobody_knows(body: bytes) ->
 
     [held] = taken_all(message)
 
-    assert (held.push, held.error) == (None, message.error)
+    assert (push_of(held), held.error) == (None, message.error)
     assert isinstance(held.error, MalformedPush)
     assert message.raw(held.place) == body
 
@@ -266,5 +273,5 @@ def test_a_newer_format_is_said_to_be_one(fields: list[object]) -> None:
 
     [held] = taken_all(message)
 
-    assert held.push is None
+    assert push_of(held) is None
     assert isinstance(held.error, UnknownFormat)

@@ -121,7 +121,7 @@ EVENTS = st.lists(
 def happen(stats: Stats, what: str, seconds: float) -> None:
     match what:
         case "picked":
-            stats.pick(Level.HIGH, "shop")
+            stats.sent(Level.HIGH, "shop")
         case "outcome":
             stats.outcomes[Level.LOW, Kind.DELIVERED] += 1
         case "retry" | "dead":
@@ -185,7 +185,7 @@ def test_shares_are_of_the_last_minute_and_not_since_the_start() -> None:
     def pass_time(seconds: int, level: Level, app: str, per_s: int) -> None:
         for _ in range(0, seconds, 5):
             for _ in range(5 * per_s):
-                stats.pick(level, app)
+                stats.sent(level, app)
             now_s[0] += 5.0
             read.append(rates.read())
 
@@ -203,9 +203,9 @@ def test_of_very_many_apps_the_record_of_a_process_names_twenty() -> None:
     stats, now_s = Stats(), [0.0]
     rates = RecentRates(stats, lambda: now_s[0])
     for number in range(20_000):
-        stats.pick(Level.HIGH, f"app-{number}")
+        stats.sent(Level.HIGH, f"app-{number}")
     for number in range(30):
-        stats.pick(Level.HIGH, f"app-{number}")
+        stats.sent(Level.HIGH, f"app-{number}")
     now_s[0] = 10.0
 
     named = rates.read().apps_per_s

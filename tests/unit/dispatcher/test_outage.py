@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pushlane.core.lane import ROOM, Job, Lane, Why
+from pushlane.core.ports import of_each
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.breaker import (
     PROBE_EVERY_S,
@@ -29,8 +31,6 @@ from pushlane.dispatcher.breaker import (
     View,
     restraints,
 )
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.lane import ROOM, OpenLane
 from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
 from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats
@@ -38,7 +38,6 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_later
 from pushlane.lanes.ports import ClaimResult, Delivery, Source
-from pushlane.lanes.ports.broker import of_each
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Level, Task
@@ -451,10 +450,11 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
 
 
 def test_a_lane_is_not_stuck_while_its_pushes_wait_for_the_sink() -> None:
-    lane = OpenLane("task-t", Level.HIGH)
+    lane = Lane("task-t", Level.HIGH)
     lane.main.add([message_of(lane.name)])
-    lane.in_hand, lane.parked = ROOM + 1, ROOM
-    lane.give_back(message_of(lane.name, 2).take())
+    for seq in range(2, ROOM + 2):
+        lane.park(job_of(lane, seq), Why.REFUSED)
+    lane.give_back(job_of(lane, ROOM + 2))
     detector = StallDetector()
 
     for now_s in (0.0, 3_600.0):
@@ -635,6 +635,8 @@ def test_what_rests_is_shown_in_unix_time() -> None:
 class Later:
     """Counts what is put on a later lane."""
 
+    sink = "memory"
+
     def __init__(self) -> None:
         self.waits_s: list[float] = []
 
@@ -642,22 +644,29 @@ class Later:
         self.waits_s.append(wait_s)
 
 
-def outage_with(later: Later, clock: Clock, released: list[OpenLane]) -> Outage:
+def outage_with(later: Later, clock: Clock) -> Outage:
     breaker = Breaker(SLOTS, 86_400.0)
-    outcomes: Any = later
-    return Outage(breaker, "memory", outcomes, released.append, Stats(), clock_s=clock)
+    settler: Any = later
+    return Outage(breaker, settler, Stats(), clock_s=clock)
 
 
-def job_of(lane: OpenLane, seq: int) -> Job:
+def job_of(lane: Lane, seq: int) -> Job:
     task = Task(id="t", level=lane.level, lane=lane.name)
     lane.in_hand += 1
-    return Job(lane, message_of(lane.name, seq).take(), Push("t", seq, "nobody"), task)
+    job = message_of(lane.name, seq).take(lane)
+    job.task = task
+    return job
+
+
+def given_back(lane: Lane) -> list[int]:
+    """The seqs that are to be taken again, in their order."""
+    return [job.seq for job in lane._returned or ()]
 
 
 def test_a_lane_of_which_too_many_wait_rests() -> None:
     clock = Clock()
-    outage = outage_with(Later(), clock, [])
-    lane = OpenLane("task-t", Level.HIGH)
+    outage = outage_with(Later(), clock)
+    lane = Lane("task-t", Level.HIGH)
     lane.main.add([message_of(lane.name, ROOM + 1)])
     for seq in range(1, ROOM + 1):
         assert lane.fed
@@ -667,16 +676,16 @@ def test_a_lane_of_which_too_many_wait_rests() -> None:
     clock.now_s = 2.0
     outage.room(SLOTS)
 
-    assert (lane.fed, lane.parked, outage.waiting) == (True, 0, 0)
-    assert len(lane.returned or ()) == ROOM
+    assert (lane.fed, lane.parked, outage.waiting) == (True, {}, 0)
+    assert len(given_back(lane)) == ROOM
 
 
 def test_a_failed_probe_stands_aside_until_nothing_else_is_there_or_the_sink_goes_on() -> None:
     clock = Clock()
-    outage = outage_with(Later(), clock, [])
-    lane = OpenLane("task-t", Level.HIGH)
+    outage = outage_with(Later(), clock)
+    lane = Lane("task-t", Level.HIGH)
     jobs = [job_of(lane, seq) for seq in range(1, 11)]
-    outage.admit(jobs)
+    outage.permit(jobs)
     outage.landed(jobs, [BUSY] * 10)
     clock.now_s = QUIET_S
     outage.room(SLOTS)
@@ -686,37 +695,37 @@ def test_a_failed_probe_stands_aside_until_nothing_else_is_there_or_the_sink_goe
         clock.now_s += PROBE_EVERY_S[1]
         assert outage.room(SLOTS) == 1
         probe = job_of(lane, seq)
-        outage.admit([probe])
+        outage.permit([probe])
         [wait_s] = outage.landed([probe], [BUSY])
         assert wait_s is not None
         outage.keep(probe, wait_s, BUSY)
-    assert (outage.waiting, lane.parked, list(lane.returned or ())) == (4, 4, [])
+    assert (outage.waiting, len(lane.parked), given_back(lane)) == (4, 4, [])
 
     assert outage.recall()
-    assert [taken.seq for taken in lane.returned or ()] == [11]
+    assert given_back(lane) == [11]
     clock.now_s += PROBE_EVERY_S[1]
     outage.room(SLOTS)
-    outage.admit(jobs[:1])
+    outage.permit(jobs[:1])
     outage.landed(jobs[:1], [DELIVERED])
-    assert [taken.seq for taken in lane.returned or ()] == [11, 12]
+    assert given_back(lane) == [11, 12]
     clock.now_s += 1.0
     outage.room(SLOTS)
-    assert (outage.waiting, lane.parked, len(lane.returned or ())) == (1, 1, 3)
+    assert (outage.waiting, len(lane.parked), len(given_back(lane))) == (1, 1, 3)
 
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> None:
     clock = Clock()
-    outage = outage_with(Later(), clock, [])
-    lane = OpenLane("task-t", Level.HIGH)
+    outage = outage_with(Later(), clock)
+    lane = Lane("task-t", Level.HIGH)
     jobs = [job_of(lane, seq) for seq in range(1, 11)]
-    outage.admit(jobs)
+    outage.permit(jobs)
     outage.landed(jobs, [BUSY] * 10)
     clock.now_s = QUIET_S + PROBE_EVERY_S[1]
     outage.room(SLOTS)
     clock.now_s += PROBE_EVERY_S[1]
     outage.room(SLOTS)
-    outage.admit(jobs[:1])
+    outage.permit(jobs[:1])
     outage.landed(jobs[:1], [BUSY])
     outage.keep(jobs[0], 0.0, BUSY)
 
@@ -725,14 +734,14 @@ def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> 
     clock.now_s += 1.0
     outage.room(SLOTS)
 
-    assert outage.waiting == lane.parked == (0 if ends else 1)
+    assert outage.waiting == len(lane.parked) == (0 if ends else 1)
 
 
 def test_what_waits_in_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pushlane.dispatcher.outage.MOST_WAITING", 3)
     later = Later()
-    outage = outage_with(later, Clock(), [])
-    lane = OpenLane("task-t", Level.HIGH)
+    outage = outage_with(later, Clock())
+    lane = Lane("task-t", Level.HIGH)
 
     for seq in range(1, 6):
         outage.keep(job_of(lane, seq), 2.0, BUSY)
@@ -742,13 +751,14 @@ def test_what_waits_in_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_waits_keeps_no_lane_open_whose_task_is_over() -> None:
     clock = Clock()
-    released: list[OpenLane] = []
-    outage = outage_with(Later(), clock, released)
-    lane = OpenLane("task-t", Level.HIGH)
+    marked: list[Lane] = []
+    outage = outage_with(Later(), clock)
+    lane = Lane("task-t", Level.HIGH, mark=marked.append)
     outage.keep(job_of(lane, 1), LONGEST_IN_MEMORY_S, BUSY)
 
     lane.retire()
+    marked.clear()
     clock.now_s = 1.0
     outage.room(SLOTS)
 
-    assert (released, lane.pending) == ([lane], 0)
+    assert (set(marked), lane.pending) == ({lane}, 0)

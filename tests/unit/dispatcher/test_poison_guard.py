@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pushlane.dispatcher.guards.poison_guard import MARK, STRIKES, YOUNG_S, PoisonGuard
-from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.ports import ClaimResult, Delivery
 from pushlane.lanes.push import DELIVERED, Outcome, Push
-from pushlane.lanes.task import Progress, Task
+from pushlane.lanes.task import Level, Progress, Task
 from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import MemorySink, Wrapped, add_task, backend_in, drain
 
@@ -80,12 +79,12 @@ async def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Pat
 async def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         guard = PoisonGuard(backend.ledger, settings, None, Stats())
-        calm = [_job(Push("t", 1, ""))]
+        calm = Task(id="t", level=Level.HIGH, lane="task-t")
 
         async with asyncio.TaskGroup() as group:
             running = group.create_task(guard.run())
             async with asyncio.timeout(DEADLINE_S):
-                while guard.applies(*calm):
+                while guard.concerns(calm):
                     await asyncio.sleep(0)
             running.cancel()
 
@@ -116,18 +115,14 @@ async def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> No
     async with backend_in(tmp_path) as (backend, settings):
         now_s = 100.0
         guard = PoisonGuard(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
-        calm = [_job(Push("t", 1, ""))]
-        suspect = [_job(Push("t", 2, "", strikes=1))]
-        assert guard.applies(*calm)
+        calm = Task(id="t", level=Level.HIGH, lane="task-t")
+        suspect = Push("t", 2, "", strikes=1)
+        assert guard.concerns(calm)
 
         now_s += YOUNG_S
 
-        assert not guard.applies(*calm)
-        assert guard.applies(*suspect)
-
-
-def _job(push: Push) -> Job:
-    return Job(None, None, push, None)
+        assert not guard.concerns(calm)
+        assert guard.concerns_push(suspect)
 
 
 class ToldRelease(Wrapped):

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pushlane.core.lane import Lane, Why
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.shares import Shares, Slow
@@ -58,7 +58,7 @@ async def test_it_says_which_lanes_are_slow_there(tmp_path: Path, monkeypatch) -
     async with backend_in(tmp_path) as (backend, settings):
         dispatcher = Dispatcher(backend, MemorySink(), settings)
         since_s = time.monotonic() - 60
-        slow = [Slow(OpenLane(f"task-{n}", Level.LOW), float(n), since_s) for n in range(2, 102)]
+        slow = [Slow(Lane(f"task-{n}", Level.LOW), float(n), since_s) for n in range(2, 102)]
         monkeypatch.setattr(Shares, "slow", lambda self: slow)
         before = now_ms()
 
@@ -108,16 +108,17 @@ async def test_it_names_some_of_the_lanes_that_wait_for_more_than_their_turn(
         async with dispatching(backend, sink, settings) as dispatcher:
             await until(lambda: len(dispatcher.lanes()) == 62)
             [line] = dispatcher._lines  # no other way to make so many lanes full
-            for number, lane in enumerate(line.ring.lanes.values()):
-                lane.set_crowded(number % 3 == 0)
-                lane.set_delay_full(number % 3 == 1)
-                lane.set_short(number % 3 == 2)
+            for number, lane in enumerate(line.lanes.by_name.values()):
+                if number % 3 == 1:
+                    lane.set_later_full(True)
+                else:
+                    lane.block(Why.BUDGET if number % 3 else Why.CROWDED)
             process = dispatcher.as_process()
             sink.gate.set()
-            for lane in line.ring.lanes.values():
-                lane.set_crowded(False)
-                lane.set_delay_full(False)
-                lane.set_short(False)
+            for lane in line.lanes.by_name.values():
+                lane.set_later_full(False)
+                lane.unblock(Why.BUDGET)
+                lane.unblock(Why.CROWDED)
             dispatcher.wake()
 
         assert len(process.waiting) == 50

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pushlane.core.lane import Lane
 from pushlane.dispatcher import reader_opener
-from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.reader_opener import ReaderOpener
 from pushlane.lanes.task import Level
 
@@ -18,7 +18,7 @@ FOR_EVER_S = 1_000.0
 async def test_it_begins_when_nothing_more_comes_off_the_first_lanes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lanes = [OpenLane(f"task-{number}", Level.HIGH, 8) for number in range(3)]
+    lanes = [Lane(f"task-{number}", Level.HIGH, 8) for number in range(3)]
     unfed = iter(lanes)
     waits = 0
 
@@ -37,7 +37,7 @@ async def test_it_begins_when_nothing_more_comes_off_the_first_lanes(
 
 
 async def test_it_begins_in_time_though_a_first_lane_does_not_open() -> None:
-    lane = OpenLane("task-0", Level.HIGH, 8)
+    lane = Lane("task-0", Level.HIGH, 8)
     waiting = opener([lane])
     waiting.open(lane, lane.main)
 
@@ -46,8 +46,8 @@ async def test_it_begins_in_time_though_a_first_lane_does_not_open() -> None:
     assert lane.main.reader is None
 
 
-def opener(lanes: list[OpenLane]) -> ReaderOpener:
+def opener(lanes: list[Lane]) -> ReaderOpener:
     synced = asyncio.Event()
     synced.set()
-    ring = SimpleNamespace(lanes={lane.name: lane for lane in lanes})
-    return ReaderOpener(None, SimpleNamespace(synced=synced), ring, lambda lane: None)
+    known = SimpleNamespace(by_name={lane.name: lane for lane in lanes})
+    return ReaderOpener(None, SimpleNamespace(synced=synced), known, lambda lane: None)

@@ -11,17 +11,17 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pushlane.dispatcher.job import Job
+from pushlane.core.endings import Ending
+from pushlane.core.lane import Job
 from pushlane.dispatcher.settlement.receipts import (
     MOST_A_BODY,
     REASON_LONGEST,
-    Receipt,
     Receipts,
-    eligible_ms,
 )
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.deferral import eligible_ms
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
@@ -284,14 +284,14 @@ async def test_a_push_of_which_no_receipt_can_be_made_keeps_none_from_theirs(
     async with backend_in(tmp_path) as (backend, settings):
         stats = Stats()
         weights = Weights().by_level
-        written = Receipts(backend.receipts, settings, "app", weights, lambda _: None, stats)
+        written = Receipts(backend.receipts, settings, "app", weights, stats)
         task = Task(id="t", level=Level.HIGH, lane="l")
         pushes = [Push("t", seq, "anna@example.org") for seq in range(1, 9)]
         pushes[4] = replace(pushes[4], trace_id="half a character \ud800")
-        lane, taken = cast(Any, None), cast(Any, None)
-        jobs = [Job(lane, taken, push, task) for push in pushes]
+        lane, message = cast(Any, None), cast(Any, None)
+        jobs = [Job(lane, message, 0, push, task=task) for push in pushes]
 
-        await written.write([Receipt(job, Kind.DELIVERED, "", 0) for job in jobs])
+        await written.write([Ending(job, Kind.DELIVERED, Kind.DELIVERED) for job in jobs])
 
         assert [row["seq"] for row in await receipts(backend)] == [1, 2, 3, 4, 6, 7, 8]
         assert (stats.receipts_written, stats.receipts_left_out) == (7, 1)

@@ -6,24 +6,21 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Held
-from pushlane.dispatcher.settlement import republisher
-from pushlane.dispatcher.settlement.receipts import Receipts
-from pushlane.dispatcher.settlement.republisher import Ack, Republish, Republisher
-from pushlane.lanes.backend import Backend
+from pushlane.core import republish as republisher
+from pushlane.core.endings import Ending
+from pushlane.core.lane import Job, Lane
+from pushlane.core.ports import of_each
+from pushlane.core.republish import Republisher
 from pushlane.lanes.errors import TaskConflict, Unreachable
 from pushlane.lanes.naming import DEAD_LANE, later_lane, own_lane, pool_lane
 from pushlane.lanes.ports import Source
-from pushlane.lanes.ports.broker import of_each
+from pushlane.lanes.push import Push
 from pushlane.lanes.retrying import Backoffs
 from pushlane.lanes.task import Level
 
@@ -91,12 +88,12 @@ class Listener:
         self.done = asyncio.Event()
         self.wanted = 0
 
-    def end(self, ends: Sequence[Ack]) -> None:
-        self.ended += [end.seq for end in ends]
+    def add(self, endings: Sequence[Ending]) -> None:
+        self.ended += [ending.job.seq for ending in endings]
         if len(self.ended) >= self.wanted:
             self.done.set()
 
-    def give_up(self, ends: Sequence[Ack]) -> None:
+    def release(self, endings: Sequence[Ending]) -> None:
         raise AssertionError("nothing is given up here")
 
 
@@ -111,26 +108,24 @@ class Scene:
     def __init__(self, broker: NumberingBroker, clock: Clock | None = None) -> None:
         self.broker = broker
         self.listener = Listener()
-        backend = cast(Backend, SimpleNamespace(broker=broker))
         unused = cast(Any, None)
         self.republisher = Republisher(
-            backend,
-            cast(KnownTasks, unused),
-            cast(Receipts, unused),
-            self.listener,
+            cast(Any, broker),
+            unused,
+            cast(Any, self.listener),
             numbered=True,
             clock_s=clock or Clock(),
         )
-        self._lane = OpenLane("any", Level.HIGH)
+        self._lane = Lane("any", Level.HIGH)
         self._seq = 0
 
     def add(self, target: str, delay_s: float = 0.0) -> bytes:
         self._seq += 1
         self.listener.wanted = self._seq
         self.listener.done.clear()
-        end = Ack(self._lane, cast(Held, None), "t", self._seq, None)
+        job = Job(self._lane, cast(Any, None), 0, Push("t", self._seq, ""))
         body = b"%d" % self._seq
-        self.republisher.add(Republish(target, body, end, delay_s))
+        self.republisher.add(Ending(job, target=target, body=body, delay_s=delay_s))
         return body
 
     async def until_all_ended(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pushlane.dispatcher.settlement.outcomes import backoff
+from pushlane.core.settle import backoff
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome
 from pushlane.lanes.task import Level, State

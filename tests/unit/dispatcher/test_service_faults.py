@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher import Dispatcher, lane
+from pushlane.core import endings, lane
+from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.reader_opener import OPENERS
-from pushlane.dispatcher.settlement import settler
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.naming import later_lane, own_lane
@@ -190,7 +190,7 @@ class Unpublishable(Wrapped):
 async def test_a_lane_that_cannot_be_published_to_holds_only_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(settler, "_MOST_UNSETTLED", 90)
+    monkeypatch.setattr(endings, "_MOST_UNSETTLED", 90)
 
     async with backend_in(tmp_path, retry_first_s=0.01) as (backend, settings):
         sick = await add_task(backend, pushes=200)
@@ -219,7 +219,7 @@ async def test_a_lane_that_cannot_be_published_to_holds_only_its_own(
 async def test_many_lanes_that_cannot_be_published_to_leave_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settler, "_MOST_UNSETTLED", 60)
+    monkeypatch.setattr(endings, "_MOST_UNSETTLED", 60)
 
     class NoLaters(Wrapped):
         async def publish(self, lane: str, bodies: Sequence[bytes], **options: Any) -> None:
@@ -276,7 +276,7 @@ async def test_a_push_whose_lane_went_with_its_task_is_dropped(tmp_path: Path) -
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
             await until(lambda: broker.attempts >= 1)
             await backend.registry.change(task.id, task_transitions.cancel)
-            await until(lambda: not dispatcher._lines[0].settler.unsettled)
+            await until(lambda: not dispatcher._lines[0].flusher.unsettled)
 
         [progress] = await backend.registry.progress([task.id])
         assert progress.dropped == 1
@@ -339,7 +339,7 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
 
         async with dispatching(with_other(backend, registry=registry), sink, settings) as running:
             await until(lambda: registry.asked >= 3)
-            held = sum(one.in_hand for one in running._lines[0].ring.lanes.values())
+            held = sum(one.in_hand for one in running._lines[0].lanes.by_name.values())
             await backend.registry.add(task)
             await backend.registry.change(task.id, task_transitions.start)
             await backend.registry.change(task.id, task_transitions.seal(100))

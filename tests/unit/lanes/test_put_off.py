@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.put_off import PutOffTally, Wait, WaitReason
+from pushlane.core.endings import Wait, WaitReason
+from pushlane.lanes.put_off import PutOffTally
 
 
 def test_a_push_that_names_a_time_out_of_range_is_noted_by_one_that_stores_can_keep() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.publish import Ended, Publication
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of, packed
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.push import Push, encode
 from pushlane.lanes.task import Level, State, Task
-from pushlane.producers.publish import Ended, Publication
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
 

@@ -13,6 +13,7 @@ from threading import Thread
 import msgspec
 import pytest
 
+from pushlane.core.publish import chunk_size
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import bodies_of
@@ -25,7 +26,6 @@ from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, State, Task
-from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitRequest, SubmitStage
 from pushlane.producers.submit import submit
 
@@ -109,7 +109,7 @@ async def submitting(tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three of them in a thousand rows."""
-    monkeypatch.setattr("pushlane.producers.publish._CHUNK_ROWS", 400)
+    monkeypatch.setattr("pushlane.core.publish._CHUNK_ROWS", 400)
 
 
 class Faulty:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_other
 
+from pushlane.core.publish import Ended
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import bodies_of
@@ -27,7 +28,6 @@ from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool
 from pushlane.producers.outbox.store import Added, Batch, Header
-from pushlane.producers.publish import Ended
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))

@@ -7,17 +7,14 @@ task's lease; what makes the pushes, and what a crash leaves of them, is each ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
+from pushlane.core.ports import Broker, Source
 from pushlane.lanes.bundle import Packed, bodies_of, packed
 from pushlane.lanes.errors import TaskConflict, UnknownLane
 from pushlane.lanes.naming import is_pool
-from pushlane.lanes.ports import Source
-from pushlane.lanes.push import decode
-from pushlane.lanes.recipient_window import collapse_mark
-from pushlane.lanes.task import Task
+from pushlane.lanes.task import Edit, Task, seal, start
 
 _CHUNK_ROWS = 4_096
 _SUBMIT_AGAIN = "to send the rest, submit it under a new key"
@@ -32,26 +29,50 @@ class Ended(TaskConflict):
     """The task has ended before all of it was published; the rest is never sent."""
 
 
+class TaskChanges(Protocol):
+    """Lanes and tasks, as far as who publishes needs them."""
+
+    @property
+    def broker(self) -> Broker:
+        """Where the lanes are."""
+
+    async def known(self, task_id: str) -> Task:
+        """Return a task that was added before.
+
+        Raises:
+            UnknownTask: it was forgotten.
+            TaskInDoubt: the registry does not have it now, and it may be under way.
+            UnknownFormat: only a newer version understands it, or it is damaged.
+        """
+
+    async def change_known(self, task_id: str, edit: Edit) -> Task:
+        """Replace a task that was added before by `edit(task)`, atomically. Raises as `known`."""
+
+
+Announce = Callable[[Task, Sequence[bytes]], Awaitable[None]]
+"""Tells others of pushes of a task that are on its lane now."""
+
+
 class Publication:
     """A task that is published to its first lane, wherever it moved: the broker dedupes only there.
 
-    `collapses` says that its pushes may replace others. `hidden`: dispatchers leave it alone until
-    it is sealed. `advice` is what to do should it end meanwhile.
+    `announce` is called with pushes once they are on the lane. `hidden`: dispatchers leave the task
+    alone until it is sealed. `advice` is what to do should it end meanwhile.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        backend: TaskChanges,
         task: Task,
         *,
-        collapses: bool = False,
+        announce: Announce | None = None,
         hidden: bool = False,
         advice: str = _SUBMIT_AGAIN,
     ) -> None:
         self.lane = task.first_lane or task.lane
         self._backend = backend
         self._task = task
-        self._collapses = collapses
+        self._announce = announce
         self._hidden = hidden
         self.published = 0
         self._advice = advice
@@ -62,7 +83,7 @@ class Publication:
         await self.open_lane()
         if self._hidden:
             return self._task
-        return await self._backend.change_known(self._task.id, task_transitions.start)
+        return await self._backend.change_known(self._task.id, start)
 
     async def open_lane(self) -> None:
         keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
@@ -79,8 +100,8 @@ class Publication:
         """
         new = bodies[known:] if known else bodies
         await self.publish_packed(list(packed(new, self._task.bundle or 1)), name)
-        if self._collapses and known:
-            await announce(self._backend, self._task, bodies[:known])
+        if self._announce and known:
+            await self._announce(self._task, bodies[:known])
 
     async def publish_packed(self, bundles: Sequence[Packed], name: str) -> None:
         """Publish bundles that were packed before; a repeat must give the same ones."""
@@ -93,9 +114,9 @@ class Publication:
         except UnknownLane:
             await self.refuse_ended()
             raise
-        if self._collapses:
+        if self._announce:
             bodies = [body for message in messages for body in bodies_of(message)]
-            await announce(self._backend, self._task, bodies)
+            await self._announce(self._task, bodies)
         self.published += sum(bundle.pushes for bundle in bundles)
 
     async def seal(self, total: int) -> Task:
@@ -108,22 +129,14 @@ class Publication:
 
         def edit(task: Task) -> Task:
             refuse_ended(task, self._advice, self.published)
-            sealed = task_transitions.seal(total)(task)
-            return task_transitions.start(sealed) if self._hidden else sealed
+            sealed = seal(total)(task)
+            return start(sealed) if self._hidden else sealed
 
         return await self._backend.change_known(self._task.id, edit)
 
     async def refuse_ended(self) -> None:
         task = await self._backend.known(self._task.id)
         refuse_ended(task, self._advice, self.published)
-
-
-async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:
-    """Announce collapse keys of pushes that are on the lane; earlier, both pushes could be lost."""
-    pushes = map(decode, bodies)
-    marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
-    if marks:
-        await backend.recipient_windows.announce(marks)
 
 
 def refuse_ended(task: Task, advice: str = _SUBMIT_AGAIN, published: int = 0) -> None:

@@ -1,4 +1,9 @@
-"""The broker port: lanes that keep messages until they are acked, and readers of them."""
+"""The ports on a push's way: what it needs of a broker, a registry and a sink, in its own words.
+
+Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
+errors into `lanes.errors`; `Unreachable` means that the call may be tried again. One contract suite
+a port (tests/contract) runs on every adapter.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+from pushlane.lanes.push import Kind, Outcome, Push
+from pushlane.lanes.task import Finished, Level, Moved, Progress, Span
 
 T = TypeVar("T", int, float)
 
@@ -166,3 +174,103 @@ class Broker(LaneHistory, Protocol):
 
     async def close(self) -> None:
         """Close all readers, send the acks that are still held, and close every connection."""
+
+
+class SeqStore(Protocol):
+    """The counts of each task: which of its seqs have ended, and which have moved."""
+
+    async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
+        """Count these seqs, each only once however often it is recorded.
+
+        Returns the progress of each task named, in the order of first mention. The counted seqs of
+        a task are remembered until a day after its lanes were dropped; from then on its counts do
+        not change.
+        """
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        """Remember that these seqs wait on another lane than the first one of their task.
+
+        A copy that is still on that first lane is then known as one. Harmless when repeated.
+        """
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        """Return as a bit mask, for each span, which of its seqs have ended.
+
+        Bit n stands for the seq `first + n`. Where the span asks for it, moved seqs count as well.
+        """
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """A push on its way to a sink.
+
+    `level` is the one it goes out at, which may change while it waits, and `address` where it goes
+    at this sink. `payload` is what its task's template has for this sink, None when it has none.
+    """
+
+    push: Push
+    level: Level
+    address: str = ""
+    payload: Any = None
+
+
+class Sink(Protocol):
+    """Delivers pushes to one place.
+
+    `batch_size` is the most that one call takes. `mixes_tasks` says whether one batch may hold
+    pushes of several tasks, `hosts_code` whether it runs somebody's own code in this process, which
+    a push could bring to end it.
+    """
+
+    name: str
+    batch_size: int
+    mixes_tasks: bool
+    hosts_code: bool
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Return one outcome for each push, in the same order.
+
+        An exception counts as a retry of the whole batch; its message is not kept, since it might
+        hold what the push holds.
+        """
+
+    async def close(self) -> None:
+        """Release the connections of the sink."""
+
+
+class Counts(Protocol):
+    """Counts what happens on the way of pushes to one sink. None of it blocks."""
+
+    unknown_format: int
+    malformed: int
+    forwarded: int
+    repeats: int
+
+    def read(self, took_s: float) -> None:
+        """Count the reading of the pushes of one message."""
+
+    def sent(self, level: Level, app: str) -> None:
+        """Count a push that goes to the sink."""
+
+    def answered(self, took_s: float) -> None:
+        """Count one call of the sink."""
+
+    def freed(self, slots: int, held_s: float) -> None:
+        """Count slots that are free again, and for how many seconds they were held together."""
+
+    def count_waits(self, jobs: Sequence[Any], at_ms: int) -> None:
+        """Count for how long pushes had waited that were tried for the first time."""
+
+    def delivered(self, jobs: Sequence[Any]) -> None:
+        """Count pushes that are delivered."""
+
+    def ended(self, level: Level, kind: Kind) -> None:
+        """Count a push that has ended."""
+
+    def unreadable(self, level: Level) -> None:
+        """Count a push that died as it cannot be read."""
+
+    def retried(self, level: Level, outcome: Outcome) -> None:
+        """Count a push that is tried again, here or at another sink."""
+
+    def died(self, outcome: Outcome) -> str:
+        """Count a push that died of this; return the class of the reason, which names nobody."""

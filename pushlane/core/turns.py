@@ -3,14 +3,14 @@
 Levels share by smooth weighted round-robin (the algorithm of nginx's upstream balancer): every
 pick, each level with a ready lane earns its weight, and the one that has earned most pays the
 total. So 6:3:1 gives h m h h m h l h m h, never six highs in a row. Inside a level apps take
-turns, each of up to its quota, and inside an app its ready lanes do (`level_ring`).
+turns, each of up to its quota, and inside an app its ready lanes do (`core.rings`).
 
 An app may have a part of the high level only. When those that are ready there may not have all of
 it together, the level weighs less, and the others have the rest.
 
 A lane whose deliveries hold their slots for longer than others' costs more: its next turn comes
 after so many rounds of its level, and its level is billed for what it holds. Who finds out which
-lanes these are is `dispatcher.shares`; while there are none, nothing of this changes a pick.
+lanes these are is off a push's way; while there are none, nothing of this changes a pick.
 
 It never blocks: a lane that cannot move is told to rest, and is out of the way until it is ready.
 """
@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Generic
 
-from pushlane.dispatcher.app_shares import AppShares, concerned, fine_scale, hand_over
-from pushlane.dispatcher.level_ring import WHOLE, LaneEntry, LaneT, LevelRing
-from pushlane.dispatcher.ring import MOST_ROUNDS
+from pushlane.core.rings import MOST_ROUNDS, WHOLE, LaneEntry, LaneT, LevelRing
 from pushlane.lanes.task import Level, Weights
+
+EVERY_APP = "*"
+"""What is set for it holds for every app that has nothing of its own."""
 
 _KEPT_PART = 10
 _SPREAD = 3.0
@@ -351,3 +353,62 @@ def _paying(ready: list[LevelRing[LaneT]]) -> list[LevelRing[LaneT]]:
         ring.debt -= worth * ring.weight
     first.debt = 0.0
     return [ring for ring in owing if ring.debt <= 0]
+
+
+class AppShares:
+    """The quotas of apps, and their parts in thousandths; `*` is for every app without its own."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, int] = {}
+        self._parts: dict[str, int] = {}
+
+    @property
+    def has_parts(self) -> bool:
+        """Tell whether some app may not have all of the high level."""
+        return any(part < WHOLE for part in self._parts.values())
+
+    def quota(self, app: str) -> int:
+        return self._quotas.get(app) or self._quotas.get(EVERY_APP, 1)
+
+    def part(self, app: str) -> int:
+        return self._parts.get(app) or self._parts.get(EVERY_APP, WHOLE)
+
+    def set_quota(self, app: str, quota: int | None) -> None:
+        _set(self._quotas, app, quota)
+
+    def set_part(self, app: str, part: float | None) -> None:
+        _set(self._parts, app, None if part is None else min(max(1, round(part * WHOLE)), WHOLE))
+
+
+def _set(values: dict[str, int], app: str, value: int | None) -> None:
+    if value is None:
+        values.pop(app, None)
+    else:
+        values[app] = value
+
+
+def concerned(ring: LevelRing[LaneT], app: str) -> list[str]:
+    """List the apps of a level that a quota or part of this app, or of every app, is about."""
+    return [name for name in ring.apps if app in (name, EVERY_APP)]
+
+
+def fine_scale(others: Sequence[int]) -> int:
+    """Return by what to multiply weights so that `hand_over` divides without a rest.
+
+    `others` are the weights of the levels but the high one.
+    """
+    return WHOLE * math.prod(weight or 1 for weight in (*others, sum(others)))
+
+
+def hand_over(high: LevelRing[LaneT], others: Sequence[LevelRing[LaneT]], scale: int) -> None:
+    """Lower the weight of the high level to what its ready apps may have of it together.
+
+    The others have the rest, by their weights: the sum stays as it is.
+    """
+    rest = sum(ring.nominal for ring in others)
+    if high.part == WHOLE or not rest:
+        return
+    given_up = high.nominal * (WHOLE - high.part) * (scale // WHOLE)
+    high.weight -= given_up
+    for ring in others:
+        ring.weight += given_up * ring.nominal // rest

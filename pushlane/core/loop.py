@@ -1,7 +1,7 @@
 """The core loop: slot, turn, push, off it goes.
 
 A slot is taken before the lane is chosen, and the lane before the message, so the choice is as late
-as it can be. The loop never waits for a lane: one with nothing at hand leaves the ring.
+as it can be. The loop never waits for a lane: one with nothing at hand takes no turns.
 """
 
 from __future__ import annotations
@@ -9,91 +9,80 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 
-from pushlane.dispatcher.admission import Admission
-from pushlane.dispatcher.budgets.budget_gate import BudgetGate
-from pushlane.dispatcher.delivery_pool import DeliveryPool
-from pushlane.dispatcher.heads import Heads
-from pushlane.dispatcher.intake import STALE_S, Intake
-from pushlane.dispatcher.job import Job
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.reader_opener import ReaderOpener
-from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.dispatcher.settlement.settler import Settler
-from pushlane.dispatcher.shares import Shares
+from pushlane.core.admission import Admission
+from pushlane.core.endings import Flusher
+from pushlane.core.intake import STALE_S, Intake
+from pushlane.core.lane import Job, Lane
+from pushlane.core.lanes import Lanes
+from pushlane.core.slots import Breaker, Slots
 from pushlane.lanes.task import Level
 
+MOST_HEADS = 64
 _SKIPPED_A_ROUND = 256
 _SKIPPED_IN_A_ROW = 32
-_FIRST_LANES_S = 2.0
 _HASTY_S = 10.0
 
 
 class Loop:
-    """Fills slots with pushes in the scheduler's order until it is told to stop."""
+    """Fills slots with pushes in the scheduler's order until it is told to stop.
+
+    `look` is called once a round, with a monotonic time, before anything is chosen.
+    """
 
     def __init__(
         self,
-        scheduler: Scheduler[OpenLane],
-        shares: Shares[OpenLane],
-        ring: LaneRing,
-        opener: ReaderOpener,
+        lanes: Lanes,
         intake: Intake,
         admission: Admission,
-        gate: BudgetGate,
-        outage: Outage,
-        pool: DeliveryPool,
-        settler: Settler,
-        awake: asyncio.Event,
+        breaker: Breaker,
+        slots: Slots,
+        flusher: Flusher,
+        look: Callable[[float], None],
     ) -> None:
-        self._scheduler = scheduler
-        self._shares = shares
-        self._ring = ring
-        self._opener = opener
+        self._lanes = lanes
+        self._turns = lanes.turns
         self._intake = intake
         self._admission = admission
-        self._gate = gate
-        self._outage = outage
-        self._heads = Heads(scheduler, ring, intake, admission)
-        self._pool = pool
-        self._settler = settler
-        self._awake = awake
+        self._breaker = breaker
+        self._slots = slots
+        self._flusher = flusher
+        self._look = look
         self._stopping = False
-        self._refilling: OpenLane | None = None
+        self._refilling: Lane | None = None
         self._refill_by = 0.0
         self._hasty_until_s: dict[Level, float] = {}  # of levels that were waited for in vain
 
     def stop(self) -> None:
         """Take no more; what is in flight goes on."""
         self._stopping = True
-        self._awake.set()
+        self._lanes.wake()
 
     async def run(self) -> None:
         """Fill slots until `stop`."""
-        await self._opener.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
+        awake = self._lanes.awake
         while not self._stopping:
-            self._pool.raise_failure()
-            self._awake.clear()
-            self._shares.look(time.monotonic())
+            self._slots.raise_failure()
+            awake.clear()
+            self._lanes.take_marks()
+            self._look(time.monotonic())
             may_fill = self._may_fill()
             jobs, skipped = self._fill() if may_fill else ([], 0)
             if jobs:
-                self._outage.admit(jobs)
-                self._pool.launch(jobs)
+                self._slots.launch(jobs)
             if jobs or skipped:
                 await asyncio.sleep(0)
             else:
-                await self._rest(self._outage.wake_in_s() if may_fill else None)
+                await self._rest(self._breaker.wake_in_s() if may_fill else None)
 
     def _fill(self) -> tuple[list[Job], int]:
         """Take pushes for the free slots, at most a batch, in the order of their turns.
 
         Returns them, and how many were skipped.
         """
-        room = self._outage.room(self._pool.room)
-        return self._choose() if room and self._outage.is_choosy else self._take(room)
+        room = self._breaker.room(self._slots.room)
+        return self._choose() if room and self._breaker.is_choosy else self._take(room)
 
     def _take(self, room: int) -> tuple[list[Job], int]:
         """Take up to `room` pushes, each from the lane whose turn it is.
@@ -102,44 +91,72 @@ class Loop:
         when many of its pushes are skipped in a row, so that others do not wait for all of them.
         """
         jobs: list[Job] = []
-        aside: list[OpenLane] = []
+        aside: list[Lane] = []
         skipped = skipped_in_a_row = 0
         oldest_s = time.monotonic() - STALE_S
         while len(jobs) < room and skipped < _SKIPPED_A_ROUND:
-            if (lane := self._scheduler.pick()) is None:
+            if (lane := self._lanes.pick()) is None:
                 break
-            taken = lane.take(oldest_s)
-            if (taken is None or taken.message.is_spent) and lane.is_low:
+            job = lane.take(oldest_s)
+            if (job is None or job.message.is_spent) and lane.is_low:
                 self._intake.fill(lane)
-            if taken is None:
+            if job is None:
                 if self._starve(lane):
                     break
-            elif (job := self._admission.admit(lane, taken)) is not None:
-                self._scheduler.charge()
+            elif self._admission.admits(job):
+                self._turns.charge()
                 jobs.append(job)
                 skipped_in_a_row = 0
             else:
                 skipped += 1
                 skipped_in_a_row += 1
                 if skipped_in_a_row >= _SKIPPED_IN_A_ROW:
-                    self._scheduler.rest(lane)
+                    self._lanes.step_aside(lane)
                     aside.append(lane)
                     skipped_in_a_row = 0
-        for lane in aside:
-            self._ring.released(lane)
+        self._lanes.come_back(aside)
         return jobs, skipped
 
     def _choose(self) -> tuple[list[Job], int]:
-        """Choose the one push to try a failing sink with."""
-        heads, skipped = self._heads.gather()
-        if not (heads or skipped) and self._outage.recall():
-            heads, skipped = self._heads.gather()
+        """Choose the one push to try a failing sink with. No turn is charged: it is a probe."""
+        heads, skipped = self._heads()
+        if not (heads or skipped) and self._breaker.recall():
+            heads, skipped = self._heads()
         if not heads:
             return [], skipped
-        chosen = self._outage.choose(heads)
-        self._gate.over(job for job in heads if job is not chosen)
-        self._scheduler.hold(chosen.lane.level)
+        chosen = self._breaker.choose(heads)
+        self._admission.took_back([job for job in heads if job is not chosen])
+        self._turns.hold(chosen.lane.level)
         return [chosen], skipped
+
+    def _heads(self) -> tuple[list[Job], int]:
+        """Take one push of each ready lane, then the next of each, until there are enough.
+
+        Returns those that may go, and how many were skipped: these are taken care of.
+        """
+        jobs: list[Job] = []
+        skipped = 0
+        seen: list[Lane] = []
+        while len(jobs) < MOST_HEADS and skipped < _SKIPPED_A_ROUND:
+            if (lane := self._lanes.pick()) is None:
+                if not seen:
+                    break
+                self._lanes.come_back(seen)
+                seen = []
+                continue
+            job = lane.take(time.monotonic() - STALE_S)
+            if lane.is_low:
+                self._intake.fill(lane)
+            if job is None:
+                self._lanes.rest(lane)
+            elif self._admission.admits(job):
+                jobs.append(job)
+                self._lanes.step_aside(lane)
+                seen.append(lane)
+            else:
+                skipped += 1
+        self._lanes.come_back(seen)
+        return jobs, skipped
 
     def _may_fill(self) -> bool:
         """Tell whether no level is about to get what it has next.
@@ -153,7 +170,7 @@ class Loop:
             if not lane.fed:
                 self._hasty_until_s[lane.level] = time.monotonic() + _HASTY_S
             self._refilling = None
-        return self._refilling is None and not self._settler.is_late
+        return self._refilling is None and not self._flusher.is_late
 
     async def _rest(self, sink_wait_s: float | None) -> None:
         """Wait for a change, no longer than the sink, or a level, may be waited for."""
@@ -162,13 +179,13 @@ class Loop:
             waits_s.append(max(0.0, self._refill_by - time.monotonic()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(waits_s, default=None)):
-                await self._awake.wait()
+                await self._lanes.awake.wait()
 
-    def _starve(self, lane: OpenLane) -> bool:
-        """Take out a lane with nothing at hand; tell whether its level should be waited for."""
-        self._ring.starve(lane)
+    def _starve(self, lane: Lane) -> bool:
+        """Let a lane with nothing at hand rest; tell whether its level should be waited for."""
+        self._lanes.rest(lane)
         is_hasty = time.monotonic() < self._hasty_until_s.get(lane.level, 0.0)
-        goes_on = is_hasty or self._scheduler.has_ready(lane.level)
+        goes_on = is_hasty or self._turns.has_ready(lane.level)
         wait_s = 0.0 if goes_on else lane.refill_wait_s()
         if wait_s:
             self._refilling = lane

@@ -17,13 +17,9 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_input import LaneInput
-from pushlane.dispatcher.messages import Message
-from pushlane.dispatcher.settlement.settler import Settler
-from pushlane.dispatcher.stats import Stats
+from pushlane.core.lane import Lane, LaneInput, Message, Why
+from pushlane.core.ports import Counts, LaneReader, SeqStore
 from pushlane.lanes.naming import is_later, is_pool
-from pushlane.lanes.ports import LaneReader, Registry
 from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.task import Span, Task
 
@@ -42,7 +38,7 @@ _WIDEST_SPAN = 4_096
 class _Batch(NamedTuple):
     """Messages of one input that are asked about together; `is_at_hand` when that is once more."""
 
-    lane: OpenLane
+    lane: Lane
     lane_input: LaneInput
     reader: LaneReader | None
     messages: list[Message]
@@ -57,7 +53,7 @@ class _Question(NamedTuple):
 
 
 class Intake:
-    """`find` gives this process's view of a task; `on_ready` hears that a lane has more at hand.
+    """`find` gives this process's view of a task; `ack` gets messages of which nothing is left.
 
     While `in_doubt` says that others may have what is at hand, it is asked about more often.
     `clock_s` is a monotonic clock.
@@ -65,19 +61,17 @@ class Intake:
 
     def __init__(
         self,
-        registry: Registry,
-        settler: Settler,
+        registry: SeqStore,
+        ack: Callable[[Message], None],
         find: Callable[[str], Task | None],
-        on_ready: Callable[[OpenLane], None],
-        stats: Stats,
+        counts: Counts,
         in_doubt: Callable[[], bool],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
-        self._settler = settler
+        self._ack = ack
         self._find = find
-        self._on_ready = on_ready
-        self._stats = stats
+        self._counts = counts
         self._in_doubt = in_doubt
         self._clock_s = clock_s
         self._took_s = 0.0
@@ -85,22 +79,21 @@ class Intake:
         self._waiting: list[_Batch] = []
         self._due = asyncio.Event()
 
-    def fill(self, lane: OpenLane) -> None:
+    def fill(self, lane: Lane) -> None:
         """Pull messages of those of its readers of which little is at hand."""
         for lane_input in lane.inputs:
             if lane_input.is_low:
                 self._pull(lane, lane_input)
 
-    def _pull(self, lane: OpenLane, lane_input: LaneInput) -> None:
+    def _pull(self, lane: Lane, lane_input: LaneInput) -> None:
         taken = lane_input.pull()
         if not taken:
             return
         now_s = self._clock_s()
-        messages = [Message(one, now_s, self._stats.decode) for one in taken]
+        messages = [Message(one, now_s, self._counts.read) for one in taken]
         lane_input.saw(messages)
         if all(one.is_first for one in taken):
-            lane_input.add(messages)
-            self._on_ready(lane)
+            lane.add(lane_input, messages)
         else:
             self._ask(_Batch(lane, lane_input, lane_input.reader, messages))
 
@@ -109,7 +102,7 @@ class Intake:
         self._waiting.append(batch)
         self._due.set()
 
-    async def run(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
+    async def run(self, lanes: Callable[[], Iterable[Lane]]) -> None:
         """Get answers, and for what stays at hand on these lanes new ones, for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._get_answers())
@@ -130,7 +123,7 @@ class Intake:
                 self._took_s = self._clock_s() - asked_s
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
-    async def _ask_again(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
+    async def _ask_again(self, lanes: Callable[[], Iterable[Lane]]) -> None:
         looked_s = self._clock_s()
         while True:
             await asyncio.sleep(_AGAIN_IN_DOUBT_S)
@@ -147,10 +140,10 @@ class Intake:
             return _AGAIN_S
         return min(_AGAIN_S, max(_AGAIN_IN_DOUBT_S, self._took_s / _ASKING_PART))
 
-    def _ask_of(self, lane: OpenLane, since_s: float) -> None:
+    def _ask_of(self, lane: Lane, since_s: float) -> None:
         """Ask about what the lane has at hand, unless all of it was asked about since then."""
         for lane_input in lane.inputs:
-            if not lane_input.messages or lane_input.asking or lane.held:
+            if not lane_input.messages or lane_input.asking or Why.HELD in lane.blocked:
                 continue
             messages = lane_input.at_hand()
             if any(message.asked_s < since_s for message in messages):
@@ -166,7 +159,7 @@ class Intake:
         answers = await self._registry.gone([question.span for question in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
             if bits:
-                self._stats.repeats += sum(one.drop(bits, span.first) for one in messages)
+                self._counts.repeats += sum(one.drop(bits, span.first) for one in messages)
         return asked_s
 
     def _questions(self, batch: _Batch) -> Iterator[_Question]:
@@ -213,13 +206,12 @@ class Intake:
             return
         for message in messages:
             if not message.left:
-                self._settler.ack(message)
+                self._ack(message)
         if is_at_hand:
             lane_input.remove_spent()
-        else:
-            lane_input.add(message for message in messages if not message.is_spent)
+            messages = []
+        lane.add(lane_input, (message for message in messages if not message.is_spent))
         self.fill(lane)  # nothing may be left of it, and nobody takes what is not at hand
-        self._on_ready(lane)
 
 
 def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:

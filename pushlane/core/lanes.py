@@ -1,0 +1,199 @@
+"""The lanes that this process reads, and which of them take turns.
+
+The only writer of the scheduler's membership. It never takes a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from pushlane.core.lane import Job, Lane, Why
+from pushlane.core.ports import LaneReader
+from pushlane.core.turns import Scheduler
+from pushlane.lanes.errors import PushlaneError, TaskInDoubt, UnknownFormat
+from pushlane.lanes.task import Level, Task
+
+log = logging.getLogger("pushlane.lanes")
+
+_AGAIN_S = 60.0
+
+
+class Marks:
+    """The lanes of which something has changed that may let them move, or keep them from it.
+
+    `wake` has the loop look at them.
+    """
+
+    __slots__ = ("_lanes", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lanes: dict[Lane, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def add(self, lane: Lane) -> None:
+        if lane not in self._lanes:
+            self._lanes[lane] = None
+            self._wake()
+
+    def take(self) -> Iterable[Lane]:
+        """Return the lanes that are marked, in the order in which they were; they are no more."""
+        lanes, self._lanes = self._lanes, {}
+        return lanes
+
+
+class Lanes:
+    """Lets lanes take turns when they may move, and no longer when they may not.
+
+    `awake` is set when the loop has to look. `clock_s` is a monotonic clock.
+    """
+
+    def __init__(
+        self, turns: Scheduler[Lane], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.turns = turns
+        self.awake = asyncio.Event()
+        self._marks = Marks(self.wake)
+        self._aside: set[Lane] = set()
+        self._clock_s = clock_s
+        self._left: set[Lane] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self.by_name: dict[str, Lane] = {}
+
+    def wake(self) -> None:
+        """Have the loop look at what may go."""
+        self.awake.set()
+
+    def add(
+        self,
+        name: str,
+        level: Level,
+        *,
+        quota: int = 1,
+        app: str = "",
+        depth: int = 128,
+        later_depth: int = 0,
+    ) -> Lane:
+        """Know a lane from now on; it moves once something of it may be taken.
+
+        A lane that tasks share is of no app. The depths are those of its readers.
+        """
+        lane = self.by_name[name] = Lane(name, level, depth, later_depth, self._marks.add)
+        self.turns.add(lane, level, quota, app)
+        return lane
+
+    def update(self, lane: Lane, task: Task, total: int, *, held: bool) -> None:
+        """Give a task's own lane its level, its quota, and let it move unless it is `held`."""
+        is_moved = lane.level is not task.level
+        if is_moved:
+            self.turns.remove(lane)
+        lane.set_task(task.level, total, held=held)
+        if is_moved:
+            self.turns.add(lane, task.level, task.quota, task.app)
+        self.turns.set_quota(lane, task.quota)
+
+    def pick(self) -> Lane | None:
+        """Return the lane whose turn it is, as things stand now; None when none may move."""
+        if self._marks:
+            self.take_marks()
+        return self.turns.pick()
+
+    def rest(self, lane: Lane) -> None:
+        """Let it take no turns until it is marked, as when its readers have something for it."""
+        self.turns.rest(lane)
+
+    def step_aside(self, lane: Lane) -> None:
+        """Let others have their turns, until it comes back."""
+        self._aside.add(lane)
+        self.turns.rest(lane)
+
+    def come_back(self, lanes: Iterable[Lane]) -> None:
+        """Let lanes take turns again that stepped aside."""
+        for lane in lanes:
+            self._aside.discard(lane)
+            self._marks.add(lane)
+
+    def take_marks(self) -> None:
+        """Bring the scheduler in line with what changed of lanes; close those that are left."""
+        for lane in self._marks.take():
+            if lane in self._aside:
+                continue
+            if lane.retired or lane.is_left:
+                if not lane.retired:
+                    self.turns.rest(lane)
+                if not lane.pending:
+                    self._close(lane)
+            elif lane.may_move:
+                self.turns.ready(lane)
+            else:
+                self.turns.rest(lane)
+
+    def retire(self, name: str) -> None:
+        """Read no more of a lane, if this process does."""
+        lane = self.by_name.pop(name, None)
+        if lane is not None:
+            self.turns.remove(lane)
+            lane.retire()
+
+    def leave(self, job: Job, error: UnknownFormat | TaskInDoubt, wait_s: float = _AGAIN_S) -> None:
+        """Leave a job's lane alone, as this process can do nothing with the job now.
+
+        Only a newer version can read it, or the registry does not know its task. It is not acked,
+        so the broker gives it to another process when the readers close, once what is in flight of
+        the lane is settled. After the wait the lane is tried again.
+        """
+        lane = job.lane
+        why, action = (
+            (Why.DOUBT, "task_in_doubt")
+            if isinstance(error, TaskInDoubt)
+            else (Why.FORMAT, "format_unknown")
+        )
+        if not lane.again_at_s:
+            log.warning("lane %s: %s", lane.name, error, extra={"action": action})
+        lane.leave(why, self._clock_s() + wait_s)
+        self._left.add(lane)
+
+    def is_left(self, name: str) -> bool:
+        """Tell whether the lane is left to others for now."""
+        lane = self.by_name.get(name)
+        return lane is not None and lane.is_left
+
+    def take_left(self) -> list[Lane]:
+        """Return the lanes that were left and are to be read again: others may have emptied them.
+
+        They have to be opened.
+        """
+        self.take_marks()  # else one might be closed after its readers are open again
+        now_s = self._clock_s()
+        due = [lane for lane in self._left if lane.again_at_s <= now_s and not lane.pending]
+        self._left.difference_update(due)
+        again = [lane for lane in due if not lane.retired]
+        for lane in again:
+            lane.come_back()
+        return again
+
+    async def close(self) -> None:
+        """Close every reader; what they hold goes to other processes."""
+        self.take_marks()
+        for lane in self.by_name.values():
+            self._close(lane)
+        self.by_name.clear()
+        await asyncio.gather(*self._closing)
+
+    def _close(self, lane: Lane) -> None:
+        for reader in lane.let_go():
+            closing = asyncio.create_task(_closed(reader))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+
+async def _closed(reader: LaneReader) -> None:
+    try:
+        await reader.close()
+    except PushlaneError as error:
+        log.warning("lane %s is given back later: %s", reader.lane, error)

@@ -1,0 +1,308 @@
+"""The slots: so many pushes are on their way to the sink at once, and what became of each is heard.
+
+A batch holds its slots from its launch until it has landed: its guards are asked, the sink is, and
+the outcomes are settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from pushlane.core.admission import Guard
+from pushlane.core.lane import Job
+from pushlane.core.lanes import Lanes
+from pushlane.core.ports import Counts, Delivery, Sink
+from pushlane.core.settle import Settler
+from pushlane.lanes.push import DELIVERED, Kind, Outcome
+from pushlane.lanes.task import Level, now_ms
+
+_GIVE_UP_S = 1.0
+_AT_ONCE = 64
+
+
+class Batch(msgspec.Struct, gc=False, eq=False):
+    """Pushes that hold slots together. Slots writes all of it.
+
+    `levels` counts them by the level that they went out at, and `since_s` is when they took their
+    slots, on a monotonic clock. `outcomes` are the sink's answers
+    to those that it was sent, which `sent` are; none while there is no answer. `took_s` is how long
+    it took for them. `is_well`: all of them were delivered. `spared` are those of which nothing
+    counts: they go again as if for the first time.
+    """
+
+    jobs: Sequence[Job]
+    guards: tuple[Guard, ...]
+    permit: int
+    levels: Mapping[Level, int]
+    since_s: float
+    sent: Sequence[Job] = ()
+    outcomes: Sequence[Outcome] = ()
+    took_s: float = 0.0
+    is_well: bool = False
+    spared: Sequence[Job] = ()
+
+
+class Watcher(Protocol):
+    """Sees batches go and come, each by one call; it keeps none of them back."""
+
+    def launched(self, batch: Batch) -> None:
+        """Hear of pushes that have taken their slots."""
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        """Hear of pushes that are settled, or were not sent: their slots are free again."""
+
+
+class Breaker(Protocol):
+    """Decides how many pushes may go to a sink that fails, and which, and whose fault it was."""
+
+    def room(self, free: int) -> int:
+        """Return how many free slots may be filled now."""
+
+    @property
+    def is_choosy(self) -> bool:
+        """Tell whether so few pushes may go that it matters which."""
+
+    def choose(self, jobs: Sequence[Job]) -> Job:
+        """Choose the one to try; the others go back to their lanes."""
+
+    def recall(self) -> bool:
+        """Give back the push that failed first, as nothing else is there to try; tell if any."""
+
+    def wake_in_s(self) -> float | None:
+        """Return after how long there may be room though nothing has landed; None if never."""
+
+    def permit(self, jobs: Sequence[Job]) -> None:
+        """Give pushes that are about to go their permit."""
+
+    def is_valid(self, permit: int) -> bool:
+        """Tell whether pushes with this permit may go: the sink was not found down meanwhile."""
+
+    def give_back(self, permit: int, count: int) -> None:
+        """Count off pushes that have a permit and did not go."""
+
+    def put_back(self, jobs: Sequence[Job]) -> None:
+        """Make pushes that did not go the next of their lanes."""
+
+    def landed(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Sequence[float | None]:
+        """Hear what the sink answered to pushes with one permit.
+
+        Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
+        """
+
+    def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
+        """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
+
+
+class Slots:
+    """Holds the slots, at most `slots`, and asks the sink.
+
+    `usable` is how many may be in use now: a watcher writes it. The sink's answers are taken as
+    they are: it has to give an outcome for each push, and may raise nothing.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        slots: int,
+        settler: Settler,
+        breaker: Breaker,
+        watchers: Sequence[Watcher],
+        counts: Counts,
+        lanes: Lanes,
+    ) -> None:
+        self._sink = sink
+        self._slots = slots
+        self._free = slots
+        self._settler = settler
+        self._breaker = breaker
+        self._watchers = tuple(watchers)
+        self._counts = counts
+        self._lanes = lanes
+        self._running: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self.usable = slots
+
+    @property
+    def in_flight(self) -> int:
+        return self._slots - self._free
+
+    @property
+    def room(self) -> int:
+        """Return how many pushes may go now: one round of the loop for each would be slow."""
+        free = max(0, min(self._slots, self.usable) - self.in_flight)
+        return min(max(self._sink.batch_size, _AT_ONCE), free)
+
+    def raise_failure(self) -> None:
+        """Raise what a delivery died of: a fault of ours, since a sink's is an outcome."""
+        if self._failure is not None:
+            raise self._failure
+
+    def launch(self, jobs: list[Job]) -> None:
+        """Let pushes go that were admitted, in batches of those that may share a call."""
+        self._breaker.permit(jobs)
+        self._free -= len(jobs)
+        now_s = time.monotonic()
+        for some in self._batches(jobs):
+            first = some[0]
+            batch = Batch(some, first.guards, first.permit, _levels(some), now_s)
+            for watcher in self._watchers:
+                watcher.launched(batch)
+            task = asyncio.create_task(self._deliver(batch))
+            self._running.add(task)
+            task.add_done_callback(self._on_landed)
+
+    async def landed(self, timeout_s: float) -> int:
+        """Wait for what is in batch; returns how many did not come back in time."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+        return self.in_flight
+
+    async def give_up(self) -> None:
+        """Cancel what is in batch: its pushes come again. A sink may be slow to hear of it."""
+        for task in self._running:
+            task.cancel()
+        await self.landed(_GIVE_UP_S)
+
+    def _on_landed(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+        self._lanes.wake()
+
+    def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
+        """Group jobs that may share a call: a push that no guard concerns waits for none."""
+        size = self._sink.batch_size
+        if size == 1:
+            yield from ([job] for job in jobs)
+            return
+        groups: dict[tuple[tuple[Guard, ...], str, int], list[Job]] = {}
+        mixes_tasks = self._sink.mixes_tasks
+        for job in jobs:
+            alone = id(job) if job.push.strikes else 0  # it may end the process
+            key = (job.guards, "" if mixes_tasks else job.task.id, alone)
+            if (group := groups.get(key)) is None:
+                groups[key] = [job]
+            else:
+                group.append(job)
+        for group in groups.values():
+            for start in range(0, len(group), size):
+                yield group[start : start + size]
+
+    async def _deliver(self, batch: Batch) -> None:
+        left = slots = len(batch.jobs)
+        jobs, guards = batch.jobs, batch.guards
+        try:
+            if guards:
+                jobs = await admitted(guards, jobs)
+            if jobs and not self._breaker.is_valid(batch.permit):
+                await concluded(guards, jobs, [None] * len(jobs))
+                self._breaker.put_back(jobs)
+            elif jobs:
+                await self._ask(batch, jobs)
+                waits_s = self._breaker.landed(jobs, batch.outcomes)
+                left -= len(jobs)
+                await self._conclude(batch, waits_s)
+        finally:
+            self._breaker.give_back(batch.permit, left)
+            now_s = time.monotonic()
+            for watcher in self._watchers:
+                watcher.landed(batch, now_s)
+            self._free += slots
+            for level, count in batch.levels.items():
+                self._lanes.turns.release(level, count)
+            self._counts.freed(slots, (now_s - batch.since_s) * slots)
+            self._lanes.wake()
+
+    async def _ask(self, batch: Batch, jobs: Sequence[Job]) -> None:
+        """Have the sink deliver the pushes, and note its answers."""
+        started_s = time.monotonic()
+        at_ms, sent = now_ms(), self._counts.sent
+        for job in jobs:
+            job.dispatched_at_ms = at_ms
+            sent(job.lane.level, job.task.app)
+        batch.sent = jobs
+        batch.outcomes = await self._sink.deliver([self._delivery(job) for job in jobs])
+        batch.took_s = time.monotonic() - started_s
+        self._counts.answered(batch.took_s)
+
+    def _delivery(self, job: Job) -> Delivery:
+        push, level = job.push, job.task.level
+        if push.addresses is None and push.payloads is None:
+            return Delivery(push, level, push.recipient)
+        sink = self._settler.sink
+        return Delivery(push, level, push.address(sink), push.payload(sink))
+
+    async def _conclude(self, batch: Batch, waits_s: Sequence[float | None]) -> None:
+        """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
+        jobs = batch.sent
+        final: Sequence[Outcome | None] = batch.outcomes
+        if waits_s:
+            passed_on = self._settler.passed_on
+            final = [
+                passed_on(job, outcome) if wait_s is None else _retried(outcome)
+                for job, outcome, wait_s in zip(jobs, batch.outcomes, waits_s, strict=True)
+            ]
+        else:
+            batch.is_well = True
+        if batch.guards:
+            final = await concluded(batch.guards, jobs, final)
+        at_ms = now_ms()
+        if not waits_s and all(outcome is DELIVERED for outcome in final):
+            self._settler.delivered(jobs, at_ms)
+            return
+        for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
+            if outcome is None:
+                continue
+            if _costs_no_attempt(outcome, wait_s):
+                batch.spared = (*batch.spared, job)
+            if wait_s is not None and outcome.kind is Kind.RETRY:
+                self._breaker.keep(job, wait_s, outcome)
+            else:
+                self._settler.settle(job, outcome, at_ms)
+
+
+def _levels(jobs: Sequence[Job]) -> Mapping[Level, int]:
+    if len(jobs) == 1:
+        return {jobs[0].lane.level: 1}
+    return Counter([job.lane.level for job in jobs])
+
+
+async def admitted(guards: Sequence[Guard], jobs: Sequence[Job]) -> list[Job]:
+    """Return those that all of the guards let go; the others are taken care of."""
+    going = list(jobs)
+    for number, guard in enumerate(guards):
+        asked, going = going, await guard.admit(going)
+        if len(going) < len(asked):
+            let_go = set(map(id, going))
+            back = [job for job in asked if id(job) not in let_go]
+            await concluded(guards[:number], back, [None] * len(back))
+        if not going:
+            break
+    return going
+
+
+async def concluded(
+    guards: Sequence[Guard], jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+) -> list[Outcome | None]:
+    """Tell each guard what became of these pushes, and return what is to be settled."""
+    final = list(outcomes)
+    for guard in reversed(guards):
+        final = await guard.conclude(jobs, final)
+    return final
+
+
+def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
+    return outcome.kind is Kind.RETRY and (wait_s is not None or outcome.pause_task)
+
+
+def _retried(outcome: Outcome) -> Outcome:
+    """Make a retry of an outcome: guards know whether what may have arrived goes again."""
+    if outcome.kind is Kind.RETRY:
+        return outcome
+    return msgspec.structs.replace(outcome, kind=Kind.RETRY)

@@ -1,0 +1,25 @@
+"""Announces collapse keys of pushes that are on their lane, so that older ones are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pushlane.core.publish import Announce
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.push import decode
+from pushlane.lanes.recipient_window import collapse_mark
+from pushlane.lanes.task import Task
+
+
+async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:
+    """Announce collapse keys of pushes that are on the lane; earlier, both pushes could be lost."""
+    pushes = map(decode, bodies)
+    marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
+    if marks:
+        await backend.recipient_windows.announce(marks)
+
+
+def announcing(backend: Backend, collapses: bool) -> Announce | None:
+    """Return what announces the pushes of a task that `collapses`; None for any other."""
+    return partial(announce, backend) if collapses else None
