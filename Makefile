@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 ARGS ?=
-VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' pushlane/lanes/version.py)
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' pushlane/version.py)
 LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.everything import module_of
 from bench.figures import show
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 MEASURED = (
     "fairness",

@@ -18,7 +18,7 @@ from typing import Any
 from bench.cleanup import remove_namespaces
 from bench.figures import say
 from dev import stack
-from pushlane.lanes.settings import Settings, load
+from pushlane.settings import Settings, load
 
 
 @contextmanager

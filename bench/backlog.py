@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import packed
-from pushlane.lanes.naming import own_lane
+from pushlane.backends.backend import Backend
+from pushlane.core.names import own_lane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task, new_task_id
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.wire import packed
 
 BUNDLE = 32
 _PUBLISH_AT_ONCE = 4_096
@@ -43,18 +43,18 @@ async def write_task(
         sinks=sinks,
         quota=quota,
         bundle=BUNDLE,
-        created_at_ms=task_transitions.now_ms(),
+        created_at_ms=task_changes.now_ms(),
     )
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, task_transitions.start)
+    await backend.registry.change(task_id, task_changes.start)
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
         bodies = [encode(make(task_id, seq)) for seq in range(first, last)]
         bundles = list(packed(bodies, BUNDLE))
         source = Source(f"submit-{task_id}", [bundle.last_seq for bundle in bundles])
         await backend.broker.publish(lane, [one.message for one in bundles], source=source)
-    await backend.registry.change(task_id, task_transitions.seal(pushes))
+    await backend.registry.change(task_id, task_changes.seal(pushes))
     return task_id
 
 

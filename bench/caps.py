@@ -16,14 +16,15 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
 from bench.figures import say
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.task import Level
+from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.null import NullSink
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit
 from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import EVERYWHERE
-from pushlane.lanes.task import Level
+from pushlane.model.limits import Limit, Subject, change_limit
+from pushlane.settings import Settings
 
 _PUSHES = 100_000
 _SUPPRESSED = 100_000

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from bench.figures import Figure, at_least, exactly, say
 from dev.stack.local import redis_server
 from dev.stack.services import free_port, redis_answers, wait_until
-from pushlane.lanes.presence import Process
 from pushlane.lanes.redis import RedisPorts, connect_redis
+from pushlane.model.presence import Process
 
 _TTL_S = 30.0
 _WINDOW_S = 3_600.0

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from redis.asyncio import Redis
 
 from bench.figures import say
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.pulsar.admin import Admin, connect_admin
-from pushlane.lanes.settings import Settings
+from pushlane.backends.pulsar.admin import Admin, connect_admin
+from pushlane.core.errors import PushlaneError
+from pushlane.settings import Settings
 
 _AT_ONCE = 16
 _TRIES = 5

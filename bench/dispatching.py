@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import IO
 
 from bench.backends import environment
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import PushlaneError
+from pushlane.settings import Settings
 
 _STOP_S = 60.0
 _DRAIN_S = 600.0

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import uvloop
 
 from bench.counting import CountingSink, steady_rate
+from pushlane.backends.backend import connect
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 _SHOWN = 20
 

@@ -22,13 +22,13 @@ from bench.backends import anew, backend_settings
 from bench.fairness import judge, submit
 from bench.figures import Figure, say
 from dev.receiver import Follower
+from pushlane.backends.backend import connect
+from pushlane.core.names import task_of
+from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks.log import LogSink
-from pushlane.lanes.backend import connect
-from pushlane.lanes.naming import task_of
+from pushlane.dispatcher.sinks.plain import LogSink
 from pushlane.lanes.ports import LaneReader, OnReady
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "pulsar"),)
 _BEAT_S = 0.001

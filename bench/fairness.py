@@ -22,9 +22,9 @@ from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level, Weights
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 

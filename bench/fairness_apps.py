@@ -22,10 +22,10 @@ from bench.dispatching import drain
 from bench.fairness_of import jain
 from bench.figures import Figure, at_least, exactly
 from dev.receiver import ArrivalLine, Follower, running
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.settings import Settings
 
 MANY, ONE = "many", "one"
 _ANSWER_MS = 10

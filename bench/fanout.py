@@ -25,16 +25,16 @@ from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.peers.venv import MissingPeer
 from bench.resident import Resident
 from bench.rivals import perf_produce_rates
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.push import decode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import connect
+from pushlane.core.push import decode
+from pushlane.core.task import Task
 from pushlane.pipeline.fanout.fan_out import fan_out
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.session import spark_session
 from pushlane.pipeline.spec import parse_spec
 from pushlane.producers.request import SubmitProgress, SubmitStage
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 
 RUNS = (("--broker", "pulsar"),)
 _SPEC = {

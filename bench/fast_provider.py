@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 _LOG = "PUSHLANE_BENCH_PROVIDER_LOG"
 _TAKES_S = "PUSHLANE_BENCH_PROVIDER_TAKES_S"

@@ -11,8 +11,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from pushlane.lanes.pulsar.admin import connect_admin, topic_path
-from pushlane.lanes.settings import STORE_FILE, Settings
+from pushlane.backends.pulsar.admin import connect_admin, topic_path
+from pushlane.settings import STORE_FILE, Settings
 
 _COMPACTED_S = 120.0
 _LOOK_S = 0.5

@@ -28,15 +28,15 @@ from bench.refill import figures as refill_figures
 from bench.refill import refilled
 from bench.singles import write_singles
 from bench.steps import Steps
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import BadInput
+from pushlane.core.names import is_pool, pool_lane
+from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher.service import Dispatcher
 from pushlane.dispatcher.sinks.null import NullSink
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import is_pool, pool_lane
 from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 
 RUNS = (
     ("--broker", "embedded"),
@@ -165,7 +165,7 @@ async def _kept(
 async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
     async with connect(settings) as backend:
         say(f"making {options.ended:,} ended and {options.running:,} running tasks")
-        now = task_transitions.now_ms()
+        now = task_changes.now_ms()
         await _add(backend, options.ended, State.DONE, finished_at_ms=now, lane_dropped=True)
         later_ms = now + _NEWER_MS  # else the leader looks for counts that a new Redis has lost
         await _add(backend, options.running, State.RUNNING, created_at_ms=later_ms)
@@ -191,7 +191,7 @@ async def _add(backend: Backend, count: int, state: State, **fields: Any) -> Non
 def _task(state: State, **fields: Any) -> Task:
     task_id = new_task_id()
     lane, name = pool_lane(task_id, 8), f"Task {task_id}"
-    fields = {"created_at_ms": task_transitions.now_ms(), **fields}
+    fields = {"created_at_ms": task_changes.now_ms(), **fields}
     return Task(id=task_id, level=Level.LOW, lane=lane, name=name, state=state, total=1, **fields)
 
 

@@ -22,13 +22,13 @@ from bench.dispatching import Dispatching, dispatching, drain
 from bench.figures import say
 from bench.late import arrived
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.task import Level, Weights
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import Level, Weights
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
+from pushlane.settings.sinks import SinkSettings
 
 SLOTS = 50
 NAMES = ("first", "second", "third")

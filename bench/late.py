@@ -16,12 +16,12 @@ from bench.dispatching import dispatching, drain
 from bench.figures import say
 from dev.demo import Campaign, Queues
 from dev.receiver import Follower, running
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import Level
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
 
 SLOTS = 100
 SINK_MS = 50.0

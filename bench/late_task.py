@@ -20,7 +20,7 @@ from bench.backends import anew, backend_settings
 from bench.deliveries import account, tell_lost
 from bench.figures import Figure, at_least, at_most, exactly
 from bench.late import LATE, SLOTS, Late, Played, play, play_rival
-from pushlane.lanes.task import Weights
+from pushlane.core.task import Weights
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _NOTICE_S = 0.25

@@ -17,12 +17,12 @@ from bench.backends import backend_settings
 from bench.backlog import BUNDLE, write_tasks
 from bench.dispatching import Dispatching, dispatching
 from bench.figures import Figure, at_most, say
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _BACKLOGS = (10_000, 1_000_000)
@@ -82,11 +82,11 @@ def _with_lanes(broker: str, lanes: int) -> int:
                     level=Level.HIGH,
                     lane=lane,
                     bundle=BUNDLE,
-                    created_at_ms=task_transitions.now_ms(),
+                    created_at_ms=task_changes.now_ms(),
                 )
                 async with room:
                     await backend.broker.open_lane(lane)
-                    await backend.registry.add(task_transitions.start(task))
+                    await backend.registry.add(task_changes.start(task))
 
             await asyncio.gather(*(open_one() for _ in range(lanes)))
 

@@ -22,11 +22,11 @@ from bench.backends import anew, backend_settings
 from bench.backlog import write_tasks
 from bench.figures import Figure, at_most, say
 from dev.stack.services import free_port
+from pushlane.backends.backend import connect
 from pushlane.cli.health import HealthFlags
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.null import NullSink
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _LANES = 20

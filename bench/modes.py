@@ -20,13 +20,13 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.figures import Figure, at_least
 from dev.receiver import running
+from pushlane.backends.backend import connect
+from pushlane.core.task import DeliveryMode, Level
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
 
 RUNS = tuple(
     ("--broker", broker, "--sink", sink)

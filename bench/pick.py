@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from bench.figures import Figure
+from pushlane.core.task import Level
 from pushlane.core.turns import Scheduler
-from pushlane.lanes.task import Level
 
 RUNS = ((),)
 _LANES = (60, 1_000, 10_000, 100_000)

@@ -26,10 +26,10 @@ from bench.fast_provider import fast_provider
 from bench.figures import Figure, at_least, exactly, say
 from bench.provider_kinds import KINDS, STREAMS, push_to, sink_settings, write_keys
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import Level
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"),)
 _FAST_ENOUGH = 10_000

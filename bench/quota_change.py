@@ -26,10 +26,10 @@ from bench.fairness_of import WINDOW
 from bench.figures import Figure, at_most, exactly, say
 from bench.late import SLOTS, arrived, sink
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.task import Level, Weights
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 OFF = 5
@@ -100,7 +100,7 @@ async def _change(backend: Backend, tasks: Sequence[str], count: int) -> list[Ch
         kind = ("quota", "weights")[number % 2]
         if kind == "quota":
             quota = _QUOTAS[number // 2 % 2]
-            await backend.registry.change(tasks[0], task_transitions.set_quota(quota))
+            await backend.registry.change(tasks[0], task_changes.set_quota(quota))
         else:
             weights = _WEIGHTS[number // 2 % 2]
             await backend.registry.set_weights(weights)

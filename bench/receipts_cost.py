@@ -19,11 +19,11 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
 from dev.receiver import running
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.settings import Settings
 
 _PUSHES = {"null": 100_000, "webhook": 10_000}
 _ROUNDS = 3

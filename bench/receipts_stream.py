@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import say
-from pushlane.lanes.receipt import ReceiptBatch, TaskLabel, encode_receipts
-from pushlane.lanes.settings import Settings, load
+from pushlane.model.receipt import ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.settings import Settings, load
 
 _TASKS = 20
 _IN_BODY = 250

@@ -22,18 +22,18 @@ from redis.asyncio import Redis
 from bench.backends import environment
 from bench.cleanup import remove_keys
 from bench.figures import Figure, at_most, exactly, say
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.naming import pool_lane
+from pushlane.backends.backend import connect
+from pushlane.backends.pulsar.admin import connect_admin
+from pushlane.backends.pulsar.connection import open_connection
+from pushlane.backends.pulsar.journal import PulsarJournal
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.names import pool_lane
+from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.lanes.ports import JournalPage
-from pushlane.lanes.pulsar.admin import connect_admin
-from pushlane.lanes.pulsar.connection import open_connection
-from pushlane.lanes.pulsar.journal import PulsarJournal
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import Level, State, Task, new_task_id
-from pushlane.lanes.task_bytes import encode
+from pushlane.model import task_changes
+from pushlane.model.task_bytes import encode
+from pushlane.settings import Settings, load
 
 PROCESSES = 3
 _AT_ONCE = 2_000
@@ -92,7 +92,7 @@ async def _journal(settings: Settings, tasks: int) -> None:
 
 def _task(number: int) -> Task:
     task_id = f"{new_task_id()}-{number}"  # so many may draw one id twice
-    now_ms = task_transitions.now_ms()
+    now_ms = task_changes.now_ms()
     return Task(
         id=task_id,
         level=Level.LOW,

@@ -23,10 +23,10 @@ from bench.peers.programs import APPS
 from bench.peers.venv import MissingPeer, peer_python
 from dev.stack import default_cache_dir
 from dev.stack.local import check_java, pulsar_home
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import UserError
-from pushlane.lanes.push import encode
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.core.errors import UserError
+from pushlane.core.push import encode
+from pushlane.settings import Settings
 
 _TOPICS_AT_ONCE = 24
 _EVERY_SECOND = re.compile(

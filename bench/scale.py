@@ -26,11 +26,11 @@ from bench.dispatching import Dispatching, dispatching, drain
 from bench.fairness_of import WINDOW, share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
 from dev.receiver import ArrivalLine, Follower, running
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import Level, Weights
 from pushlane.core.turns import Scheduler
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

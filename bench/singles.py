@@ -6,12 +6,12 @@ import asyncio
 from collections import defaultdict
 
 from bench.backlog import push_of
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.naming import pool_lane
-from pushlane.lanes.push import encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.names import pool_lane
+from pushlane.core.push import encode
+from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 
 _AT_ONCE = 1_000
 
@@ -36,7 +36,7 @@ def _task(settings: Settings) -> Task:
         lane=pool_lane(task_id, settings.pool_lanes),
         state=State.RUNNING,
         total=1,
-        created_at_ms=task_transitions.now_ms(),
+        created_at_ms=task_changes.now_ms(),
     )
 
 

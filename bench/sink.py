@@ -27,9 +27,9 @@ from bench.dispatching import drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, exactly, say
 from dev.receiver import ArrivalLine, Follower, running
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

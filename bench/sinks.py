@@ -33,17 +33,17 @@ from bench.isolation import NAMES, isolation, knowing, summary
 from bench.late import arrived
 from bench.sink import middle_rate
 from dev.receiver import ArrivalLine, Follower
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.push import DELIVERED, Outcome
+from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.task import Level
 from pushlane.producers.client import Client
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
+from pushlane.settings.sinks import SinkSettings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

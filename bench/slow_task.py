@@ -22,9 +22,9 @@ from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.late import arrived
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level, Weights
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

@@ -23,9 +23,9 @@ from bench.backlog import write_task, write_tasks
 from bench.dispatching import Dispatching
 from bench.figures import Figure, at_most, say
 from dev.receiver import Follower
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _RATIO = 2.0

@@ -19,9 +19,9 @@ from bench.drained import Drained, drained
 from bench.figures import Figure, at_least, exactly, say
 from bench.peers.venv import MissingPeer
 from bench.rivals import peer_rate, perf_rate, write_topics
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Weights
+from pushlane.backends.backend import connect
+from pushlane.core.task import Weights
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "pulsar"), ("--broker", "embedded"))
 _OF_THE_PEER = 4  # it takes as long for a quarter of the messages

@@ -20,9 +20,9 @@ from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.peers.venv import MissingPeer
 from bench.rivals import peer_rate, write_topics
 from bench.singles import write_singles
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Weights
+from pushlane.backends.backend import connect
+from pushlane.core.task import Weights
+from pushlane.settings import Settings
 
 RUNS = (("--broker", "pulsar", "--full"), ("--broker", "embedded"))
 _LANES = (64, 256, 1_024, 4_096)

@@ -19,7 +19,7 @@ from dev.receiver import Provider, require_emulator
 from pushlane.cli.errors import errors_told, note
 from pushlane.cli.flags import DebugFlag, JsonFlag
 from pushlane.cli.render import print_json
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 if TYPE_CHECKING:
     from dev.demo import Played

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from dev.receiver import Follower, Provider, RunningReceiver, emulated, receiving, running
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task, new_task_id
+from pushlane.model import task_changes
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings, load
 
 APP, MAIL = "app", "mail"
 """The demo's sinks."""
@@ -107,12 +107,12 @@ class Queues:
         task = Task(id=task_id, name=campaign.name, level=campaign.level, lane=lane)
         await self.backend.broker.open_lane(lane)
         await self.backend.registry.add(task)
-        await self.backend.registry.change(task_id, task_transitions.start)
+        await self.backend.registry.change(task_id, task_changes.start)
         for first in range(1, campaign.pushes + 1, _AT_ONCE):
             seqs = range(first, min(first + _AT_ONCE, campaign.pushes + 1))
             bodies = [encode(_push(campaign, task_id, seq)) for seq in seqs]
             await self.backend.broker.publish(lane, bodies)
-        await self.backend.registry.change(task_id, task_transitions.seal(campaign.pushes))
+        await self.backend.registry.change(task_id, task_changes.seal(campaign.pushes))
         return task_id
 
 
@@ -124,7 +124,7 @@ def _push(campaign: Campaign, task_id: str, seq: int) -> Push:
         f"device-{seq}",
         campaign.title,
         text,
-        submitted_at_ms=task_transitions.now_ms(),
+        submitted_at_ms=task_changes.now_ms(),
     )
 
 
@@ -248,7 +248,7 @@ async def _watch(
             played.rest_at = time.time()
         if elapsed >= QUOTA_AT_S and not played.quota_at:
             task = played.tasks[QUOTA_TASK]
-            await backend.registry.change(task.id, task_transitions.set_quota(NEW_QUOTA))
+            await backend.registry.change(task.id, task_changes.set_quota(NEW_QUOTA))
             played.quota_at = time.time()
         if elapsed >= GO_ON_AT_S and not played.go_on_at:
             played.go_on_at = time.time()

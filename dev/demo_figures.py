@@ -30,7 +30,7 @@ from dev.demo import (
     Played,
 )
 from dev.receiver import ArrivalLine, Follower
-from pushlane.lanes.task import Level, Weights
+from pushlane.core.task import Level, Weights
 
 
 def report(played: Played, plot: str | None) -> dict[str, Any]:

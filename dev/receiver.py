@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dev import ROOT
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 
 class ArrivalLine(NamedTuple):

@@ -11,12 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pushlane.dispatcher import Dispatcher
-    from pushlane.dispatcher.sinks import open_sink
-    from pushlane.dispatcher.sinks.by_type import on
-    from pushlane.dispatcher.sinks.processor import batch
-    from pushlane.lanes.backend import Backend, connect
-    from pushlane.lanes.errors import (
+    from pushlane.backends.backend import Backend, connect
+    from pushlane.core.errors import (
         BadInput,
         BufferFull,
         InvalidChange,
@@ -29,40 +25,44 @@ if TYPE_CHECKING:
         Unreachable,
         UserError,
     )
-    from pushlane.lanes.limits import Limit, Subject
-    from pushlane.lanes.masks import FieldType, Masks, Sensitivity
+    from pushlane.core.push import Arrival, Kind, Outcome, Push, Scope
+    from pushlane.core.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
+    from pushlane.dispatcher import Dispatcher
+    from pushlane.dispatcher.sinks import open_sink
+    from pushlane.dispatcher.sinks.by_type import on
+    from pushlane.dispatcher.sinks.processor import batch
     from pushlane.lanes.memory import MemoryBackend
     from pushlane.lanes.ports import Delivery, Sink
-    from pushlane.lanes.presence import Process, Resting
-    from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
-    from pushlane.lanes.receipt import Event
-    from pushlane.lanes.settings import Settings
-    from pushlane.lanes.settings import load as load_settings
-    from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
+    from pushlane.model.limits import Limit, Subject
+    from pushlane.model.masks import FieldType, Masks, Sensitivity
+    from pushlane.model.presence import Process, Resting
+    from pushlane.model.receipt import Event
     from pushlane.producers.client import Client
     from pushlane.producers.events.event import PushEvent
     from pushlane.producers.outbox.options import ProducerOptions
     from pushlane.producers.outbox.stats import ProducerStats
     from pushlane.producers.producer import Producer
     from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
+    from pushlane.settings import Settings
+    from pushlane.settings import load as load_settings
 
 _PLACES = {
     "dispatcher": "Dispatcher",
     "dispatcher.sinks": "open_sink",
     "dispatcher.sinks.by_type": "on",
     "dispatcher.sinks.processor": "batch",
-    "lanes.backend": "Backend connect",
-    "lanes.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
+    "backends.backend": "Backend connect",
+    "core.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
     "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
-    "lanes.limits": "Limit Subject",
-    "lanes.masks": "FieldType Masks Sensitivity",
+    "model.limits": "Limit Subject",
+    "model.masks": "FieldType Masks Sensitivity",
     "lanes.memory": "MemoryBackend",
     "lanes.ports": "Delivery Sink",
-    "lanes.presence": "Process Resting",
-    "lanes.push": "Arrival Kind Outcome Push Scope",
-    "lanes.receipt": "Event",
-    "lanes.settings": "Settings",
-    "lanes.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
+    "model.presence": "Process Resting",
+    "core.push": "Arrival Kind Outcome Push Scope",
+    "model.receipt": "Event",
+    "settings": "Settings",
+    "core.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
     "producers.client": "Client",
     "producers.events.event": "PushEvent",
     "producers.outbox.options": "ProducerOptions",
@@ -70,7 +70,7 @@ _PLACES = {
     "producers.producer": "Producer",
     "producers.request": "SubmitProgress SubmitRequest SubmitResult",
 }
-_RENAMED = {"load_settings": ("lanes.settings", "load")}
+_RENAMED = {"load_settings": ("settings", "load")}
 _WHERE = {name: (place, name) for place, names in _PLACES.items() for name in names.split()}
 _WHERE |= _RENAMED
 

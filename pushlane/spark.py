@@ -4,7 +4,7 @@ and `mask`, which masks personal columns as `pushlane.Masks` masks values.
 Apart from the rest, since it loads PySpark (the extra `pipeline`).
 """
 
-from pushlane.lanes.masks import FieldType, Sensitivity
+from pushlane.model.masks import FieldType, Sensitivity
 from pushlane.pipeline.fanout.source import PushlaneDataSource
 from pushlane.pipeline.spark_masks import mask
 

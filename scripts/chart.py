@@ -3,8 +3,8 @@
     python -m scripts.chart
 
 Both follow from values.yaml: its defaults say the types, its comments the meanings. `SHAPES` has
-what a default cannot say. The settings are those of `lanes/settings.py`. A test compares what is in
-the folder with what this would write.
+what a default cannot say. The settings are those of `settings/__init__.py`. A test compares what is
+in the folder with what this would write.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import yaml
 from msgspec.structs import fields
 
 from pushlane.dispatcher.sinks import KINDS, require_options
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.settings import Settings
+from pushlane.settings.sinks import SinkSettings
 
 CHART = Path(__file__).parent.parent / "charts/pushlane"
 VALUES = CHART / "values.yaml"

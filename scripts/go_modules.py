@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dev import alone
 from dev.stack import default_cache_dir
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 OLDEST_GO = (1, 26)
 PROGRAMS = {

@@ -26,9 +26,9 @@ from msgspec.inspect import (
 )
 from msgspec.structs import FieldInfo, fields
 
-from pushlane.lanes import settings
-from pushlane.lanes.metric import Exporter
-from pushlane.lanes.settings import Settings
+from pushlane import settings
+from pushlane.settings import Settings
+from pushlane.util.metrics import Exporter
 from scripts.checks_page import checks_page
 from scripts.metrics import METRICS
 
@@ -36,7 +36,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 _SETTINGS = """# Settings
 
-*Written by `python -m scripts.reference` from `lanes/settings.py`; a test fails when it is not.*
+*Written by `python -m scripts.reference` from `settings/__init__.py`; a test fails when it is not.*
 
 Each setting is given as a flag of some commands (`--slots 20`), as an environment variable
 (`PUSHLANE_SLOTS=20`) or in `pushlane.toml` in the working directory (`slots = 20`). A flag goes

@@ -16,9 +16,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from pushlane.backends.backend import connect
 from pushlane.cli.main import build
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 
 @dataclass(frozen=True)

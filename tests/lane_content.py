@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.push import Push, decode, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Push, decode, encode
+from pushlane.core.task import Task
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 
 _END = "end"
 

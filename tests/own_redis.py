@@ -12,7 +12,7 @@ import redis
 
 from dev.stack.local import redis_server
 from dev.stack.services import free_port, redis_answers, wait_until
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 _DEADLINE_S = 60.0
 

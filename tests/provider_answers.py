@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pushlane.lanes.push import Kind, Outcome, Scope
+from pushlane.core.push import Kind, Outcome, Scope
 
 _PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import PulsarCluster, pulsar_cluster
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from tests.processes import Pushlane
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from pushlane.lanes.receipt import ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.model.receipt import ReceiptBatch, TaskLabel, encode_receipts
 
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000
 _ids = itertools.count()

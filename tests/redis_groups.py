@@ -15,7 +15,7 @@ import redis
 
 from dev.stack.local import redis_server
 from dev.stack.services import free_port
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 HOST = "127.0.0.1"
 MASTER = "lanes"

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.leases import Leader
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import Leader
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, Task, new_task_id
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
 from pushlane.pipeline.rules.rule_metrics import RuleStats

@@ -18,9 +18,9 @@ import pytest
 from dev.stack import Ports, default_cache_dir
 from dev.stack.local import LocalWay
 from dev.stack.services import free_port, settle, wait_until
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.certificates import Authority
 
 ADMINISTRATOR = "administrator"

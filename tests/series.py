@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.metric import MetricKind
+from pushlane.util.metrics import MetricKind
 from scripts.metrics import METRICS
 from scripts.monitoring.known import OF_EACH_PROCESS, OF_PROMETHEUS
 from scripts.monitoring.recorded import RECORDED

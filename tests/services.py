@@ -31,8 +31,8 @@ from dev.stack.services import (
     settle,
     wait_until,
 )
-from pushlane.lanes.errors import Unreachable, UserError
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import Unreachable, UserError
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from pushlane.lanes import task_bytes
+from pushlane.core.task import Task
 from pushlane.lanes.ports import TaskStore
-from pushlane.lanes.task import Task
+from pushlane.model import task_bytes
 
 
 @contextmanager

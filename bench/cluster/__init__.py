@@ -29,7 +29,7 @@ from dev.stack import default_cache_dir
 from dev.stack.local import LocalWay, check_java, pulsar_home
 from dev.stack.processes import Processes
 from dev.stack.services import HOST, OnStep, Ports, free_ports, pulsar_answers, wait_until
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 
 _START_DEADLINE_S = 180.0
 _GONE_DEADLINE_S = 20.0

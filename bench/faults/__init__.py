@@ -32,7 +32,7 @@ from bench.faults.world import (
     Skipped,
     worlds,
 )
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _WIDTH = 160
 _BROKERS = {

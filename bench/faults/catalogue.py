@@ -11,7 +11,7 @@ from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally
 from bench.faults.world import CLUSTER, EMBEDDED, PULSAR, SMALL_DISK, SYNCED
-from pushlane.lanes.task import DeliveryMode, OnUnknown
+from pushlane.core.task import DeliveryMode, OnUnknown
 
 Strike = Callable[[Stream], Awaitable[float]]
 Bounded = Callable[[int, Mode, Load, Tally], Bound]

@@ -14,14 +14,14 @@ from itertools import cycle
 from typing import TypeVar
 
 from bench.backlog import BUNDLE
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import packed
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
+from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.wire import packed
 
 _AGAIN_S = 0.1
 _PUBLISH_AT_ONCE = 500
@@ -69,7 +69,7 @@ class Feeder:
 
     async def begin(self, start_in_s: float = 0.0) -> str:
         """One more task, all of which is published; it is not sealed."""
-        start_ms = task_transitions.now_ms() + round(start_in_s * 1000) if start_in_s else 0
+        start_ms = task_changes.now_ms() + round(start_in_s * 1000) if start_in_s else 0
         level = next(self._levels)
         task_id = new_task_id()
         lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
@@ -81,12 +81,12 @@ class Feeder:
         return task_id
 
     async def seal(self, task_id: str) -> None:
-        seal = task_transitions.seal(self._pushes)
+        seal = task_changes.seal(self._pushes)
         await self._patiently(lambda: self._backend.change_known(task_id, seal))
 
     async def cancel(self, task_id: str) -> None:
         """Cancel it; what has not arrived of it is not to arrive any more."""
-        await self._patiently(lambda: self._backend.change_known(task_id, task_transitions.cancel))
+        await self._patiently(lambda: self._backend.change_known(task_id, task_changes.cancel))
         del self.totals[task_id]
 
     async def _open(self, task_id: str, level: Level, lane: str, start_ms: int) -> None:
@@ -96,7 +96,7 @@ class Feeder:
             lane=lane,
             bundle=BUNDLE,
             key=f"feed-{task_id}",  # so that it can be added again
-            created_at_ms=task_transitions.now_ms(),
+            created_at_ms=task_changes.now_ms(),
             not_before_ms=start_ms,
             max_attempts=self._attempts,
             delivery=self._mode.delivery,
@@ -104,7 +104,7 @@ class Feeder:
         )
         await self._backend.registry.add(task)
         await self._backend.broker.open_lane(lane)
-        await self._backend.change_known(task_id, task_transitions.start)
+        await self._backend.change_known(task_id, task_changes.start)
 
     async def _publish(self, task_id: str, lane: str, first: int) -> None:
         last = min(first + _PUBLISH_AT_ONCE, self._pushes + 1)

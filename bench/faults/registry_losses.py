@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.backlog import BUNDLE
 from bench.faults.outages import stall
 from bench.faults.stream import Stream
-from pushlane.lanes.bundle import packed
-from pushlane.lanes.naming import later_lane, pool_lane
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task import State, new_task_id
+from pushlane.core.names import later_lane, pool_lane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import State, new_task_id
+from pushlane.wire import packed
 
 _SKIPPED = 10
 _STRIKES = 5

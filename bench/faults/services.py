@@ -23,7 +23,7 @@ from bench.proxy import Proxy, Way, proxies
 from dev.stack import Ports, StackUrls, default_cache_dir
 from dev.stack.local import LocalWay
 from dev.stack.services import HOST, free_port, pulsar_answers, redis_answers, settle, wait_until
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 
 _BEHIND = "127.0.0.2"
 _OWN_PATH = "127.0.0.3"

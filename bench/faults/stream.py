@@ -22,10 +22,10 @@ from bench.faults.nursery import Fork, Nursery
 from bench.faults.oracle import Oracle, receiving
 from bench.faults.services import Services
 from bench.faults.world import World
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import ACTIVE_STATES
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import ACTIVE_STATES
 
 _LOOK_EVERY_S = 0.01
 _STOP_DEADLINE_S = 60.0

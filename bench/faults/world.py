@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bench.cluster import PulsarCluster, pulsar_cluster
 from bench.faults.services import Services, own_services, say
-from pushlane.lanes.errors import UserError
-from pushlane.lanes.settings import Settings, load
+from pushlane.core.errors import UserError
+from pushlane.settings import Settings, load
 
 EMBEDDED = ("embedded",)
 SMALL_DISK = ("embedded on a small disk",)

@@ -21,7 +21,7 @@ from bench.peers.show import console, markdown, picture
 from bench.peers.venv import MissingPeer
 from bench.peers.workload import CHANGE_AT_S, END_AT_S, Times, backlog
 from dev.receiver import Follower
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 RUNS = ((),)
 _FULL_LIMIT_S = 90.0

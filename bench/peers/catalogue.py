@@ -21,9 +21,9 @@ from bench.peers.workload import LATE, SLOTS, backlog
 from dev.stack import Ports, default_cache_dir
 from dev.stack.local import LocalWay
 from dev.stack.services import free_port, redis_answers, wait_until
-from pushlane.lanes.backend import connect
-from pushlane.lanes.pulsar.reader import SUBSCRIPTION
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.backends.pulsar.reader import SUBSCRIPTION
+from pushlane.settings import Settings
 
 _ROOT = Path(__file__).parents[2]
 _REDIS_DEADLINE_S = 20.0

@@ -23,8 +23,8 @@ from bench.peers.workload import (
     Times,
 )
 from dev.receiver import ArrivalLine
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.task import Level, Weights
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, Weights
 
 _WARM_UP_S = 1.0
 _SEEN_IN = 50

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO
 
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 
 _PATIENCE_S = 8.0
 _SAID_CHARACTERS = 600

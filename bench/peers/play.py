@@ -19,7 +19,7 @@ from bench.peers.workload import (
     backlog,
 )
 from dev.receiver import Follower
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 
 _START_DEADLINE_S = 60.0
 _LOOK_EVERY_S = 0.02

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bench.peers.catalogue import OURS
 from bench.peers.workload import BIN_S, CHANGE_AT_S, END_AT_S, LATE_AT_S, NEW_WEIGHTS
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 
 Row = dict[str, Any]
 

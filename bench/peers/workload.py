@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 
 SLOTS = 50
 LATE_AT_S = 10.0

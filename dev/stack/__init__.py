@@ -22,7 +22,7 @@ from dev.stack import docker, services
 from dev.stack.docker import DockerWay
 from dev.stack.local import LocalWay
 from dev.stack.services import OnStep, Ports, Prefer, StackUrls
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 __all__ = [
     "Ports",

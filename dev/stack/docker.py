@@ -20,7 +20,7 @@ from dev.stack.services import (
     Ports,
     conf_lines,
 )
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 
 ASK_TIMEOUT_S = 15.0
 STOP_PATIENCE_S = 20

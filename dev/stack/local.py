@@ -25,7 +25,7 @@ from dev.stack.services import (
     conf_lines,
     free_port,
 )
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 OLDEST_JAVA = 17
 HOME_VARIABLE = "PUSHLANE_PULSAR_HOME"

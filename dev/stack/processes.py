@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.core.errors import Unreachable, UserError
 
 TERM_PATIENCE_S = 20.0
 KILL_PATIENCE_S = 5.0

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.core.errors import Unreachable, UserError
 
 HOST = "127.0.0.1"
 PULSAR_VERSION = "4.0.8"

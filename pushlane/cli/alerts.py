@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.watchdog import ended_if_hung
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.contact import BROKER, REGISTRY, Contact, in_contact
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.times import parse_age
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
+from pushlane.model.times import parse_age
 
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
@@ -181,10 +181,10 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.lanes.url_guard import UrlGuard
         from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
         from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
+        from pushlane.util.url_guard import UrlGuard
 
     guard, root = UrlGuard(allow or ()), store_root(settings)
     contact, stats = Contact(BROKER, REGISTRY), AlertStats()

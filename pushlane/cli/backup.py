@@ -10,8 +10,8 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, add_commands
-from pushlane.lanes.adapters import load_package
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.settings.adapters import load_package
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy.")]
 

@@ -12,10 +12,10 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.adapters import adapter_of
+from pushlane.core.errors import BadInput
 from pushlane.lanes.bootstrap import BootstrapStep, Roles
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.settings.adapters import adapter_of
 
 _COLUMNS: tuple[Column[BootstrapStep], ...] = (
     Column("STATE", lambda step: step.state),

@@ -9,12 +9,12 @@ import asyncio
 
 import typer
 
+from pushlane import settings
+from pushlane.backends.backend import connect
 from pushlane.cli.parsing import STATES
-from pushlane.lanes import settings
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import DeliveryMode, Level
 from pushlane.lanes.search import pages
-from pushlane.lanes.task import DeliveryMode, Level
 
 
 def complete_level(incomplete: str) -> list[str]:

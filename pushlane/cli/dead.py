@@ -12,22 +12,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
-from pushlane.cli.render import (
-    Column,
-    age_text,
-    print_fields,
-    print_json,
-    print_table,
-    time_text,
-)
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, UserError
-from pushlane.lanes.push import DeadPush, decode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
+from pushlane.core.push import DeadPush, decode
+from pushlane.core.task import now_ms
+from pushlane.model.times import parse_age
 from pushlane.producers.dead import (
     NO_TASK,
     DeadLetters,
@@ -37,7 +30,7 @@ from pushlane.producers.dead import (
     task_of_push,
 )
 from pushlane.producers.retry_dead import DeadRetry, Retried
-from pushlane.producers.times import parse_age
+from pushlane.settings import Settings
 
 _LISTED = 100
 _PREFETCH = 2_000

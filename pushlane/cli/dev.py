@@ -12,7 +12,7 @@ from types import ModuleType
 import typer
 
 from pushlane.cli.errors import errors_told
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COMMANDS = {

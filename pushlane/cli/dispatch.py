@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from pushlane.backends.backend import connect
 from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
@@ -27,15 +28,14 @@ from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with
 from pushlane.cli.watchdog import ended_if_hung
 from pushlane.cli.workers import WorkerPool
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
+from pushlane.core.errors import BadInput, UserError
+from pushlane.core.names import DEFAULT_SINK
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_target import target_of
+from pushlane.model.targets import target_of
+from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.dispatch")
 

@@ -15,15 +15,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.operations import MOST_TOPICS, NO_STORE, Bounds, examiner_of
 from pushlane.cli.errors import note
 from pushlane.cli.examine import examine, refused
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands
 from pushlane.cli.render import plain, print_json
-from pushlane.lanes.checks import SEVERITIES, Examination, Finding
-from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
-from pushlane.lanes.inspection import MOST_TOPICS, NO_STORE, Bounds, examiner_of
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.version import VERSION
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
+from pushlane.settings import Settings
+from pushlane.util.checks import SEVERITIES, Examination, Finding
+from pushlane.version import VERSION
 
 WARNED = 4
 _ERRORS = 1

@@ -12,9 +12,9 @@ import msgspec
 
 from pushlane.cli.health_server import HealthReply
 from pushlane.cli.parsing import parse_names
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.lanes.presence import DrainFigures
+from pushlane.model.presence import DrainFigures
 
 DRAIN = "/drain"
 _LONGEST_S = 5.0

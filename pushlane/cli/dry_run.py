@@ -13,25 +13,25 @@ from typing import Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import plain, print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text, waits_as_json
 from pushlane.core.endings import WaitReason
+from pushlane.core.push import Push
+from pushlane.core.task import now_ms
 from pushlane.diagnosis.cause import due_text
 from pushlane.diagnosis.later import what_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.push import Push
-from pushlane.lanes.put_off import waiting_of
-from pushlane.lanes.receipt import masked_recipients
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.due import waiting_of
+from pushlane.model.receipt import masked_recipients
 from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
 from pushlane.producers.input import OnProgress
 from pushlane.producers.meant import NOTHING
 from pushlane.producers.payloads import OTHERS
 from pushlane.producers.request import SubmitRequest
+from pushlane.settings import Settings
 
 _UNSERVED = ("no_dispatcher", "sink_unserved")
 Tried = tuple[DryRun, list[SinkPrediction]]

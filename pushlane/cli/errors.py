@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import typer
 
-from pushlane.lanes.errors import BadInput, PushlaneError, UserError
-from pushlane.lanes.tracebacks import traceback_of
+from pushlane.core.errors import BadInput, PushlaneError, UserError
+from pushlane.util.texts import traceback_of
 
 USAGE = 2
 HUNG = 5

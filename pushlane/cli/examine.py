@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pushlane.backends.backend import connect
+from pushlane.backends.operations import Bounds, Inspection, Live, examiner_of, examiners
 from pushlane.cli.live_sinks import load_live
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.task import ACTIVE_STATES, Task
 from pushlane.diagnosis import host, setup
 from pushlane.diagnosis.host import Host
 from pushlane.diagnosis.setup import Setup
 from pushlane.dispatcher.sinks.named import open_sinks
-from pushlane.lanes.backend import connect
-from pushlane.lanes.checks import Check, Examination, Fact, combined, examined, fact_of
-from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.lanes.inspection import Bounds, Inspection, Live, examiner_of, examiners
-from pushlane.lanes.presence import SinkTarget
 from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import ACTIVE_STATES, Task
-from pushlane.lanes.version import VERSION
+from pushlane.model.presence import SinkTarget
+from pushlane.settings import Settings
+from pushlane.util.checks import Check, Examination, Fact, combined, examined, fact_of
+from pushlane.version import VERSION
 
 _LOOKED_AT = 1_000
 _WITHIN_S = 10.0

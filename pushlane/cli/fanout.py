@@ -17,7 +17,7 @@ from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.task_view import already_text, task_fields
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest, FanoutResult

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar,
 
 import typer
 
+from pushlane import settings
 from pushlane.cli.errors import errors_told, note
 from pushlane.cli.logs import keep_values_out
-from pushlane.lanes import settings
-from pushlane.lanes.errors import UnknownTask
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import UnknownTask
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
-    from pushlane.lanes.backend import Backend
+    from pushlane.backends.backend import Backend
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def on_backend(
     """
     import asyncio
 
-    from pushlane.lanes import backend
+    from pushlane.backends import backend
 
     async def session() -> T:
         is_new = settings.is_store_missing

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
 from pushlane.cli.task_view import TaskView, views_of
 from pushlane.cli.unreadable import remove_unreadable
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UnknownFormat, UserError
-from pushlane.lanes.task import Task
+from pushlane.core.errors import UnknownFormat, UserError
+from pushlane.core.task import Task
+from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
 
 _LEAVE_S = 0.25
@@ -49,7 +49,7 @@ def forget(
     if faults and not force:
         raise next(iter(faults.values()))
     for view in views:  # refuse before anybody is asked
-        task_transitions.check_forgettable(view.task, view.status.state)
+        task_changes.check_forgettable(view.task, view.status.state)
     wanted = {view.task.id: view.task for view in views}
     if wanted and not yes:
         _confirm_forget(list(wanted.values()))

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pushlane.lanes.contact import SILENT_S
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.backends.contact import SILENT_S
+from pushlane.core.errors import BadInput
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
     from pushlane.cli.health_server import HealthReply
-    from pushlane.lanes.metric import ReadMetric
+    from pushlane.util.metrics import ReadMetric
 
 SourceT = TypeVar("SourceT")
 STUCK_S = 30.0
@@ -95,8 +95,8 @@ class Health:
         self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT, settings: Settings
     ) -> None:
         """Show these metrics of this source, and those of every process."""
-        from pushlane.lanes.metric import MetricCollector
-        from pushlane.lanes.process_metrics import folders_in_use, process_collector
+        from pushlane.backends.process_metrics import folders_in_use, process_collector
+        from pushlane.util.metrics import MetricCollector
 
         if self.registry is not None:
             self.registry.register(MetricCollector(metrics, lambda: [(source, ())]))

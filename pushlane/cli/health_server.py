@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 from prometheus_client import MetricsHandler
 from prometheus_client.registry import Collector
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 log = logging.getLogger("pushlane.health")
 

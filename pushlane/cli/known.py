@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import EVERY_APP, Subject
+from pushlane.backends.backend import Backend
+from pushlane.core.turns import EVERY_APP
 from pushlane.lanes.search import ALL
-from pushlane.lanes.settings import Settings
+from pushlane.model.limits import Subject
+from pushlane.settings import Settings
 
 _LOOKED_AT = 1_000
 

@@ -11,16 +11,17 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.known import unknown_text
 from pushlane.cli.parsing import parse_pairs
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, DamagedRecord
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject, remove_limit
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import BadInput, DamagedRecord
+from pushlane.core.turns import EVERY_APP
+from pushlane.model.limits import Limit, Subject, remove_limit
 from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
+from pushlane.settings import Settings
 
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 _UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}

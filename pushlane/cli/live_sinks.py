@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.dispatcher.sinks.named import target_in
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.lanes.presence import Process, SinkTarget
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_conflicts import (
     LiveTarget,
     difference,
@@ -18,7 +16,9 @@ from pushlane.lanes.sink_conflicts import (
     process_names,
     targets_by_sink,
 )
-from pushlane.lanes.sink_target import SinkTargets
+from pushlane.model.presence import Process, SinkTarget
+from pushlane.model.targets import SinkTargets
+from pushlane.settings import Settings
 
 _WITHIN_S = 5.0
 

@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Literal
 
-from pushlane.lanes.tracebacks import traceback_of
+from pushlane.util.texts import traceback_of
 
 _TEXT = "{asctime} {levelname:<7} [{process}] {action}: {message}"
 _VALUES = re.compile(r"[\n<(]")  # what asyncio says before them is fixed

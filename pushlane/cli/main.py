@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from pushlane.cli.ending import run_and_end
-from pushlane.lanes.version import VERSION
+from pushlane.version import VERSION
 
 _COMMANDS = {
     "sample": ("sample",),

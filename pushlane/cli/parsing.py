@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, State, Task
 from pushlane.diagnosis.task_status import SCHEDULED, SHOWN_STATES
-from pushlane.lanes.conversion import one_of
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.task import Level, State, Task
+from pushlane.util.conversion import one_of
 
 STATES = (*(state.value for state in State), *SHOWN_STATES)
 

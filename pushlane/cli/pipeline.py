@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.contact import RECEIPTS, Contact
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.watchdog import ended_if_hung
-from pushlane.lanes.contact import RECEIPTS, Contact
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.times import parse_age, parse_since
+from pushlane.core.task import now_ms
+from pushlane.model.times import parse_age, parse_since
 
 if TYPE_CHECKING:
     from pushlane.pipeline.receipts.batch import BatchDone

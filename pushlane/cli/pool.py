@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import is_pool, pool_lanes
+from pushlane.core.names import is_pool, pool_lanes
+from pushlane.core.task import ACTIVE_STATES
 from pushlane.lanes.pool import pool_size, set_pool_size
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import ACTIVE_STATES
 
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("LANE", lambda one: one["lane"]),

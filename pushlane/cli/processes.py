@@ -8,20 +8,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.formats import min_format, set_min_format
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.core.push import FORMAT
+from pushlane.core.task import Task, now_ms
 from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.causes import unserved_advice
 from pushlane.diagnosis.situation import unserved_sinks
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.formats import min_format, set_min_format
-from pushlane.lanes.presence import Process, Resting
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_conflicts import split_sinks
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.presence import Process, Resting
+from pushlane.settings import Settings
 
 _COLUMNS: tuple[Column[Process], ...] = (
     Column("PROCESS", lambda process: process.id),

@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, add_commands, on_backend
 from pushlane.cli.known import unknown_text
-from pushlane.lanes import task_transitions
+from pushlane.core.errors import BadInput
+from pushlane.core.turns import EVERY_APP
 from pushlane.lanes.app_share import app_share, clear_app_share, set_app_share
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject
+from pushlane.model import task_changes
+from pushlane.model.limits import Limit, Subject
 
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 
@@ -69,7 +70,7 @@ def quota(
 
 
 def _of_task(flags: Flags, task: str, pushes: int) -> None:
-    edit = task_transitions.set_quota(pushes)
+    edit = task_changes.set_quota(pushes)
     changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
     note(f"task {changed.id} sends {changed.quota} in its turn")
 

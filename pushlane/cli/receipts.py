@@ -15,7 +15,7 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.render import print_json
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.events.json_lines import record_lines
 
 _SHOWN = 10

@@ -12,9 +12,9 @@ import typer
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
 from pushlane.cli.render import print_fields, print_json
-from pushlane.lanes.adapters import load_package
-from pushlane.lanes.errors import BadInput, UserError
+from pushlane.core.errors import BadInput, UserError
 from pushlane.lanes.rebuilding import Beside, RegistryGap, TaskCount, refusal
+from pushlane.settings.adapters import load_package
 
 
 def register(app: typer.Typer) -> None:

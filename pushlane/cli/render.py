@@ -20,7 +20,7 @@ from rich.cells import cell_len, set_cell_size
 
 from pushlane.cli.errors import note
 from pushlane.diagnosis.cause import clock
-from pushlane.lanes.conversion import UNIT_S
+from pushlane.util.conversion import UNIT_S
 
 _PIPED_WIDTH = 240
 _WIDE = 100

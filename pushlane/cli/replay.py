@@ -7,20 +7,19 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json
 from pushlane.cli.task_view import task_fields
 from pushlane.cli.tasks import TaskId
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import Task, now_ms
+from pushlane.model.times import parse_since
 from pushlane.producers import replay as replays
 from pushlane.producers.meant import NOTHING
 from pushlane.producers.replay import Begun, ReplayedTask
-from pushlane.producers.times import parse_since
+from pushlane.settings import Settings
 
 
 def register(app: typer.Typer) -> None:

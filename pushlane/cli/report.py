@@ -15,11 +15,10 @@ from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import print_json
-from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.times import parse_since
+from pushlane.core.errors import BadInput, UnknownTask, Unreachable
+from pushlane.core.task import Task, now_ms
+from pushlane.model.times import parse_since
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from pushlane.pipeline.reports.counts import CountRows

@@ -27,7 +27,7 @@ from pushlane.cli.rules_view import (
     run_json,
 )
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 
 if TYPE_CHECKING:
     from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore

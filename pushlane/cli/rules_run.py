@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
@@ -22,11 +24,9 @@ from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.watchdog import ended_if_hung
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.contact import BROKER, REGISTRY, Contact, asking
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import AudienceCounts
@@ -189,7 +189,7 @@ async def _lead(scheduler: RuleScheduler, once: bool) -> None:
 def _scheduler(
     backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
 ) -> RuleScheduler:
-    from pushlane.lanes.leases import Leader
+    from pushlane.backends.leases import Leader
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner

@@ -10,7 +10,7 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, add_commands
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _CITIES = (
     ("Berlin", "Europe/Berlin"),

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 STOPPING = "stopping after what is in flight"
 REPEATED = "what was in flight will be sent again"

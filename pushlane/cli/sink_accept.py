@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, on_backend
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
 from pushlane.dispatcher.sinks.named import target_in
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.presence import Process, SinkTarget
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_target import SinkTargets
 from pushlane.lanes.target_history import accept as accept_target
 from pushlane.lanes.target_history import target_history
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.presence import Process, SinkTarget
+from pushlane.model.targets import SinkTargets
+from pushlane.settings import Settings
 
 
 def accept(

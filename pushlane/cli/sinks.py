@@ -9,27 +9,27 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.live_sinks import LiveSinks, live_if_any, load_live
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.cli.sink_accept import accept
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.push import Arrival, Kind, Outcome, Push
+from pushlane.core.task import ACTIVE_STATES, Level, Task, new_task_id
 from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Arrival, Kind, Outcome, Push
 from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_conflicts import LiveTarget, split_sinks, told_apart
-from pushlane.lanes.sink_settings import option_of
-from pushlane.lanes.sink_target import PlainTarget
-from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
+from pushlane.model.presence import Process
+from pushlane.model.targets import PlainTarget
+from pushlane.settings import Settings
+from pushlane.settings.sinks import option_of
 
 _LOOKED_AT = 1_000
 _INSTEAD = {

@@ -19,16 +19,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.operations import Bounds
 from pushlane.cli.config import shown_settings
 from pushlane.cli.doctor import as_document
 from pushlane.cli.errors import note
 from pushlane.cli.examine import examine
 from pushlane.cli.flags import Flags, with_flags
+from pushlane.core.errors import BadInput
 from pushlane.lanes.durable import create_durably
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.inspection import Bounds
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.version import VERSION
+from pushlane.settings import Settings
+from pushlane.version import VERSION
 
 _TAR, _JSON = ".tar.gz", ".json.gz"
 _OWNER_ONLY = 0o600

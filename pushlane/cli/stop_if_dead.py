@@ -9,8 +9,8 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, on_backend, with_flags
-from pushlane.lanes.stop_rule import OFF
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
+from pushlane.model.stop_rule import OFF
 
 
 def register(app: typer.Typer) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pushlane.backends.backend import connect
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text, rows_text
@@ -19,14 +20,12 @@ from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_options import TaskFlags
 from pushlane.cli.task_view import already_text, task_fields
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Task, now_ms
 from pushlane.producers.offline_submit import submit_offline
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit as submit_rows
+from pushlane.settings import Settings
 
 if TYPE_CHECKING:
     from pushlane.cli.dry_run import Tried

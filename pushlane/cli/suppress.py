@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
 from pushlane.cli.known import is_used
 from pushlane.cli.parsing import rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.producers.suppress import (
     ChangedSuppressions,

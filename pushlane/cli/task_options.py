@@ -9,7 +9,7 @@ import typer
 
 from pushlane.cli.completion import complete_delivery, complete_level
 from pushlane.cli.parsing import parse_key, parse_level, parse_word
-from pushlane.lanes.task import DeliveryMode, OnUnknown
+from pushlane.core.task import DeliveryMode, OnUnknown
 from pushlane.producers.task_options import read_options, sink_names
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
@@ -18,25 +19,17 @@ from pushlane.cli.flags import (
     add_group,
     on_backend,
 )
-from pushlane.cli.parsing import (
-    STATES,
-    parse_level,
-    parse_word,
-    pushes_text,
-    shown_state,
-)
+from pushlane.cli.parsing import STATES, parse_level, parse_word, pushes_text, shown_state
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of
 from pushlane.cli.unreadable import remove_unreadable
+from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
 from pushlane.diagnosis.task_status import STORED_AS
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UnknownFormat
-from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
-from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
+from pushlane.model.presence import Process
 
 TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
@@ -183,7 +176,7 @@ def pause(
 
 def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Let a paused task go on."""
-    changed = _change(flags, task, task_transitions.resume)
+    changed = _change(flags, task, task_changes.resume)
     if as_json:
         print_json(task_fields(changed))
     note(f"task {changed.id} is {shown_state(changed, now_ms())}{_not_again(changed)}")
@@ -206,15 +199,13 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
             raise
         remove_unreadable(settings, [error], yes=yes)
         return
-    task_transitions.cancel(view.task)  # refuse before anybody is asked
+    task_changes.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
         note(f"task {view.task.id} is cancelled already")
         return
     if not yes:
         _confirm_cancel(view)
-    on_backend(
-        settings, lambda backend: backend.registry.change(view.task.id, task_transitions.cancel)
-    )
+    on_backend(settings, lambda backend: backend.registry.change(view.task.id, task_changes.cancel))
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
 
 
@@ -252,7 +243,7 @@ def demote(
         task,
         to,
         _ONE_DOWN,
-        lambda backend, level: backend.registry.change(task, task_transitions.demote(level)),
+        lambda backend, level: backend.registry.change(task, task_changes.demote(level)),
     )
 
 
@@ -299,7 +290,7 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     return () if show_all else ACTIVE_STATES
 
 
-def _change(flags: Flags, task_id: str, edit: task_transitions.Edit) -> Task:
+def _change(flags: Flags, task_id: str, edit: task_changes.Edit) -> Task:
     return on_backend(flags.settings(), lambda backend: backend.registry.change(task_id, edit))
 
 

@@ -16,22 +16,22 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, age_text, print_table, time_text
 from pushlane.cli.suppress import ColumnOption, FormatOption, tell_left_out, tell_unknown
-from pushlane.lanes.backend import Backend
+from pushlane.core.errors import BadInput, UserError
+from pushlane.core.task import now_ms
 from pushlane.lanes.dead_address import DeadAddress, DeadAddressQuery
-from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.masks import FieldType, Masks
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import SuppressionScope
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.masks import FieldType, Masks
+from pushlane.model.times import parse_since
 from pushlane.producers.address_registration import register_file, register_lines
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.suppress import Values
-from pushlane.producers.times import parse_since
+from pushlane.settings import Settings
 
 _LISTED = 100
 _SINCE = "7d"
@@ -161,7 +161,7 @@ class _Reader:
                 "--reveal needs the setting address_key (PUSHLANE_ADDRESS_KEY), with which the "
                 "dispatchers encrypt dead addresses; without one only fingerprints are kept"
             )
-        from pushlane.lanes.address_seal import AddressSeal  # slow to import, and rarely needed
+        from pushlane.model.address_seal import AddressSeal  # slow to import, and rarely needed
 
         self._seal = AddressSeal(settings.address_key)
         self._masks = Masks(settings.address_key.reveal().partition(",")[0].strip())

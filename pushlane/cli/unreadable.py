@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import on_backend
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import UnknownFormat
 from pushlane.producers.dead import DeadLetters, Selection
+from pushlane.settings import Settings
 
 _LEAVE_S = 0.25
 _LEAVE_TRIES = 40

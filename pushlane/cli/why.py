@@ -13,13 +13,13 @@ from pushlane.cli.flags import Flags, JsonFlag, WideFlag, add_commands, on_backe
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import print_json, seconds_text
 from pushlane.cli.why_all import print_overview
+from pushlane.core.task import now_ms
 from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 from pushlane.diagnosis.overview import overview
 from pushlane.diagnosis.task_status import STALLED
-from pushlane.lanes.put_off import Waiting
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.due import Waiting
 
 
 def register(app: typer.Typer) -> None:

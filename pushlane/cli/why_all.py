@@ -11,8 +11,8 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, age_text, print_json, print_table
+from pushlane.core.task import now_ms
 from pushlane.diagnosis.overview import MOST_NAMED, LevelNow, Overview, SinkOverview, TaskNow
-from pushlane.lanes.task_transitions import now_ms
 
 _COLUMNS: tuple[Column[TaskNow], ...] = (
     Column("TASK", lambda one: one.task.id),

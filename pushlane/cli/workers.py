@@ -22,7 +22,7 @@ from typing import Any
 from pushlane.cli.errors import HUNG, INTERRUPTED, USAGE
 from pushlane.cli.restarts import Restarts
 from pushlane.cli.signals import tell_left, tell_stopping
-from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.core.errors import Unreachable, UserError
 
 log = logging.getLogger("pushlane.workers")
 

@@ -22,12 +22,12 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from pushlane.backends.contact import Contact, LastAnswer
 from pushlane.cli.health import Health
 from pushlane.cli.health_server import METRICS, HealthReply
 from pushlane.cli.metric_families import of_worker, together
-from pushlane.lanes.contact import Contact, LastAnswer
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
+from pushlane.core.errors import BadInput
+from pushlane.util.metrics import Exporter, MetricCollector, MetricMaker, ReadMetric
 
 _ASK_EVERY_S = 2.0
 _PATIENCE_S = 2.0

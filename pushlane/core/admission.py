@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from pushlane.core.errors import UnknownFormat
 from pushlane.core.lane import Job, Why
 from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Counts
+from pushlane.core.push import EXPIRED, Kind, Outcome, Push
 from pushlane.core.settle import Settler
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.push import EXPIRED, Kind, Outcome, Push
-from pushlane.lanes.task import State, Task, now_ms
+from pushlane.core.task import State, Task, now_ms
 
 _MOST_CHOICES = 20_000
 

@@ -21,9 +21,9 @@ import msgspec
 
 from pushlane.core.lane import Job, Lane, Message, Why
 from pushlane.core.ports import Broker, SeqStore, Taken
-from pushlane.lanes.push import Kind
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.task import Finished, Moved, Progress
+from pushlane.core.push import Kind
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import Finished, Moved, Progress
 
 log = logging.getLogger("pushlane.settle")
 

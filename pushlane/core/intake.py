@@ -18,10 +18,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pushlane.core.lane import Lane, LaneInput, Message, Why
+from pushlane.core.names import is_later, is_pool
 from pushlane.core.ports import Counts, LaneReader, SeqStore
-from pushlane.lanes.naming import is_later, is_pool
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.task import Span, Task
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import Span, Task
 
 log = logging.getLogger("pushlane.intake")
 

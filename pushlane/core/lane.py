@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
+from pushlane.core.errors import MalformedPush, PushlaneError, UnknownFormat
+from pushlane.core.names import is_pool, later_lane
 from pushlane.core.ports import LaneReader, Taken
-from pushlane.lanes.bundle import Bundle, is_bundle, open_bundle
-from pushlane.lanes.errors import MalformedPush, PushlaneError, UnknownFormat
-from pushlane.lanes.naming import is_pool, later_lane
-from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
-from pushlane.lanes.task import Level, Task
+from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, decode_many
+from pushlane.core.task import Level, Task
+from pushlane.wire import Bundle, is_bundle, open_bundle
 
 ROOM = 1_000
 _MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outlast 0.25

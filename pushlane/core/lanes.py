@@ -10,11 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from pushlane.core.errors import PushlaneError, TaskInDoubt, UnknownFormat
 from pushlane.core.lane import Job, Lane, Why
 from pushlane.core.ports import LaneReader
+from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
-from pushlane.lanes.errors import PushlaneError, TaskInDoubt, UnknownFormat
-from pushlane.lanes.task import Level, Task
 
 log = logging.getLogger("pushlane.lanes")
 

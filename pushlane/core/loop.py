@@ -17,7 +17,7 @@ from pushlane.core.intake import STALE_S, Intake
 from pushlane.core.lane import Job, Lane
 from pushlane.core.lanes import Lanes
 from pushlane.core.slots import Breaker, Slots
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 
 MOST_HEADS = 64
 _SKIPPED_A_ROUND = 256

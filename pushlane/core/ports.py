@@ -1,7 +1,7 @@
 """The ports on a push's way: what it needs of a broker, a registry and a sink, in its own words.
 
 Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
-errors into `lanes.errors`; `Unreachable` means that the call may be tried again. One contract suite
+errors into `core.errors`; `Unreachable` means that the call may be tried again. One contract suite
 a port (tests/contract) runs on every adapter.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pushlane.lanes.push import Kind, Outcome, Push
-from pushlane.lanes.task import Finished, Level, Moved, Progress, Span
+from pushlane.core.push import Kind, Outcome, Push
+from pushlane.core.task import Finished, Level, Moved, Progress, Span
 
 T = TypeVar("T", int, float)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from pushlane.core.errors import TaskConflict, UnknownLane
+from pushlane.core.names import is_pool
 from pushlane.core.ports import Broker, Source
-from pushlane.lanes.bundle import Packed, bodies_of, packed
-from pushlane.lanes.errors import TaskConflict, UnknownLane
-from pushlane.lanes.naming import is_pool
-from pushlane.lanes.task import Edit, Task, seal, start
+from pushlane.core.task import Edit, Task, seal, start
+from pushlane.wire import Packed, bodies_of, packed
 
 _CHUNK_ROWS = 4_096
 _SUBMIT_AGAIN = "to send the rest, submit it under a new key"

@@ -25,12 +25,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pushlane.core.endings import FLUSH_EVERY_S, Ending, Flusher
+from pushlane.core.errors import PushlaneError, UnknownFormat, UnknownLane
+from pushlane.core.names import is_dead, is_pool, task_of
 from pushlane.core.ports import Broker, Source
-from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane
-from pushlane.lanes.naming import is_dead, is_pool, task_of
-from pushlane.lanes.push import Kind
-from pushlane.lanes.retrying import Backoffs
-from pushlane.lanes.task import Task
+from pushlane.core.push import Kind
+from pushlane.core.retrying import Backoffs
+from pushlane.core.task import Task
 
 log = logging.getLogger("pushlane.settle")
 

@@ -13,19 +13,11 @@ from msgspec.structs import replace
 
 from pushlane.core.endings import Ending, Flusher, Wait, WaitReason
 from pushlane.core.lane import Job, Message
+from pushlane.core.names import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.core.ports import Counts
+from pushlane.core.push import Arrival, DeadPush, Kind, Outcome, Scope, encode, encode_dead
 from pushlane.core.republish import Republisher
-from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
-from pushlane.lanes.push import (
-    Arrival,
-    DeadPush,
-    Kind,
-    Outcome,
-    Scope,
-    encode,
-    encode_dead,
-)
-from pushlane.lanes.task import DeliveryMode, now_ms
+from pushlane.core.task import DeliveryMode, now_ms
 
 _WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
 _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through

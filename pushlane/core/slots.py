@@ -18,9 +18,9 @@ from pushlane.core.admission import Guard
 from pushlane.core.lane import Job
 from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Counts, Delivery, Sink
+from pushlane.core.push import DELIVERED, Kind, Outcome
 from pushlane.core.settle import Settler
-from pushlane.lanes.push import DELIVERED, Kind, Outcome
-from pushlane.lanes.task import Level, now_ms
+from pushlane.core.task import Level, now_ms
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Generic
 
 from pushlane.core.rings import MOST_ROUNDS, WHOLE, LaneEntry, LaneT, LevelRing
-from pushlane.lanes.task import Level, Weights
+from pushlane.core.task import Level, Weights
 
 EVERY_APP = "*"
 """What is set for it holds for every app that has nothing of its own."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pushlane.lanes.presence import Resting, continued
 from pushlane.lanes.zones import zone_or_utc
+from pushlane.model.presence import Resting, continued
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.task import State, Task
 from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.deaths import reasons_text, with_deaths
 from pushlane.diagnosis.later import later_causes
 from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
-from pushlane.lanes.naming import DEFAULT_SINK
-from pushlane.lanes.presence import Resting
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_load import quiet_until, sink_now
-from pushlane.lanes.task import State, Task
+from pushlane.model.load import quiet_until, sink_now
+from pushlane.model.presence import Resting
+from pushlane.settings import Settings
 
 
 def causes(situation: Situation) -> list[Cause]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pushlane.core.task import Progress, Task
 from pushlane.diagnosis.cause import Cause
 from pushlane.lanes.death_reasons import DEAD_ADDRESS
-from pushlane.lanes.task import Progress, Task
 
 _MOST_NAMED = 5
 _MANY = 100

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
+from pushlane.core.task import Task
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.limits import Limit, Subject
-from pushlane.lanes.sink_load import SinkLoad
 from pushlane.lanes.sink_shares import entitled_rates, entitled_shares
-from pushlane.lanes.task import Task
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import SinkLoad
 
 _ENDLESS = 10**9
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pushlane.lanes.sink_load import SinkLoad, Standing, shared_by_lane
 from pushlane.lanes.sink_shares import entitled_rates
+from pushlane.model.load import SinkLoad, Standing, shared_by_lane
 
 _MOST_EVENTS = 500
 _EXACT_EVENTS = 100

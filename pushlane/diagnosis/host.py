@@ -12,8 +12,8 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from pushlane.lanes.checks import Check, Remark, Unseen, outside
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import Check, Remark, Unseen, outside
 
 AREA = "host"
 OLDEST_PYTHON, TRIED_PYTHON = (3, 11), (3, 14)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pushlane.core.endings import WaitReason
 from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.put_off import Waiting
-from pushlane.lanes.sink_load import quiet_until
+from pushlane.model.due import Waiting
+from pushlane.model.load import quiet_until
 
 _WHAT = {
     WaitReason.QUIET_HOURS: ("quiet hours", "wait: they go by themselves once it is not quiet"),

@@ -7,6 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pushlane.backends.backend import Backend
+from pushlane.core.names import lane_at, later_lane, own_lane, submit_lease
+from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms, settled
 from pushlane.diagnosis.cause import Cause, due_text
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
@@ -14,18 +17,14 @@ from pushlane.diagnosis.forecast import Expected, forecast
 from pushlane.diagnosis.later import ends_in_s, not_before, unforeseen
 from pushlane.diagnosis.situation import Situation
 from pushlane.diagnosis.task_status import TaskStatus, TaskStatuses
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import readable_limits
-from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.ports import Delayed
-from pushlane.lanes.presence import Process
-from pushlane.lanes.put_off import PutOff, Waiting
 from pushlane.lanes.search import TaskQuery, pages
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_load import Standing, spent_of, subjects_of
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
-from pushlane.lanes.task import ACTIVE_STATES, Progress, State, Task, settled
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.due import PutOff, Waiting
+from pushlane.model.limits import readable_limits
+from pushlane.model.load import Standing, spent_of, subjects_of
+from pushlane.model.presence import Process
+from pushlane.settings import Settings
 
 _UNKNOWN = TaskStatus("")
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
 from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.look import died_of, put_offs_of
 from pushlane.diagnosis.task_status import (
@@ -23,14 +25,11 @@ from pushlane.diagnosis.task_status import (
     TaskStatus,
     TaskStatuses,
 )
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Limits, Subject, readable_limits
-from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
-from pushlane.lanes.sink_load import SinkLoad, Standing, shared_by_lane, sink_now, spent_of
 from pushlane.lanes.sink_shares import entitled_rates
-from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.limits import Limits, Subject, readable_limits
+from pushlane.model.load import SinkLoad, Standing, shared_by_lane, sink_now, spent_of
+from pushlane.model.presence import Process
 
 MOST_NAMED = 10
 """Tasks, and limits, that are named."""

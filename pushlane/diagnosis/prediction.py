@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
+from pushlane.backends.backend import Backend
+from pushlane.core.names import pool_lanes
+from pushlane.core.task import State, Task
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import Expected
 from pushlane.diagnosis.look import active_at, expected_end, situation_of
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import pool_lanes
 from pushlane.lanes.pool import pool_size
-from pushlane.lanes.put_off import PutOff, Waiting
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import State, Task
+from pushlane.model.due import PutOff, Waiting
+from pushlane.settings import Settings
 
 
 @dataclass(frozen=True)

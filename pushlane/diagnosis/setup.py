@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pushlane.backends.operations import Live
+from pushlane.core.errors import DamagedRecord
+from pushlane.core.push import FORMAT
+from pushlane.core.task import Task
 from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.causes import unserved_advice
 from pushlane.diagnosis.situation import unserved_sinks
-from pushlane.lanes.checks import Check, Fact, Remark, Severity
-from pushlane.lanes.errors import DamagedRecord
-from pushlane.lanes.inspection import Live
-from pushlane.lanes.presence import Process, Resting, SinkTarget
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.sink_conflicts import difference, split_sinks, targets_by_sink
-from pushlane.lanes.task import Task
-from pushlane.lanes.version import VERSION
+from pushlane.model.presence import Process, Resting, SinkTarget
+from pushlane.settings import Settings
+from pushlane.util.checks import Check, Fact, Remark, Severity
+from pushlane.version import VERSION
 
 AREA = "pushlane"
 _SHOWN = 5

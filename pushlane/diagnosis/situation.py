@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pushlane.lanes.limits import Limits, Subject
+from pushlane.core.task import Progress, Task, Weights
 from pushlane.lanes.ports import Delayed
-from pushlane.lanes.presence import Process
-from pushlane.lanes.put_off import PutOff, Waiting, waiting_of
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_load import SinkLoad, Standing, sink_now
-from pushlane.lanes.task import Progress, Task, Weights
+from pushlane.model.due import PutOff, Waiting, waiting_of
+from pushlane.model.limits import Limits, Subject
+from pushlane.model.load import SinkLoad, Standing, sink_now
+from pushlane.model.presence import Process
+from pushlane.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

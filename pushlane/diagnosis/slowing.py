@@ -9,13 +9,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
+from pushlane.core.task import Level
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.entitlement import entitled_share, share_without_own_limits
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.limits import Subject
-from pushlane.lanes.sink_load import subjects_of
-from pushlane.lanes.task import Level
+from pushlane.model.limits import Subject
+from pushlane.model.load import subjects_of
 
 _MOST_MORE = 64
 _MORE_SLOTS = "more --slots, or more processes"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pushlane.core.task import Progress, State, Task
 from pushlane.diagnosis.cause import clock, due_text
 from pushlane.diagnosis.causes import stalled_advice
 from pushlane.diagnosis.deaths import short_deaths_text
 from pushlane.diagnosis.later import waits_text, what_text
-from pushlane.lanes.presence import Process, Resting
-from pushlane.lanes.put_off import PutOff, Waiting, waiting_of
-from pushlane.lanes.sink_load import quiet_until, sink_now
-from pushlane.lanes.task import Progress, State, Task
+from pushlane.model.due import PutOff, Waiting, waiting_of
+from pushlane.model.load import quiet_until, sink_now
+from pushlane.model.presence import Process, Resting
 
 SCHEDULED = "scheduled"
 STALLED = "stalled"

@@ -48,6 +48,7 @@ from enum import Enum, StrEnum, auto
 
 import msgspec
 
+from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
 from pushlane.dispatcher.failures import (
     CAUSES,
     SAME_PROBES,
@@ -58,7 +59,6 @@ from pushlane.dispatcher.failures import (
     sign_of,
 )
 from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 PROBE_SOONEST_S = 1.0
 PROBE_EVERY_S = (3.4, 4.0)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushlane.core.ports import Delivery, Sink
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.reasons import without_values
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 log = logging.getLogger("pushlane.delivery_pool")
 

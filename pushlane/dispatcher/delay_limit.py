@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane
-from pushlane.lanes.errors import PushlaneError, UnknownLane
+from pushlane.core.retrying import Backoff, for_each, raise_first
 from pushlane.lanes.ports import Broker
-from pushlane.lanes.retrying import Backoff, for_each, raise_first
 
 log = logging.getLogger("pushlane.delay_limit")
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.registry import Collector
 
+from pushlane.backends.contact import BROKER, REGISTRY, Contact
+from pushlane.backends.process_metrics import Folders, process_collector
 from pushlane.dispatcher.leading.figures import LeaderFigures
 from pushlane.dispatcher.leading.leader_metrics import leader_collector
-from pushlane.dispatcher.line_metrics import LINE_METRICS
-from pushlane.lanes.contact import BROKER, REGISTRY, Contact
-from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
-from pushlane.lanes.process_metrics import Folders, process_collector
+from pushlane.dispatcher.metrics import LINE_METRICS
+from pushlane.util.metrics import Exporter, MetricCollector, MetricMaker, ReadMetric
 
 if TYPE_CHECKING:
-    from pushlane.dispatcher.housekeeping.janitor import Janitor
+    from pushlane.dispatcher.leader.janitor import Janitor
     from pushlane.dispatcher.line import Line
 
 

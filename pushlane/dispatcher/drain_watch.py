@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import UnknownLane
+from pushlane.core.names import later_lane
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import State, Task
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.naming import later_lane
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.task import State, Task
 
 log = logging.getLogger("pushlane.dispatcher")
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
+from pushlane.core.push import Arrival, Kind, Outcome, Scope
 
 _CHANCE = math.log(1e-9)
 _HIGHEST_SHARE = 0.9

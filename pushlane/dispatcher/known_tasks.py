@@ -10,9 +10,9 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from pushlane.lanes.backend import Backend
+from pushlane.backends.backend import Backend
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.ports import FoundTasks
-from pushlane.lanes.task import Level, State, Task
 
 _ENDED_KEPT = 10_000
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 from pushlane.core.lane import Lane
 from pushlane.core.lanes import Lanes
+from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink
+from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.reader_opener import ReaderOpener
+from pushlane.dispatcher.lanes import ReaderOpener
 from pushlane.dispatcher.start_timer import StartTimer
-from pushlane.lanes.naming import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink
 from pushlane.lanes.ports import Broker
-from pushlane.lanes.task import Level, State, Task
-from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.lanes")
 

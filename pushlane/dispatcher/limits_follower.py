@@ -10,12 +10,12 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from pushlane.core.retrying import Backoff
 from pushlane.core.turns import Scheduler
-from pushlane.lanes.limits import Limit, Limits, Subject, readable_limits
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.settings import Settings
+from pushlane.model.limits import Limit, Limits, Subject, readable_limits
+from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.limits")
 

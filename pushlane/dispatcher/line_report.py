@@ -13,16 +13,15 @@ from typing import NamedTuple, Protocol
 
 from pushlane.core.lane import Lane, Why
 from pushlane.core.lanes import Lanes
+from pushlane.core.push import Kind
 from pushlane.core.slots import Slots
+from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.shares import Shares
+from pushlane.dispatcher.slow import Shares
 from pushlane.dispatcher.stats import Stats
-from pushlane.dispatcher.task_lookups import TaskLookups
-from pushlane.lanes.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
-from pushlane.lanes.push import Kind
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.dispatcher.tasks import TaskLookups
+from pushlane.model.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
+from pushlane.settings import Settings
 
 MOST_NAMED = 50
 """Lanes of a process that are named for being slow, or for what they wait for."""

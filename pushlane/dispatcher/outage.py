@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pushlane.core.lane import Job, Why
+from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.settle import Settler
+from pushlane.core.task import DeliveryMode
 from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
 from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.presence import continued
-from pushlane.lanes.push import DELIVERED, Outcome
-from pushlane.lanes.task import DeliveryMode
+from pushlane.model.presence import continued
 
 log = logging.getLogger("pushlane.outage")
 

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from pushlane.dispatcher.target_check import TargetCheck
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, Unreachable
-from pushlane.lanes.formats import format_to_write, require_format
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.retrying import Backoff
+from pushlane.backends.backend import Backend
+from pushlane.backends.formats import format_to_write, require_format
+from pushlane.core.errors import PushlaneError, Unreachable
+from pushlane.core.push import FORMAT
+from pushlane.core.retrying import Backoff
+from pushlane.dispatcher.presence import TargetCheck
+from pushlane.model.presence import Process
 
 log = logging.getLogger("pushlane.presence")
 

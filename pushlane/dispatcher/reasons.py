@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from pushlane.core.push import Outcome, Push
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.urls import MASK
 
 OF_CODE = "processor"

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.contact import REGISTRY, Contact
 from pushlane.core.lane import Lane
+from pushlane.core.retrying import Backoff
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane_manager import LaneManager
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes
-from pushlane.lanes.retrying import Backoff
 
 log = logging.getLogger("pushlane.registry_follower")
 

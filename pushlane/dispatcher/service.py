@@ -18,11 +18,18 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
+from pushlane.backends.process_metrics import folders_in_use
+from pushlane.core.errors import PushlaneError, UserError
 from pushlane.core.lanes import Lanes
+from pushlane.core.names import DEAD_LANE, DEFAULT_SINK
+from pushlane.core.push import FORMAT
+from pushlane.core.task import Level, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.dispatcher_metrics import DispatcherState, collectors
 from pushlane.dispatcher.drain_watch import DrainWatch
-from pushlane.dispatcher.housekeeping.janitor import Janitor
+from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.dispatcher.leading.drain_reader import DrainReader
 from pushlane.dispatcher.leading.survey import Survey
 from pushlane.dispatcher.limits_follower import limits_in
@@ -33,19 +40,11 @@ from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
-from pushlane.lanes.errors import PushlaneError, UserError
-from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import DrainFigures, LaneWait, Process
-from pushlane.lanes.process_metrics import folders_in_use
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Weights
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.lanes.version import VERSION
+from pushlane.model.presence import DrainFigures, LaneWait, Process
+from pushlane.settings import Settings
+from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
 

@@ -10,7 +10,7 @@ import contextlib
 import heapq
 from collections.abc import Callable
 
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
 
 _LOOK_EVERY_S = 1.0
 

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pushlane.core.lane import Job
+from pushlane.core.push import Kind, Outcome, Scope
+from pushlane.core.task import Level
 from pushlane.dispatcher.reasons import as_label, death_class
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
 from pushlane.lanes.deferral import eligible_ms
-from pushlane.lanes.limits import KINDS
-from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets
 from pushlane.lanes.ports import ClaimResult
-from pushlane.lanes.push import Kind, Outcome, Scope
-from pushlane.lanes.task import Level
+from pushlane.model.limits import KINDS
+from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets
 
 DUPLICATE = "duplicate"
 SUPERSEDED = "superseded"

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 log = logging.getLogger("pushlane.dispatcher")
 

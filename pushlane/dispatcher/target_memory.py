@@ -12,14 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from pushlane.core.errors import PushlaneError, UnknownFormat
+from pushlane.core.retrying import Backoff
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.standing import TargetStanding, TargetWords
-from pushlane.lanes.errors import PushlaneError, UnknownFormat
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.presence import SinkTarget
-from pushlane.lanes.retrying import Backoff
 from pushlane.lanes.target_history import note_delivered, target_history
+from pushlane.model.presence import SinkTarget
 
 log = logging.getLogger("pushlane.outage")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pushlane.lanes.conversion import number, text, whole
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, LEAST_PART, Limit, Subject, change_limit, read_limits
+from pushlane.core.errors import BadInput
+from pushlane.core.task import MAX_QUOTA
+from pushlane.core.turns import EVERY_APP
 from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.task import MAX_QUOTA
+from pushlane.model.limits import LEAST_PART, Limit, Subject, change_limit, read_limits
+from pushlane.util.conversion import number, text, whole
 
 
 async def set_app_share(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _ROLE = re.compile(r"[\w.@=:/+-]{1,128}", re.ASCII)
 

@@ -1,7 +1,7 @@
 """A dead address: one that a sink's provider will never deliver to again, such as an old token.
 
 Neither value holds the address itself: only its keyed hash (`lanes.recipient_hash`) and, if the
-settings have a key, its encrypted text (`lanes.address_seal`).
+settings have a key, its encrypted text (`model.address_seal`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ Pure. A push whose wait is longer than one hop surfaces in between and is sent t
 from __future__ import annotations
 
 from pushlane.core.endings import Wait, WaitReason
-from pushlane.lanes.push import Push
+from pushlane.core.push import Push
+from pushlane.core.task import Task
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
-from pushlane.lanes.task import Task
 from pushlane.lanes.zones import zone_or_utc
 
 _HOP_S = 86_400.0

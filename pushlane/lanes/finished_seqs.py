@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.core.task import Span
 from pushlane.lanes.ports import ProgressStore
-from pushlane.lanes.task import Span
 
 _PAGE = 8192  # 1 KiB of bits
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from pushlane.lanes.limits import EVERY_APP, Limits
-from pushlane.lanes.recipient_window import NO_CAP, Cap
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
+from pushlane.core.turns import EVERY_APP
 from pushlane.lanes.zones import zone_or_utc
+from pushlane.model.limits import Limits
+from pushlane.model.recipients import NO_CAP, Cap
 
 ALL_LEVELS = "all"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 
-from pushlane.lanes.errors import NoStore
-from pushlane.lanes.settings import Settings, default_data_dir
+from pushlane.core.errors import NoStore
+from pushlane.settings import Settings, default_data_dir
 
 _MADE = "`pushlane submit` makes a store there"
 

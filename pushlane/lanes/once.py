@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pushlane.lanes.errors import UnknownFormat
+from pushlane.core.errors import UnknownFormat
 
 
 class Once:

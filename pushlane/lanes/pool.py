@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pushlane.lanes.conversion import whole
-from pushlane.lanes.errors import TaskConflict, UnknownFormat
+from pushlane.core.errors import TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.stored import as_json
+from pushlane.util.conversion import whole
 
 MOST = 1024
 _KIND = "pool"

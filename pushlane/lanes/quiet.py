@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from pushlane.core.errors import BadInput
 from pushlane.lanes.dates import LAST_MS, in_range_ms
-from pushlane.lanes.errors import BadInput
 
 _DAY_S = 86_400
 _LATEST_S = LAST_MS // 1000 - 4 * _DAY_S  # what is added to it has a date too

@@ -11,7 +11,7 @@ import secrets
 from array import array
 from collections.abc import Sequence
 
-from pushlane.lanes.errors import TaskConflict
+from pushlane.core.errors import TaskConflict
 from pushlane.lanes.ports import DocumentStore
 
 _KIND = "secret"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pushlane.lanes.task import Level, State, Task
+from pushlane.core.task import Level, State, Task
 
 if TYPE_CHECKING:
     from pushlane.lanes.ports import TaskStore

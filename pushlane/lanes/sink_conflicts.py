@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pushlane.lanes.presence import Process, SinkTarget
+from pushlane.model.presence import Process, SinkTarget
 
 _OTHER = {
     "webhook": "URL",

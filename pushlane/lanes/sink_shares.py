@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pushlane.lanes.sink_load import SinkLoad, Standing
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
+from pushlane.model.load import SinkLoad, Standing
 
 _APP = "app "
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pushlane.lanes import task_transitions
+from pushlane.model import task_changes
 
 _MOST_APART_S = 60.0
 _WAIT_AFTER_STEP_S = 600.0
@@ -26,7 +26,7 @@ class StoreClock:
     def __init__(
         self,
         clock_s: Callable[[], float] = time.monotonic,
-        wall_ms: Callable[[], int] = task_transitions.now_ms,
+        wall_ms: Callable[[], int] = task_changes.now_ms,
     ) -> None:
         self._clock_s = clock_s
         self._wall_ms = wall_ms
@@ -80,7 +80,7 @@ class SteadyClock:
     def __init__(
         self,
         clock_s: Callable[[], float] = time.monotonic,
-        wall_ms: Callable[[], int] = task_transitions.now_ms,
+        wall_ms: Callable[[], int] = task_changes.now_ms,
     ) -> None:
         self._clock_s = clock_s
         self._ahead_s = wall_ms() / 1000 - clock_s()

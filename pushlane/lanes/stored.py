@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.errors import PushlaneError, Unstorable
+from pushlane.core.errors import PushlaneError, Unstorable
 
 _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, PushlaneError)
 

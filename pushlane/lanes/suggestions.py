@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from pushlane.lanes.errors import UnknownTask
+from pushlane.core.errors import UnknownTask
 
 
 def unknown_task(wanted: str, known: Iterable[str]) -> UnknownTask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _LONGEST = 200
 

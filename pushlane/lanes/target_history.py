@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.errors import TaskConflict, UnknownFormat
+from pushlane.core.errors import TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
 
 _KIND = "target"

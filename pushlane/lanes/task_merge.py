@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pushlane.lanes.task import State
-from pushlane.lanes.task_bytes import decode, encode, glimpse
+from pushlane.core.task import State
+from pushlane.model.task_bytes import decode, encode, glimpse
 
 
 class Precedence(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 MASK = "***"
 _TOKEN = re.compile(r"^(?=.*[0-9A-Z]).{16,}$")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.traces import cause_of
 

@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_waits
 from pushlane.pipeline.traces import without_data

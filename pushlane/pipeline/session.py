@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
 from pushlane.pipeline.jvm import Jvm, jvm, require_java

@@ -1,4 +1,4 @@
-"""Masks of Spark columns: the very texts of `lanes.masks`, made in Spark's workers."""
+"""Masks of Spark columns: the very texts of `model.masks`, made in Spark's workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from pushlane.lanes.masks import FieldType, Masks, Sensitivity, field_type, sensitivity
+from pushlane.model.masks import FieldType, Masks, Sensitivity, field_type, sensitivity
 
 
 def mask(

@@ -13,15 +13,15 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.meant import NOTHING, has_content
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import read_options, written_options
+from pushlane.settings import Settings
 
 _NOT_HERE = {
     "ordered_by": "an audience has no order; submit an ordered task from a file",

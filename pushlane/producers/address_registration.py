@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from itertools import islice
 from operator import itemgetter
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.conversion import text
-from pushlane.lanes.errors import BadInput
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.suppression import scope_of
-from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.addresses import address_text
 from pushlane.producers.input import OnProgress
 from pushlane.producers.suppress import (
@@ -25,6 +24,7 @@ from pushlane.producers.suppress import (
     usable_text,
     usable_value,
 )
+from pushlane.util.conversion import text
 
 _AT_ONCE = 5_000
 

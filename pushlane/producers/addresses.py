@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import SINK_NAME
+from pushlane.core.errors import BadInput
+from pushlane.core.names import SINK_NAME
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.producers.rows import BadRow, Unusable
 from pushlane.producers.task_options import TaskOptions

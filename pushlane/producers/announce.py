@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from pushlane.backends.backend import Backend
 from pushlane.core.publish import Announce
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.push import decode
-from pushlane.lanes.recipient_window import collapse_mark
-from pushlane.lanes.task import Task
+from pushlane.core.push import decode
+from pushlane.core.task import Task
+from pushlane.model.recipients import collapse_mark
 
 
 async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:

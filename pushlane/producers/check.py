@@ -18,11 +18,9 @@ from typing import IO
 import msgspec
 from msgspec.structs import replace
 
+from pushlane.core.errors import BadInput
 from pushlane.core.publish import chunk_size
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
 from pushlane.producers.input import OnProgress, as_file
 from pushlane.producers.prefetch import prefetched
@@ -31,6 +29,8 @@ from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.sources import open_source
 from pushlane.producers.submit_keys import other_content, short_hashes
 from pushlane.producers.task_builder import DESCRIBED, describe, described
+from pushlane.settings import Settings
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 
 _BLOCK_BYTES = 1 << 22
 

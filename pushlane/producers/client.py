@@ -10,26 +10,25 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any
 
-from pushlane.lanes import task_transitions
+from pushlane.backends.backend import Backend, Connect, connect
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, now_ms, settled
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.backend import Backend, Connect, connect
-from pushlane.lanes.conversion import instance, text, texts, whole, word
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
-from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, settled
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
+from pushlane.model.limits import Limit, Limits, Subject, read_limits
+from pushlane.model.presence import Process
+from pushlane.model.times import given_since_ms
 from pushlane.producers.address_registration import register_address
+from pushlane.producers.device_events import record_events
 from pushlane.producers.events.event import PushEvent
-from pushlane.producers.events.record import record_events
 from pushlane.producers.input import OnProgress
 from pushlane.producers.limit_changes import set_limit
 from pushlane.producers.replay import ReplayedTask, clone, replay
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
-from pushlane.producers.times import given_since_ms
+from pushlane.settings import Settings, load
+from pushlane.util.conversion import instance, text, texts, whole, word
 
 
 class Client:
@@ -90,7 +89,7 @@ class Client:
             BadInput: the quota is no whole number, or out of range; it is never rounded.
             InvalidChange: the task is finished or shares a lane.
         """
-        return await self._open.registry.change(_id(task_id), task_transitions.set_quota(quota))
+        return await self._open.registry.change(_id(task_id), task_changes.set_quota(quota))
 
     async def set_app_quota(
         self, app: str, quota: int | str | None = None, *, high_part: float | str | None = None
@@ -137,7 +136,7 @@ class Client:
 
     async def resume(self, task_id: str) -> Task:
         """Let a paused task go on. Raises InvalidChange when it is not paused."""
-        return await self._open.registry.change(_id(task_id), task_transitions.resume)
+        return await self._open.registry.change(_id(task_id), task_changes.resume)
 
     async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
         """Pause the task when more of its pushes die than this, like `5%`; `off` never does.
@@ -152,7 +151,7 @@ class Client:
 
     async def cancel(self, task_id: str) -> Task:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""
-        return await self._open.registry.change(_id(task_id), task_transitions.cancel)
+        return await self._open.registry.change(_id(task_id), task_changes.cancel)
 
     async def promote(self, task_id: str, level: Level | str) -> Task:
         """Move the task and its backlog to another level. Raises InvalidChange when finished."""
@@ -160,7 +159,7 @@ class Client:
 
     async def demote(self, task_id: str, level: Level | str) -> Task:
         """Move the task and its backlog to a lower level. Raises InvalidChange when finished."""
-        return await self._open.registry.change(_id(task_id), task_transitions.demote(level))
+        return await self._open.registry.change(_id(task_id), task_changes.demote(level))
 
     async def processes(self) -> list[Process]:
         """Return what is known of the live dispatchers, in the order of their starts."""

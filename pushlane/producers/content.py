@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from pushlane.lanes.conversion import moment_ms, shown
-from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
-from pushlane.lanes.payload_limits import PayloadLimits
-from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.errors import BadInput, MalformedPush, OversizedPush
+from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.core.task import Task, now_ms
+from pushlane.model.times import FIRST_MS, LAST_MS
 from pushlane.producers.addresses import given_addresses
 from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.payloads import given_payloads
-from pushlane.producers.times import FIRST_MS, LAST_MS
+from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.util.conversion import moment_ms, shown
 
 
 class Content(NamedTuple):

@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.browse import MOST_HELD, Browser
-from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import LeaseGuard
+from pushlane.backends.queries import MOST_HELD, Browser
+from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
+from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
+from pushlane.core.push import DeadPush, decode_dead
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import DeadPush, decode_dead
 
 log = logging.getLogger("pushlane.dead")
 

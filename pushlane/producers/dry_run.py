@@ -10,14 +10,12 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pushlane.backends.backend import Backend
 from pushlane.core.publish import chunk_size
-from pushlane.lanes.backend import Backend
+from pushlane.core.push import Push, decode_many
+from pushlane.core.task import Task, now_ms
 from pushlane.lanes.deferral import due_ms, wait_of
-from pushlane.lanes.push import Push, decode_many
-from pushlane.lanes.put_off import PutOff, PutOffTally
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.due import PutOff, PutOffTally
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
@@ -26,6 +24,7 @@ from pushlane.producers.prefetch import prefetched
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit_keys import refuse_stopped
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
 
 MOST_COUNTED = 1_000_000
 """Of more recipients than this it is not counted how many have several pushes; takes 100 MB."""

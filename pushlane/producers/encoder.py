@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from pushlane.lanes.errors import BadInput, OversizedPush
-from pushlane.lanes.payload_limits import PayloadLimits
-from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
+from pushlane.core.errors import BadInput, OversizedPush
+from pushlane.core.push import MAX_PUSH_BYTES, Push, encode
+from pushlane.core.task import Task
 from pushlane.lanes.suggestions import did_you_mean, nearest
-from pushlane.lanes.task import Task
 from pushlane.producers.addresses import address_columns, read_addresses
+from pushlane.producers.columns import RowTimes, read_times, time_columns
 from pushlane.producers.labels import Labels, read_labels
 from pushlane.producers.meant import nothing_in, refuse_doubled, refuse_empty
 from pushlane.producers.payloads import payload_fields, read_payloads
-from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
+from pushlane.settings.payload_limits import PayloadLimits
 
 _BUCKETS = 1 << 20
 

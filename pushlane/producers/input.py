@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.request import RowsInput, SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.sources import format_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UnknownTask
-from pushlane.lanes.naming import DEFAULT_SINK
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput, UnknownTask
+from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.task import Task
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task import Task
+from pushlane.settings import Settings
 
 
 async def refuse_unknown_sinks(backend: Backend, settings: Settings, task: Task) -> None:

@@ -8,13 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import (
-    MAX_ATTRIBUTE_NAME,
-    MAX_ATTRIBUTE_VALUE,
-    MAX_ATTRIBUTES,
-    MAX_TRACE_ID,
-)
+from pushlane.core.errors import BadInput
+from pushlane.core.push import MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTE_VALUE, MAX_ATTRIBUTES, MAX_TRACE_ID
 from pushlane.producers.rows import BadRow
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of

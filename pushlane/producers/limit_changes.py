@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.conversion import text
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import Limit, Subject, change_limit, readable_limits
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
 from pushlane.lanes.ports import Usage
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.model.limits import Limit, Subject, change_limit, readable_limits
+from pushlane.util.conversion import text
 
 log = logging.getLogger("pushlane.limits")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Push
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Push
 from pushlane.producers.payloads import payload_texts
 from pushlane.producers.rows import BadRow
 from pushlane.producers.task_options import TaskOptions

@@ -11,14 +11,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
 
 
 async def submit_offline(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 
 def read_payload_file(path: Path) -> dict[str, Any]:

@@ -17,14 +17,10 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
-from pushlane.lanes.backend import Connect
-from pushlane.lanes.conversion import instance, number, path
-from pushlane.lanes.errors import PushlaneError, Unreachable
-from pushlane.lanes.metric import MetricCollector
-from pushlane.lanes.payload_limits import payload_limits
-from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.stop_rule import OFF
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
+from pushlane.backends.backend import Connect
+from pushlane.core.errors import PushlaneError, Unreachable
+from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task
+from pushlane.model.stop_rule import OFF
 from pushlane.producers.content import Content, encoder
 from pushlane.producers.meant import NOTHING
 from pushlane.producers.outbox.background import OutboxThread
@@ -35,6 +31,10 @@ from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
 from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
+from pushlane.settings import Settings, load
+from pushlane.settings.payload_limits import payload_limits
+from pushlane.util.conversion import instance, number, path
+from pushlane.util.metrics import MetricCollector
 
 log = logging.getLogger("pushlane.producer")
 

@@ -16,19 +16,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import LeaseGuard
+from pushlane.core.errors import InvalidChange, MalformedPush
+from pushlane.core.names import is_pool, own_lane, submit_lease
 from pushlane.core.publish import Publication, chunk_size
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import InvalidChange, MalformedPush
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import is_pool, own_lane, submit_lease
-from pushlane.lanes.push import Push, decode, decode_many, encode
-from pushlane.lanes.retrying import Sleep, until_reachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import State, Task, new_task_id
-from pushlane.lanes.task_transitions import now_ms, submit_again
+from pushlane.core.push import Push, decode, decode_many, encode
+from pushlane.core.retrying import Sleep, until_reachable
+from pushlane.core.task import State, Task, new_task_id, now_ms
+from pushlane.model.task_changes import submit_again
 from pushlane.producers.announce import announce
 from pushlane.producers.meant import nothing_in
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 
 Begun = Callable[[Task], None]
 

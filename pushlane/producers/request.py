@@ -12,11 +12,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pushlane.lanes.conversion import kind_of, path, text
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.task import Progress, Task
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Progress, Task
 from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
+from pushlane.util.conversion import kind_of, path, text
 
 _STDIN = Path("-")
 LONGEST_LABEL = 200

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pushlane.core.publish import Ended, Publication
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.browse import Browser
-from pushlane.lanes.errors import (
+from pushlane.backends.backend import Backend
+from pushlane.backends.queries import Browser
+from pushlane.core.errors import (
     BadInput,
     MalformedPush,
     UnknownFormat,
@@ -25,13 +23,15 @@ from pushlane.lanes.errors import (
     UnknownTask,
     UserError,
 )
-from pushlane.lanes.naming import RETRIED_LANE
+from pushlane.core.names import RETRIED_LANE
+from pushlane.core.publish import Ended, Publication
+from pushlane.core.push import Push, RetryMark, decode, decode_mark, encode, encode_mark
+from pushlane.core.task import Task
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import Push, RetryMark, decode, decode_mark, encode, encode_mark
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.model import task_changes
 from pushlane.producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
 from pushlane.producers.replay import first_attempt, heir
+from pushlane.settings import Settings
 
 _Id = tuple[str, int, int]
 _Readable = list[tuple[DeadLetter, Push]]
@@ -105,7 +105,7 @@ class DeadRetry:
         if task is None:
             return False
         if task.total is None and not task.state.is_terminal:
-            await self._backend.registry.change(task_id, task_transitions.cancel)
+            await self._backend.registry.change(task_id, task_changes.cancel)
         return task.total is not None
 
     async def _remove(self, task_id: str, gone_on: set[_Id]) -> bool:
@@ -177,7 +177,7 @@ class DeadRetry:
         task = await self._backend.registry.get(task_id)
         if task.id != task_id:
             raise UnknownTask(f"task {task_id} is no longer kept: they can only be purged")
-        if task.expires_at_ms and task.expires_at_ms <= task_transitions.now_ms():
+        if task.expires_at_ms and task.expires_at_ms <= task_changes.now_ms():
             raise BadInput(f"task {task_id} has expired: none would be sent; purge them")
         return task
 

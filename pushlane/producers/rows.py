@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 
 class BadRow(msgspec.Struct, frozen=True):

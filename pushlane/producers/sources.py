@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.producers.rows import RowSource
 from pushlane.producers.text_rows import CsvRows, JsonRows

@@ -14,25 +14,24 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import LeaseGuard
+from pushlane.core.errors import BadInput
+from pushlane.core.names import submit_lease
 from pushlane.core.publish import Publication, chunk_size, refuse_ended
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import submit_lease
-from pushlane.lanes.retrying import Sleep, until_reachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.retrying import Sleep, until_reachable
+from pushlane.core.task import Task, now_ms
+from pushlane.model import task_changes
 from pushlane.producers.announce import announcing
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.reconcile import reached
+from pushlane.producers.published import reached
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
 from pushlane.producers.submit_keys import progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
 
 Result = TypeVar("Result")
 
@@ -151,7 +150,7 @@ class _Publishing:
 
     async def _give_up(self, error: BadInput) -> BadInput:
         task_id = self._task.id
-        await self._retried(lambda: self._backend.registry.change(task_id, task_transitions.cancel))
+        await self._retried(lambda: self._backend.registry.change(task_id, task_changes.cancel))
         return type(error)(
             f"{error}. Task {task_id} is cancelled; {self._published} of its pushes had been "
             "published. Submit the whole file under a new key"

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import TaskConflict
-from pushlane.lanes.naming import another_key
-from pushlane.lanes.task import Progress, State, Task, settled
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import TaskConflict
+from pushlane.core.names import another_key
+from pushlane.core.task import Progress, State, Task, settled
 
 _PART_BYTES = 2
 _FOLLOWS = {"pool_lanes": "level"}

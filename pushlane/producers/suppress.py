@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.suppression import SuppressionScope
-from pushlane.lanes.task import Level
 from pushlane.producers.addresses import address_text
 from pushlane.producers.encoder import recipient_text, shown_columns
 from pushlane.producers.input import OnProgress, as_file

@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.payload_limits import payload_limits
+from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.task import Level, OnUnknown, Task, new_task_id, now_ms
 from pushlane.lanes.quiet import parse_quiet
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.stop_rule import DEFAULT_STOP, stored_stop
-from pushlane.lanes.task import Level, OnUnknown, Task, new_task_id
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.stop_rule import DEFAULT_STOP, stored_stop
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
+from pushlane.settings import Settings
+from pushlane.settings.payload_limits import payload_limits
 
 _NAMED_SINKS = 2  # the format of tasks that older processes, which know one sink, must not take
 

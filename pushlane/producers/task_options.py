@@ -12,7 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from pushlane.lanes.conversion import (
+from pushlane.core.errors import BadInput
+from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown, now_ms
+from pushlane.model.times import given_start_ms, parse_expiry, parse_retention, parse_start
+from pushlane.producers.payload_file import read_payload_file
+from pushlane.util.conversion import (
     instance,
     kind_of,
     moment_ms,
@@ -23,12 +28,6 @@ from pushlane.lanes.conversion import (
     whole,
     word,
 )
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import DEFAULT_SINK
-from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.payload_file import read_payload_file
-from pushlane.producers.times import given_start_ms, parse_expiry, parse_retention, parse_start
 
 LONGEST_RETENTION_S = 366 * 86_400
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 Render = Callable[[Sequence[Any]], str]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, AnyStr
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.rows import BadRow, Row, Wanted
 
 if TYPE_CHECKING:

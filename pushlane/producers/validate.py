@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import SINK_NAME
+from pushlane.core.errors import BadInput
+from pushlane.core.names import SINK_NAME
+from pushlane.core.task import DeliveryMode, Level
 from pushlane.lanes.quiet import parse_quiet
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level
 from pushlane.lanes.zones import find_zone
+from pushlane.model.times import LAST_MS
 from pushlane.producers.addresses import address_columns
 from pushlane.producers.labels import check_names
 from pushlane.producers.payloads import check_payload
 from pushlane.producers.request import LONGEST_LABEL
 from pushlane.producers.task_options import TaskOptions
-from pushlane.producers.times import LAST_MS
+from pushlane.settings import Settings
 
 _MOST_SINKS = 8
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pushlane.lanes.errors import PushlaneError, UserError
+from pushlane.core.errors import PushlaneError, UserError
 from scripts.chart_live.api import Object
 from scripts.chart_live.build import binaries, kubernetes_version
 from scripts.chart_live.cluster import Cluster, cluster

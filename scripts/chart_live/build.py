@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from dev.stack.services import OnStep
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts.go_modules import kept, run_go
 
 ETCD = "etcd"

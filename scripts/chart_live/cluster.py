@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dev.stack.processes import Processes
 from dev.stack.services import OnStep, free_port
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 from scripts.chart_live.api import Api, holds_within
 from scripts.chart_live.build import API_SERVER, CONTROLLER_MANAGER, ETCD
 from scripts.chart_live.certificates import Certificates, make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 from scripts.chart_live.api import Api, holds_within
 from scripts.go_modules import custom_resources
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts.chart_live.api import Object
 
 _BOUND_S = 180

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.core.errors import Unreachable, UserError
 from scripts.chart_live.api import Api, Object, Resource, holds_within
 from scripts.chart_live.helm import Helm
 from scripts.chart_live.rounds import Step

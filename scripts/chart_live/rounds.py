@@ -10,7 +10,7 @@ from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = "charts/pushlane"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts.chart_live.api import Api, Object
 
 

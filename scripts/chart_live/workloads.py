@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import yaml
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts.chart_live.api import Api, Object, holds_within
 
 _SETTLE_BOUND_S = 60.0

@@ -6,7 +6,7 @@ PushlaneNoLeader says so, and the others wait until somebody does.
 
 from __future__ import annotations
 
-from pushlane.lanes.metric import MetricDefinition
+from pushlane.util.metrics import MetricDefinition
 from scripts.monitoring.expression import (
     INSTALLATION,
     Expression,

@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from pushlane.lanes.metric import MetricDefinition
+from pushlane.util.metrics import MetricDefinition
 from scripts.monitoring.expression import TARGET
 from scripts.monitoring.known import known
 from scripts.monitoring.panels import DATASOURCE, Row, built

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pushlane.lanes.metric import Exporter, MetricDefinition, MetricKind
+from pushlane.util.metrics import Exporter, MetricDefinition, MetricKind
 
 INSTALLATION = ("namespace", "job")
 """The labels that tell one pushlane from another in a Prometheus that scrapes several."""

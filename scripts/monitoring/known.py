@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pushlane.lanes.metric import Exporter, MetricDefinition, MetricKind
+from pushlane.util.metrics import Exporter, MetricDefinition, MetricKind
 from scripts.metrics import METRICS
 
 _gauge = partial(MetricDefinition, Exporter.EVERY, MetricKind.GAUGE)

@@ -4,7 +4,7 @@ process, some ten thousands where there are many processes.
 
 from __future__ import annotations
 
-from pushlane.lanes.metric import MetricDefinition, MetricKind
+from pushlane.util.metrics import MetricDefinition, MetricKind
 from scripts.monitoring.expression import INSTALLATION, Selection
 from scripts.monitoring.known import known
 from scripts.monitoring.rules import RecordingRule

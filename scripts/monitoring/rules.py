@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import indent
 
-from pushlane.lanes.metric import MetricDefinition
+from pushlane.util.metrics import MetricDefinition
 from scripts.monitoring.expression import Expression
 
 _HEAD = """# Written by `python -m scripts.monitoring` from the definitions of metrics; a test fails

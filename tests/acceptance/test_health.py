@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.faults.services import Services, own_services
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from tests.probed import READY, Probed
 from tests.processes import Pushlane
 

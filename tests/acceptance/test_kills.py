@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.settings import STORE_FILE
+from pushlane.settings import STORE_FILE
 from tests.processes import NOT_COUNTED_S, Pushlane, each_once, until
 
 KILLS = 8

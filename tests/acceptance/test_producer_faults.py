@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.faults.services import Services, own_services
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
+from pushlane.settings import Settings
 from tests.lane_content import pushes_of, task_of
 from tests.processes import until
 

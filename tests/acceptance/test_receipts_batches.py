@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.settings import Settings
 from tests.processes import Pushlane
 from tests.receipt_bodies import body
 

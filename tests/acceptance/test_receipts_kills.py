@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import open_store, store_root
+from pushlane.settings import Settings
 from tests.processes import Pushlane, Running, each_once, until
 from tests.receipt_bodies import body
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench.fairness_of import share_error
 from bench.faults.services import Services, own_services
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from tests.earlier_release import LAST, OLDEST, Earlier, Release, code_of
 from tests.processes import Pushlane, Received, Running, each_once, until
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.store import open_store, store_root
+from pushlane.settings import Settings
 from tests.processes import Pushlane, Received, Running, each_once, until
 from tests.spark_cluster import SparkCluster
 

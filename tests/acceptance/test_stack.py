@@ -12,10 +12,10 @@ import pytest
 from dev import stack
 from dev.stack import Ports, Prefer, docker
 from dev.stack.local import HOME_VARIABLE, check_java, pulsar_home, redis_server
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 
 WINDOW_S = 600.0
 
@@ -76,7 +76,7 @@ async def keep_task(urls: stack.StackUrls) -> State:
     task = Task(id="t", level=Level.HIGH, lane="task-t")
     async with connect_redis(urls.redis, "stack-test", None, WINDOW_S) as redis:
         await redis.registry.add(task)
-        return (await redis.registry.change("t", task_transitions.start)).state
+        return (await redis.registry.change("t", task_changes.start)).state
 
 
 @pytest.mark.pulsar

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from scripts.chart import CHART
 from tests.chart.container import Container
 from tests.chart.manifests import Rendered, render

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushlane.lanes.version import VERSION
+from pushlane.version import VERSION
 from tests.processes import until
 
 _IMAGE = f"pushlane:{VERSION}"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pushlane.cli.dispatch import _LEAVE_S
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from scripts.chart import CHART
 from tests.chart.manifests import EXAMPLES, HELMS, Rendered, render, run_helm
 from tests.chart.tools import KUBE_VERSION, program, write_custom_schemas

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts import go_modules
 
 KUBE_VERSION = "1.30.0"

@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
-from pushlane.lanes.backend import Backend, connect
+from pushlane.backends.backend import Backend, connect
 from pushlane.lanes.memory import MemoryBackend
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 BATCH = 8
 

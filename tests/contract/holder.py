@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import load
+from pushlane.backends.backend import connect
+from pushlane.settings import load
 from tests.contract.reading import Reading
 
 

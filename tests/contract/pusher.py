@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
 

@@ -1,4 +1,4 @@
-"""What every broker promises (see `lanes.ports.Broker`)."""
+"""What every broker promises (see `core.ports.Broker`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from pushlane.lanes.bundle import bodies_of, packed
-from pushlane.lanes.errors import UnknownLane
+from pushlane.core.errors import UnknownLane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import now_ms
 from pushlane.lanes.ports import Delayed, Source
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.wire import bodies_of, packed
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 

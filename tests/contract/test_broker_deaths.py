@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.contract.conftest import ON_PLACES
 from tests.contract.reading import LANE, Reading, bodies, numbered
 

@@ -1,11 +1,13 @@
-"""Looking through a lane (`lanes.browse`) shows all of it and takes nothing, on every broker."""
+"""Looking through a lane (`backends.queries`) shows all of it and takes nothing, on every
+broker.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.browse import Browser
-from pushlane.lanes.errors import UnknownLane
+from pushlane.backends.queries import Browser
+from pushlane.core.errors import UnknownLane
 from pushlane.lanes.ports import Broker, Taken
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, bodies, numbered

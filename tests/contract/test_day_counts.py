@@ -7,8 +7,8 @@ from time import time
 
 import pytest
 
-from pushlane.lanes.recipient_window import NO_CAP, Cap, CapDay
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
+from pushlane.model.recipients import NO_CAP, Cap, CapDay
 
 TODAY = int(time()) // 86_400
 FAR = 2**63 - 1

@@ -1,14 +1,14 @@
-"""What every registry promises of why pushes died (see `lanes.ports.ProgressStore.deaths`)."""
+"""What every registry promises of why pushes died (see `core.ports.ProgressStore.deaths`)."""
 
 from __future__ import annotations
 
 import asyncio
 
-from pushlane.lanes import task_transitions
+from pushlane.core.names import own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, Progress, State, Task, new_task_id
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Finished, Level, Progress, State, Task, new_task_id
+from pushlane.model import task_changes
 
 
 def dead(task: str, reason: str, *seqs: int) -> Finished:
@@ -96,7 +96,7 @@ async def test_deaths_are_forgotten_with_their_task(connections):
         task_id = new_task_id()
         await registry.add(Task(id=task_id, level=Level.HIGH, lane=own_lane(task_id)))
         await registry.record([dead(task_id, "HTTP 404", 1)])
-        await registry.change(task_id, task_transitions.finish(State.DONE))
+        await registry.change(task_id, task_changes.finish(State.DONE))
 
         assert await registry.deaths([task_id]) == [Deaths(task_id, {"HTTP 404": 1})]
         await registry.forget(task_id)

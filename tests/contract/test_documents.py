@@ -1,4 +1,4 @@
-"""What every document store promises (see `lanes.ports.DocumentStore`)."""
+"""What every document store promises (see `core.ports.DocumentStore`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.ports.documents import LONGEST_NAME, MOST_BYTES
+from pushlane.core.errors import BadInput
+from pushlane.model.documents import LONGEST_NAME, MOST_BYTES
 
 
 async def test_what_is_put_is_there_for_every_process(connections):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import InvalidChange, Superseded, UnknownTask
-from pushlane.lanes.naming import dead_lane, later_lane, own_lane
-from pushlane.lanes.ports import Fence, Registry
-from pushlane.lanes.push import Kind
-from pushlane.lanes.search import TaskQuery, listed, pages
-from pushlane.lanes.task import (
+from pushlane.core.errors import InvalidChange, Superseded, UnknownTask
+from pushlane.core.names import dead_lane, later_lane, own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import (
     ACTIVE_STATES,
     TERMINAL_STATES,
     Finished,
@@ -20,9 +17,12 @@ from pushlane.lanes.task import (
     Task,
     new_task_id,
 )
+from pushlane.lanes.ports import Fence, Registry
+from pushlane.lanes.search import TaskQuery, listed, pages
+from pushlane.model import task_changes
 from tests.contract.reading import Reading, until
 
-DONE = task_transitions.finish(State.DONE)
+DONE = task_changes.finish(State.DONE)
 
 
 def a_task(**fields: object) -> Task:
@@ -31,7 +31,7 @@ def a_task(**fields: object) -> Task:
         id=task_id,
         level=Level.HIGH,
         lane=own_lane(task_id),
-        created_at_ms=task_transitions.now_ms(),
+        created_at_ms=task_changes.now_ms(),
     )
     return replace(task, **fields)
 
@@ -62,7 +62,7 @@ async def test_a_page_of_some_states_has_just_these(connections, states):
         for n in range(9):
             task = await registry.add(a_task(id=f"task{n}", state=State.RUNNING))
             if n % 3:
-                await registry.change(task.id, task_transitions.cancel if n % 2 else DONE)
+                await registry.change(task.id, task_changes.cancel if n % 2 else DONE)
         wanted = [task.id for task in await listed(registry) if task.state in states]
 
         found: list[str] = []
@@ -143,7 +143,7 @@ async def test_a_forgotten_task_leaves_nothing_behind(connections):
             with pytest.raises(UnknownTask):
                 await there.registry.get(word)
         assert await listed(there.registry) == []
-        assert (await there.registry.ended(task_transitions.now_ms() + 1000, 10)).tasks == []
+        assert (await there.registry.ended(task_changes.now_ms() + 1000, 10)).tasks == []
         [progress] = await there.registry.progress([task.id])
         assert progress.finished == 0
         assert await there.registry.finished(task.id, [1, 2]) == [False, False]
@@ -194,7 +194,7 @@ async def test_who_follows_the_changes_hears_of_it(connections):
         here, there = await connections.two()
         task = await here.registry.add(a_task())
         known = await there.registry.changes(0, timeout_s=30)
-        await here.registry.change(task.id, task_transitions.cancel)
+        await here.registry.change(task.id, task_changes.cancel)
         await here.registry.forget(task.id)
 
         changes = await there.registry.changes(known.version, timeout_s=30)

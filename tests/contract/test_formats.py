@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.formats import format_to_write, min_format, set_min_format
-from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.backends.backend import Backend
+from pushlane.backends.formats import format_to_write, min_format, set_min_format
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.push import FORMAT
+from pushlane.core.task import Level, Task, new_task_id
+from pushlane.model.presence import Process
+from pushlane.settings import Settings
+from pushlane.wire import MOST_POOLED, MOST_PUSHES
 
 LONG_S = 600
 OLDER = Process(id="older", kind="dispatcher", pid=7, version="0.1.0", format=FORMAT - 1)

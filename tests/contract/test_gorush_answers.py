@@ -2,6 +2,8 @@
 
 import pytest
 
+from pushlane.core.push import Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.gorush_answers import (
     ABOUT_THE_PUSH,
@@ -12,8 +14,6 @@ from pushlane.dispatcher.sinks.gorush_answers import (
     GONE,
 )
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Push
-from pushlane.lanes.task import Level
 from tests.contract.test_webhook_answers import CASES as WEBHOOK_CASES
 from tests.contract.test_webhook_answers import HANG_S, LONG_S, NOBODY
 from tests.emulators.gorush import Gorush

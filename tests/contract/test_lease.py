@@ -1,10 +1,10 @@
-"""What every lease promises (see `lanes.ports.Lease`)."""
+"""What every lease promises (see `core.ports.Lease`)."""
 
 from __future__ import annotations
 
 import time
 
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 from tests.contract.reading import until
 
 LONG_S = 600

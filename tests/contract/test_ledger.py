@@ -1,11 +1,11 @@
-"""What every ledger promises (see `lanes.ports.Ledger`)."""
+"""What every ledger promises (see `core.ports.Ledger`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.core.push import Push
 from pushlane.lanes.ports import ClaimResult
-from pushlane.lanes.push import Push
 from tests.contract.reading import until
 
 LONG_S = 600

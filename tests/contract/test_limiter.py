@@ -1,4 +1,4 @@
-"""What every limiter promises (see `lanes.ports.Limiter`)."""
+"""What every limiter promises (see `core.ports.Limiter`)."""
 
 from __future__ import annotations
 

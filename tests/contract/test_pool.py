@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import pool_lane, pool_lanes
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
+from pushlane.core.names import pool_lane, pool_lanes
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task, new_task_id
 from pushlane.lanes.pool import pool_size, set_pool_size
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.settings import Settings
 from tests.contract.conftest import BATCH, Connections
 
 POOL = 4

@@ -1,8 +1,8 @@
-"""What presence promises on every backend (see `lanes.ports.Presence`)."""
+"""What presence promises on every backend (see `core.ports.Presence`)."""
 
 from __future__ import annotations
 
-from pushlane.lanes.presence import Process, Resting
+from pushlane.model.presence import Process, Resting
 from tests.contract.reading import until
 
 LONG_S = 600

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.push import Push
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import connect
+from pushlane.core.errors import Unreachable
+from pushlane.core.push import Push
+from pushlane.core.task import Level
 from pushlane.producers.producer import Producer
+from pushlane.settings import Settings
 from tests.contract.conftest import ON_PLACES
 from tests.lane_content import pushes_of, task_of
 

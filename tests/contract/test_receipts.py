@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pushlane.core.task import now_ms
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.task_transitions import now_ms
 from tests.contract.conftest import Connections
 
 

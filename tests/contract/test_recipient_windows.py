@@ -1,9 +1,9 @@
-"""What every adapter of recipient windows promises (see `lanes.ports.RecipientWindows`)."""
+"""What every adapter of recipient windows promises (see `core.ports.RecipientWindows`)."""
 
 from __future__ import annotations
 
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import Mark
+from pushlane.model.recipients import Mark
 from tests.contract.reading import until
 
 LONG_S = 600

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from pushlane.core.task import Weights
 from pushlane.lanes.redis import RedisPorts, connect_redis
-from pushlane.lanes.task import Weights
 from tests.contract.test_dead_addresses import *  # noqa: F403
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What every registry promises (see `lanes.ports.Registry`)."""
+"""What every registry promises (see `core.ports.Registry`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import BadInput, Superseded, UnknownFormat, UnknownTask
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.ports import Fence, Registry
-from pushlane.lanes.push import Kind
-from pushlane.lanes.put_off import QUARTER_MS, PutOff
-from pushlane.lanes.search import listed
-from pushlane.lanes.task import (
+from pushlane.core.errors import BadInput, Superseded, UnknownFormat, UnknownTask
+from pushlane.core.names import own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import (
     ACTIVE_STATES,
     Finished,
     Level,
@@ -27,8 +23,12 @@ from pushlane.lanes.task import (
     Task,
     Weights,
     new_task_id,
+    now_ms,
 )
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.lanes.ports import Fence, Registry
+from pushlane.lanes.search import listed
+from pushlane.model import task_changes
+from pushlane.model.due import QUARTER_MS, PutOff
 from tests.unreadable import store_unreadable
 
 
@@ -125,7 +125,7 @@ async def test_a_change_is_seen_by_another_process(connections):
         here, there = await connections.two()
         task = await here.registry.add(a_task())
 
-        changed = await here.registry.change(task.id, task_transitions.set_quota(5))
+        changed = await here.registry.change(task.id, task_changes.set_quota(5))
 
         assert changed.quota == 5
         assert changed.version > task.version
@@ -136,7 +136,7 @@ async def test_keeping_up_with_what_was_written_as_usual_changes_nothing(connect
     async with connections:
         registry = (await connections.one()).registry
         ended, task = await registry.add(a_task()), await registry.add(a_task(key="sale"))
-        await registry.change(ended.id, task_transitions.finish(State.DONE))
+        await registry.change(ended.id, task_changes.finish(State.DONE))
         await registry.forget(ended.id)
         task = await registry.change(task.id, raise_quota)
         before = await registry.changes(0, 0)
@@ -166,7 +166,7 @@ async def test_what_an_edit_raises_is_passed_on_and_nothing_changes(connections)
         task = await registry.add(a_task())
 
         with pytest.raises(BadInput, match="quota 0"):
-            await registry.change(task.id, task_transitions.set_quota(0))
+            await registry.change(task.id, task_changes.set_quota(0))
 
         assert await registry.get(task.id) == task
 
@@ -228,7 +228,7 @@ async def test_changes_wait_for_one_made_by_another_process(connections):
         waiting = asyncio.create_task(here.registry.changes(known.version, timeout_s=30))
         await asyncio.sleep(0)
 
-        cancelled = await there.registry.change(task.id, task_transitions.cancel)
+        cancelled = await there.registry.change(task.id, task_changes.cancel)
 
         assert (await waiting).tasks == [cancelled]
 
@@ -420,7 +420,7 @@ async def test_what_became_of_tasks_is_found_out(connections):
     async with connections:
         registry = (await connections.one()).registry
         there, gone = await registry.add(a_task()), await registry.add(a_task())
-        await registry.change(gone.id, task_transitions.cancel)
+        await registry.change(gone.id, task_changes.cancel)
         await registry.forget(gone.id)
         never = new_task_id()
 

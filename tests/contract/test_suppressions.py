@@ -1,4 +1,4 @@
-"""What every adapter of suppressions promises (see `lanes.ports.Suppressions`)."""
+"""What every adapter of suppressions promises (see `core.ports.Suppressions`)."""
 
 from __future__ import annotations
 

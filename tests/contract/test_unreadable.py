@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import (
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import (
     DamagedRecord,
     InvalidChange,
     TaskConflict,
@@ -17,13 +16,14 @@ from pushlane.lanes.errors import (
     UnknownTask,
     Unstorable,
 )
-from pushlane.lanes.limits import Limit, Subject, change_limit, read_limits
-from pushlane.lanes.naming import dead_lane, lane_at, later_lane, own_lane
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import FORMAT, Kind
+from pushlane.core.names import dead_lane, lane_at, later_lane, own_lane
+from pushlane.core.push import FORMAT, Kind
+from pushlane.core.task import Finished, Level, Task, Weights, new_task_id
+from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Finished, Level, Task, Weights, new_task_id
-from pushlane.lanes.version import VERSION
+from pushlane.model.limits import Limit, Subject, change_limit, read_limits
+from pushlane.model.presence import Process
+from pushlane.version import VERSION
 from tests.unreadable import store_unreadable
 
 LONG_S = 600

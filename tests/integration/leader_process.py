@@ -12,17 +12,17 @@ import sys
 
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import Superseded
-from pushlane.lanes.leases import Leader
-from pushlane.lanes.settings import load
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import connect
+from pushlane.backends.leases import Leader
+from pushlane.core.errors import Superseded
+from pushlane.core.task import Task
+from pushlane.model import task_changes
+from pushlane.settings import load
 
 TTL_S = 0.5
 
 
-def signed(holder: str) -> task_transitions.Edit:
+def signed(holder: str) -> task_changes.Edit:
     def edit(task: Task) -> Task:
         return replace(task, reason=holder, quota=task.quota + 1)
 

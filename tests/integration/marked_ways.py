@@ -10,8 +10,8 @@ import json
 import pytest
 
 from pushlane import Producer, PushEvent, Settings
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError
 from tests.integration.marked_providers import PROVIDERS
 from tests.integration.marked_pushes import (
     ANSWERS,

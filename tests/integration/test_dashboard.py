@@ -17,11 +17,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from dev.stack.services import free_port
 from pushlane import Producer
-from pushlane.lanes.metric import MetricCollector, ReadMetric
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
 from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
 from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
+from pushlane.settings import Settings
+from pushlane.util.metrics import MetricCollector, ReadMetric
 from scripts.monitoring.files import CHART
 from tests.processes import Pushlane, Running, until
 from tests.prometheus import OwnPrometheus

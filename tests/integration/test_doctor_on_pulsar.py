@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import pytest
 from redis import Redis
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.operations import Bounds
+from pushlane.backends.pulsar import topic_checks
+from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from pushlane.cli.examine import examine
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.checks import Finding
-from pushlane.lanes.inspection import Bounds
-from pushlane.lanes.presence import Process
-from pushlane.lanes.pulsar import topic_checks
-from pushlane.lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from pushlane.lanes.redis import facts as redis_facts
-from pushlane.lanes.settings import Settings
+from pushlane.model.presence import Process
+from pushlane.settings import Settings
+from pushlane.util.checks import Finding
 from tests.canary import Canaries
 from tests.command import Command, Ran
 from tests.own_redis import OwnRedis

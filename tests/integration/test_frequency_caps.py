@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit
-from pushlane.lanes.settings import load
+from pushlane.backends.backend import connect
+from pushlane.core.turns import EVERY_APP
+from pushlane.model.limits import Limit, Subject, change_limit
+from pushlane.settings import load
 from tests.processes import Pushlane
 
 PUSHES = 2_400

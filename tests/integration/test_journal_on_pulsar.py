@@ -11,18 +11,18 @@ from typing import Any
 import _pulsar
 import pytest
 
-from pushlane.lanes.ports import JournalPage
-from pushlane.lanes.pulsar import journal as journal_module
-from pushlane.lanes.pulsar.admin import Admin, topic_path
-from pushlane.lanes.pulsar.connection import Connection, open_connection
-from pushlane.lanes.pulsar.journal import PulsarJournal
-from pushlane.lanes.pulsar.policies import (
+from pushlane.backends.pulsar import journal as journal_module
+from pushlane.backends.pulsar.admin import Admin, topic_path
+from pushlane.backends.pulsar.connection import Connection, open_connection
+from pushlane.backends.pulsar.journal import PulsarJournal
+from pushlane.backends.pulsar.policies import (
     JOURNAL_COMPACTION_BYTES,
     JOURNAL_POLICIES,
     Policy,
     ensure_namespace,
 )
-from pushlane.lanes.settings import Settings
+from pushlane.lanes.ports import JournalPage
+from pushlane.settings import Settings
 
 pytestmark = pytest.mark.pulsar
 

@@ -7,8 +7,8 @@ import uuid
 import msgspec
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.settings import Settings
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.support import MemorySink, add_task, dispatching, until
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from pushlane import Settings
-from pushlane.lanes.backend import connect
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.backends.backend import connect
+from pushlane.model.receipt import ReceiptBatch, decode_receipts
 from tests.canary import Canaries, contents, leaks
 from tests.integration import marked_ways
 from tests.integration.marked_providers import providers

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 from pushlane.producers.producer import Producer
+from pushlane.settings import Settings
 from tests.processes import Pushlane, Received, each_once, until
 
 PUSHES = 2_000

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from bench.proxy import Proxy, Way, proxies
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
+from pushlane.settings import Settings
 from tests.lane_content import pushes_of, task_of
 from tests.processes import until
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import _pulsar
 import pytest
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.browse import Browser
-from pushlane.lanes.bundle import MOST_BYTES, bodies_of, packed
-from pushlane.lanes.errors import OversizedPush, TaskConflict, UnknownLane
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.pulsar.admin import Admin
+from pushlane.backends.pulsar.broker import ProducerKey, Producers
+from pushlane.backends.pulsar.connection import open_connection
+from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from pushlane.backends.queries import Browser
+from pushlane.core.errors import OversizedPush, TaskConflict, UnknownLane
+from pushlane.core.push import Push, encode
 from pushlane.lanes.ports import Broker, LaneReader, Source, Taken
-from pushlane.lanes.pulsar.admin import Admin
-from pushlane.lanes.pulsar.connection import open_connection
-from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
-from pushlane.lanes.pulsar.producers import ProducerKey, Producers
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.wire import MOST_BYTES, bodies_of, packed
 from tests.contract.reading import until
 
 pytestmark = pytest.mark.pulsar

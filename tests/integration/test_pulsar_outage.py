@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bench.faults.services import Services, own_services
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import PushlaneError, Unreachable, UserError
+from pushlane.backends.backend import connect
+from pushlane.core.errors import PushlaneError, Unreachable, UserError
+from pushlane.core.task import Weights
 from pushlane.lanes.ports import Broker, LaneReader, Taken
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Weights
+from pushlane.settings import Settings
 
 pytestmark = pytest.mark.pulsar
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import ReceiptsGone
+from pushlane.backends.backend import connect
+from pushlane.backends.pulsar import receipt_log as log_module
+from pushlane.backends.pulsar.admin import Admin, topic_path
+from pushlane.backends.pulsar.broker import Producers
+from pushlane.backends.pulsar.policies import ensure_namespace, receipt_policies
+from pushlane.core.errors import ReceiptsGone
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.pulsar.admin import Admin, topic_path
-from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
-from pushlane.lanes.pulsar.producers import Producers
-from pushlane.lanes.pulsar.receipts import log as log_module
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.conftest import DEADLINE_S
 
 pytestmark = pytest.mark.pulsar

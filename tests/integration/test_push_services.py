@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pushlane.core.task import Progress, State
 from pushlane.dispatcher.sinks.webpush import WebPushOptions
-from pushlane.lanes.task import Progress, State
 from tests.emulators.http2_server import Answer
 from tests.emulators.webpush import WebPushEmulator
 from tests.unit.dispatcher.support import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.push import Kind
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Kind
+from pushlane.model.receipt import ReceiptBatch, decode_receipts
+from pushlane.settings import Settings
 from tests.processes import Push, Pushlane, Received
 
 TOTAL = 6_000

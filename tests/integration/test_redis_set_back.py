@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.push import Kind
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, State, Task, Weights, new_task_id
 from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Finished, Level, State, Task, Weights, new_task_id
+from pushlane.model import task_changes
 from tests.own_redis import OwnRedis
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
@@ -24,7 +24,7 @@ def new_task(**fields: object) -> Task:
         id=task_id,
         level=Level.HIGH,
         lane=f"task-{task_id}",
-        created_at_ms=task_transitions.now_ms(),
+        created_at_ms=task_changes.now_ms(),
     )
     return replace(task, **fields)
 
@@ -41,7 +41,7 @@ async def test_what_changed_after_the_copy_is_there_again(own_redis: OwnRedis) -
         old = await redis.registry.add(new_task(key="daily"))
         own_redis.save()
         new = await redis.registry.add(new_task(key="weekly", total=7))
-        changed = await redis.registry.change(old.id, task_transitions.set_quota(5))
+        changed = await redis.registry.change(old.id, task_changes.set_quota(5))
         await redis.registry.set_weights(Weights(1, 2, 3))
 
         own_redis.restore()
@@ -56,7 +56,7 @@ async def test_a_task_that_was_cancelled_after_the_copy_stays_so(own_redis: OwnR
     async with connected(own_redis, journal) as redis:
         task = await redis.registry.add(new_task())
         own_redis.save()
-        await redis.registry.change(task.id, task_transitions.cancel)
+        await redis.registry.change(task.id, task_changes.cancel)
         before = await redis.registry.changes(0, 0)
 
         own_redis.restore()
@@ -71,10 +71,10 @@ async def test_a_change_right_after_is_made_to_the_newest_value(own_redis: OwnRe
     async with connected(own_redis, journal) as redis:
         task = await redis.registry.add(new_task())
         own_redis.save()
-        await redis.registry.change(task.id, task_transitions.set_quota(5))
+        await redis.registry.change(task.id, task_changes.set_quota(5))
 
         own_redis.restore()
-        changed = await redis.registry.change(task.id, task_transitions.start)
+        changed = await redis.registry.change(task.id, task_changes.start)
 
         assert (changed.quota, changed.state, changed.version) == (5, State.RUNNING, 2)
 
@@ -86,7 +86,7 @@ async def test_it_says_since_when_finishes_are_counted(own_redis: OwnRedis) -> N
         first = await redis.registry.counted_since_ms()
         own_redis.save()
         await redis.registry.record([Finished("t", Kind.DELIVERED, [2])])
-        lost_at_ms = task_transitions.now_ms()
+        lost_at_ms = task_changes.now_ms()
 
         own_redis.restore()
         await listed(redis.registry)
@@ -100,7 +100,7 @@ async def test_an_emptied_one_says_so_too(own_redis: OwnRedis) -> None:
     journal = MemoryJournal()
     async with connected(own_redis, journal) as redis:
         task = await redis.registry.add(new_task())
-        lost_at_ms = task_transitions.now_ms()
+        lost_at_ms = task_changes.now_ms()
 
         own_redis.empty()
 

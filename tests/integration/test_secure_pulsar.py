@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import Backend, connect, connect_receipts
+from pushlane.backends.backend import Backend, connect, connect_receipts
+from pushlane.backends.pulsar.admin import connect_admin
+from pushlane.backends.pulsar.bootstrap import bootstrap
+from pushlane.backends.pulsar.connection import open_connection
+from pushlane.core.errors import Denied, MissingPermission, PushlaneError, Unreachable
+from pushlane.core.push import Push
 from pushlane.lanes.bootstrap import BootstrapStep, Roles
-from pushlane.lanes.errors import Denied, MissingPermission, PushlaneError, Unreachable
-from pushlane.lanes.pulsar.admin import connect_admin
-from pushlane.lanes.pulsar.bootstrap import bootstrap
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.connection import open_connection
-from pushlane.lanes.push import Push
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.certificates import Authority
 from tests.command import Command, Ran
 from tests.contract.reading import Reading, bodies, until

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import redis
 
+from pushlane.backends.redis.access import RedisAccess
+from pushlane.backends.redis.client import RedisClient
+from pushlane.core.errors import Denied, MissingPermission, RefillRefused, Unreachable
+from pushlane.core.task import Weights
 from pushlane.lanes.bootstrap import Roles
-from pushlane.lanes.errors import Denied, MissingPermission, RefillRefused, Unreachable
 from pushlane.lanes.rebuilding import Beside
 from pushlane.lanes.redis import RedisPorts, connect_redis, refill
-from pushlane.lanes.redis.access import RedisAccess
 from pushlane.lanes.redis.acl import redis_logins
-from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.task import Weights
-from pushlane.lanes.tls import TlsFiles
-from pushlane.lanes.watched_file import WatchedFile
+from pushlane.util.files import WatchedFile
+from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority
 from tests.own_redis import OwnRedis
 from tests.tls_proxy import tls_in_front_of

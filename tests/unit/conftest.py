@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from pushlane.cli import dispatch
+from pushlane.core.errors import BadInput
 from pushlane.dispatcher.sinks import _read_spec
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import NAMES, Settings
-from pushlane.lanes.version import VERSION
+from pushlane.settings import NAMES, Settings
+from pushlane.version import VERSION
 from scripts import chart
 
 _SETTINGS = (chart.CHART / "templates/_settings.tpl").read_text()

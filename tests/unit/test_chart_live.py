@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from scripts import go_modules
 from scripts.chart_live import build, rounds
 from scripts.chart_live.api import Api, Object

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.version import VERSION
+from pushlane.version import VERSION
 from scripts.monitoring.alerts import alerts
 from scripts.reference import DOCS, PAGES
 from scripts.shape import ROOT, Module, classes, modules, repeated

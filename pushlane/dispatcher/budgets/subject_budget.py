@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pushlane.dispatcher.budgets.leasing import LeasedBudget
 from pushlane.dispatcher.budgets.place_budget import PlaceBudget
 from pushlane.dispatcher.budgets.rate_budget import RateBudget
 from pushlane.dispatcher.budgets.total_budget import TotalBudget
-from pushlane.lanes.limits import Limit, Subject
+from pushlane.dispatcher.gates.leasing import LeasedBudget
 from pushlane.lanes.ports import Tally
+from pushlane.model.limits import Limit, Subject
 
 _TOTALS = {"total": True, "total_cost": False, "a_day": True, "cost_a_day": False}
 """The limits that are hard totals, each with whether it counts pushes."""

@@ -12,19 +12,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pushlane.backends.backend import Backend
 from pushlane.core.lane import Job
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.core.settle import Settler
+from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
-from pushlane.lanes.limits import Limits
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
-from pushlane.lanes.recipient_window import CapDay
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
-from pushlane.lanes.task import Task
+from pushlane.model.limits import Limits
+from pushlane.model.recipients import CapDay
+from pushlane.settings import Settings
 
 _CapPlace = tuple[CapDay, int]
 

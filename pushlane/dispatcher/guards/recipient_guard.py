@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pushlane.core.lane import Job
+from pushlane.core.push import Kind, Outcome, Push
 from pushlane.core.settle import Settler
+from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
 from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
 from pushlane.lanes.ports import RecipientTurn, RecipientWindows
-from pushlane.lanes.push import Kind, Outcome, Push
-from pushlane.lanes.recipient_window import Mark, collapse_mark, dedupe_mark
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.model.recipients import Mark, collapse_mark, dedupe_mark
+from pushlane.settings import Settings
 
 _BUSY_AGAIN_S = 1.0
 

@@ -16,15 +16,15 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from pushlane.core.errors import PushlaneError
 from pushlane.core.lane import Job
+from pushlane.core.push import Push
+from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
+from pushlane.core.task import Task
 from pushlane.dispatcher.guards.call_batcher import CallBatcher
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.push import Push
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.ledger")
 

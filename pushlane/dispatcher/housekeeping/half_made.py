@@ -9,15 +9,15 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import submit_lease
-from pushlane.lanes.retrying import for_each
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import Backend
+from pushlane.core.names import submit_lease
+from pushlane.core.retrying import for_each
+from pushlane.core.task import Task
+from pushlane.model import task_changes
 
 log = logging.getLogger("pushlane.half_made")
 
-Change = Callable[[Task, task_transitions.Edit], Awaitable[None]]
+Change = Callable[[Task, task_changes.Edit], Awaitable[None]]
 
 JUST_BEGUN_MS = 10_000
 _LOOK_EVERY_S = 30.0
@@ -36,7 +36,7 @@ class HalfMade:
         backend: Backend,
         change: Change,
         ends_after_s: float,
-        clock_ms: Callable[[], int] = task_transitions.now_ms,
+        clock_ms: Callable[[], int] = task_changes.now_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lease = backend.lease
@@ -72,9 +72,9 @@ class HalfMade:
         now = self._clock_ms()
         if await self._lease.is_held(submit_lease(task.id)):
             if task.stalled_at_ms:
-                await self._change(task, task_transitions.stalled(0))
+                await self._change(task, task_changes.stalled(0))
         elif not task.stalled_at_ms:
-            await self._change(task, task_transitions.stalled(now))
+            await self._change(task, task_changes.stalled(now))
             log.warning(
                 "task %s is half-made and nobody goes on with it: it ends in %.1f h unless somebody"
                 " does",
@@ -83,5 +83,5 @@ class HalfMade:
                 extra={"action": "task_stalled"},
             )
         elif now - task.stalled_at_ms >= self._ends_after_ms:
-            await self._change(task, task_transitions.abandon(task.stalled_at_ms, _ABANDONED))
+            await self._change(task, task_changes.abandon(task.stalled_at_ms, _ABANDONED))
             log.warning("task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"})

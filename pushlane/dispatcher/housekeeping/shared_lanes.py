@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import is_pool, later_lane
-from pushlane.lanes.retrying import for_each
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.backends.backend import Backend
+from pushlane.core.names import is_pool, later_lane
+from pushlane.core.retrying import for_each
+from pushlane.core.task import Task, now_ms
 
 CLOCKS_APART_MS = 600_000
 _KIND = "passed-lane"

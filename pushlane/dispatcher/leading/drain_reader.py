@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from pushlane.lanes.errors import BadInput, NoLeader
+from pushlane.core.errors import BadInput, NoLeader
 from pushlane.lanes.ports import Presence
-from pushlane.lanes.presence import DrainFigures
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.model.presence import DrainFigures
 
 _KEPT_S = 2.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.lanes.metric import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
+from pushlane.util.metrics import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 
 _LEVEL_SINK: Labels = {"level": LEVELS, "sink": ()}
 _APP_SINK: Labels = {"app": (), "sink": ()}

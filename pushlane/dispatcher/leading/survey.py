@@ -11,17 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from pushlane.backends.backend import Backend
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import Weights
+from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.leader.backlogs import Backlogs, TaskBacklog
+from pushlane.dispatcher.leader.survey import Summary, SurveyInput, summarized
 from pushlane.dispatcher.leading.aside import aside
-from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import EVERY_APP, Limits, Subject
-from pushlane.lanes.presence import DrainFigures
-from pushlane.lanes.retrying import Backoff
-from pushlane.lanes.sink_load import spent_of
-from pushlane.lanes.task import Weights
+from pushlane.model.limits import Limits, Subject
+from pushlane.model.load import spent_of
+from pushlane.model.presence import DrainFigures
 
 log = logging.getLogger("pushlane.survey")
 

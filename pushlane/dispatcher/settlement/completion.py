@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from pushlane.core.endings import Ending
+from pushlane.core.errors import PushlaneError, UnknownFormat, UnknownTask
+from pushlane.core.retrying import Backoff, whenever
+from pushlane.core.task import Finished, Progress, State, Task
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.ports import Registry
-from pushlane.lanes.retrying import Backoff, whenever
-from pushlane.lanes.task import Finished, Progress, State, Task
+from pushlane.model import task_changes
 
 log = logging.getLogger("pushlane.completion")
 
@@ -94,9 +94,7 @@ class Completion:
 
     async def _done(self, task_id: str) -> None:
         try:
-            self._tasks.apply(
-                await self._registry.change(task_id, task_transitions.finish(State.DONE))
-            )
+            self._tasks.apply(await self._registry.change(task_id, task_changes.finish(State.DONE)))
         except UnknownFormat:  # a newer version ends it
             return
         except UnknownTask:

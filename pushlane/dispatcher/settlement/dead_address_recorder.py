@@ -12,16 +12,16 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from pushlane.backends.backend import Backend
 from pushlane.core.lane import Job
+from pushlane.core.push import Kind, Outcome, Scope
+from pushlane.core.retrying import Backoff, whenever
 from pushlane.core.slots import Batch
 from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import REASON_LONGEST, AddressDeath
-from pushlane.lanes.push import Kind, Outcome, Scope
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
-from pushlane.lanes.retrying import Backoff, whenever
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.dead_addresses")
 
@@ -155,6 +155,6 @@ def _sealing(settings: Settings) -> Callable[[str], str]:
     """Return what encrypts an address; without a key nothing is kept of it."""
     if settings.address_key is None:
         return lambda address: ""
-    from pushlane.lanes.address_seal import AddressSeal  # slow to import, and rarely needed
+    from pushlane.model.address_seal import AddressSeal  # slow to import, and rarely needed
 
     return AddressSeal(settings.address_key).sealed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import UnknownTask
+from pushlane.core.task import Task
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UnknownTask
-from pushlane.lanes.task import Task
 
 
 class FurtherLanes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.core.retrying import Backoff, whenever
+from pushlane.core.task import State
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
-from pushlane.lanes.retrying import Backoff, whenever
-from pushlane.lanes.task import State
 
 log = logging.getLogger("pushlane.pauses")
 

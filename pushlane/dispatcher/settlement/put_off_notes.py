@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from pushlane.core.endings import Ending
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import Finished, Progress, now_ms
 from pushlane.lanes.ports import ProgressStore
-from pushlane.lanes.put_off import PutOffTally
-from pushlane.lanes.task import Finished, Progress, now_ms
+from pushlane.model.due import PutOffTally
 
 log = logging.getLogger("pushlane.settle")
 

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
+from pushlane.core.errors import UnknownFormat, UnknownTask
+from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.task import Finished, Progress, State
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
-from pushlane.lanes.errors import UnknownFormat, UnknownTask
-from pushlane.lanes.retrying import Backoff, for_each, whenever
-from pushlane.lanes.stop_rule import StopRule, read_stop_rule
-from pushlane.lanes.task import Finished, Progress, State
+from pushlane.model.stop_rule import StopRule, read_stop_rule
 
 log = logging.getLogger("pushlane.pauses")
 

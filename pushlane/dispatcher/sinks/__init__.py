@@ -1,4 +1,4 @@
-"""Where pushes are delivered: one file a kind of sink, all behind the port `lanes.ports.Sink`.
+"""Where pushes are delivered: one file a kind of sink, all behind the port `core.ports.Sink`.
 
 A sink says what became of each push. It never acks, retries or reads a lane. The module of a kind
 has its options, which are what its table in the settings may hold, and can open the sink.
@@ -14,16 +14,16 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec.structs import fields
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.lanes.expected import unfit
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import masked
+from pushlane.model.targets import PlainTarget
 
 KINDS = {
     "null": "null:NullOptions",
-    "log": "log:LogOptions",
+    "log": "plain:LogOptions",
     "print": "printing:PrintOptions",
     "webhook": "webhook:WebhookOptions",
     "processor": "processor:ProcessorOptions",

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.core.errors import RefusedUrl, UnknownHost
+from pushlane.core.push import Outcome, Scope
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.host_rests import HostRests
 from pushlane.dispatcher.sinks.http_client import Timeouts, lost
 from pushlane.dispatcher.sinks.posting import post_request
 from pushlane.dispatcher.sinks.webhook_signature import Signer
-from pushlane.lanes.errors import RefusedUrl, UnknownHost
-from pushlane.lanes.push import Outcome, Scope
-from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
+from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
 GONE = 410
 

@@ -18,6 +18,9 @@ import msgspec
 from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.apns_answers import (
     EXPIRED_TOKEN,
     TOO_MANY_TOKENS,
@@ -38,13 +41,10 @@ from pushlane.dispatcher.sinks.http_client import (
     read_answer,
     retry_after_s,
 )
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.payload_limits import APNS_BYTES, APNS_VOIP_BYTES
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push
-from pushlane.lanes.sink_target import PlainTarget, url_target
-from pushlane.lanes.task import Level
 from pushlane.lanes.urls import require_http_url
+from pushlane.model.targets import PlainTarget, url_target
+from pushlane.settings.payload_limits import APNS_BYTES, APNS_VOIP_BYTES
 
 _HOSTS = {
     "production": "https://api.push.apple.com",

@@ -1,6 +1,7 @@
 """The meaning of what APNs answers, as docs/sinks.md has it in its table.
 
-Apple's list of codes: https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns
+Apple's list of codes:
+https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from pushlane.core.push import Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.http_client import NO_JSON, clock_note, clock_off_s
-from pushlane.lanes.push import Arrival, Outcome, Scope
 
 EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
 TOO_MANY_TOKENS = "TooManyProviderTokenUpdates"

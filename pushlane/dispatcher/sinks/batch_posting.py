@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyreqwest.exceptions import PyreqwestError
 
+from pushlane.core.push import Arrival, Outcome
 from pushlane.dispatcher.sinks.http_client import read_answer
 from pushlane.dispatcher.sinks.posting import Poster
 from pushlane.dispatcher.sinks.webhook import outcome_of_answer
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Outcome
 
 MAX_REQUEST_BYTES = 1024 * 1024
 MAX_ANSWER_BYTES = 1024 * 1024

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Outcome, Push
 from pushlane.dispatcher.sinks.processor import ProcessorSink, import_module
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Outcome, Push
-from pushlane.lanes.sink_target import PlainTarget
+from pushlane.model.targets import PlainTarget
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

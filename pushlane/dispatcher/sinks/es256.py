@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _HALF = 32
 

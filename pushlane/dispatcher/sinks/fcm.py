@@ -17,10 +17,12 @@ from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Arrival, Outcome
 from pushlane.dispatcher.sinks.fcm_answers import REFUSED, outcome_of
 from pushlane.dispatcher.sinks.fcm_message import MessageEncoder, Target
+from pushlane.dispatcher.sinks.google import AccessToken
 from pushlane.dispatcher.sinks.google_credentials import read_credentials
-from pushlane.dispatcher.sinks.google_token import AccessToken
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
@@ -30,11 +32,9 @@ from pushlane.dispatcher.sinks.http_client import (
     lost,
     read_answer,
 )
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome
-from pushlane.lanes.sink_target import PlainTarget, url_target
 from pushlane.lanes.urls import require_http_url
+from pushlane.model.targets import PlainTarget, url_target
 
 ENDPOINT = "https://fcm.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"

@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
+from pushlane.core.push import Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.http_client import NO_JSON, retry_after_s
-from pushlane.lanes.push import Arrival, Outcome, Scope
 
 THROTTLED_S = 60.0
 PLATFORM_REST_S = 600.0

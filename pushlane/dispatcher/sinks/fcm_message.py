@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from pushlane.core.push import Push
+from pushlane.core.task import Level
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Push
-from pushlane.lanes.task import Level
 
 LONGEST_TTL_S = 2_419_200
 """Four weeks, the longest that FCM keeps a message."""

@@ -14,8 +14,8 @@ from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
 from google.oauth2 import service_account
 
+from pushlane.core.errors import BadInput
 from pushlane.dispatcher.sinks.http_client import NO_JSON
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.urls import require_http_url
 
 _NEW_KEY = (

@@ -15,6 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.batch_posting import UNREADABLE, BatchPoster
 from pushlane.dispatcher.sinks.gorush_answers import (
     LIMIT_OF_GORUSH,
@@ -24,11 +27,8 @@ from pushlane.dispatcher.sinks.gorush_answers import (
 )
 from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push
-from pushlane.lanes.sink_target import PlainTarget, url_target
-from pushlane.lanes.task import Level
+from pushlane.model.targets import PlainTarget, url_target
 
 _WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
 _PLATFORMS = {"ios": 1, "android": 2, "huawei": 3}

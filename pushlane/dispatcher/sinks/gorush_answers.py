@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pushlane.lanes.push import Arrival, Outcome, Scope
+from pushlane.core.push import Arrival, Outcome, Scope
 
 LIMIT_OF_GORUSH = 100
 """The setting `core.max_notification` of a gorush that was not told otherwise."""

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 
+from pushlane.core.errors import RefusedUrl, UnknownHost
+from pushlane.core.push import Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, is_unconnected
-from pushlane.lanes.errors import RefusedUrl, UnknownHost
-from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
-from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
+from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
 _MOST_HOSTS = 250
 _IDLE_S = 300.0

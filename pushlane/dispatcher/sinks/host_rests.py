@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
+from pushlane.core.push import Arrival, Kind, Outcome, Scope
 
 _FAILURES = 3
 _REST_S = 1.0

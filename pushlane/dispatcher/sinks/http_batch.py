@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.batch_posting import UNREADABLE, BatchPoster
 from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.dispatcher.sinks.webhook import message_of
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.lanes.sink_target import PlainTarget, url_target
+from pushlane.model.targets import PlainTarget, url_target
 
 _CODE = re.compile(r"(?=[a-z])[a-z0-9_.-]{1,40}")
 _MOST_DIGITS = 4  # a code with more may be a number that somebody is known by

@@ -23,8 +23,8 @@ from pyreqwest.exceptions import (
 )
 from pyreqwest.response import Response
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Arrival, Kind, Outcome
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Kind, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pushlane.core.errors import BadInput
+from pushlane.core.names import DEFAULT_SINK
 from pushlane.dispatcher.sinks import (
     SinkOptions,
     open_sink,
@@ -19,13 +21,11 @@ from pushlane.dispatcher.sinks import (
     sink_options,
     spec_options,
 )
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings, option_of
-from pushlane.lanes.sink_target import PlainTarget, target_of
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.model.targets import PlainTarget, target_of
+from pushlane.settings import Settings
+from pushlane.settings.sinks import SinkSettings, option_of
 
 log = logging.getLogger("pushlane.sinks")
 

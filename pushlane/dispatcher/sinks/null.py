@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pushlane.core.push import DELIVERED, Outcome
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome
-from pushlane.lanes.sink_target import PlainTarget
+from pushlane.model.targets import PlainTarget
 
 
 class NullOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

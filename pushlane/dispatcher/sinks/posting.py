@@ -15,10 +15,10 @@ from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.request import StreamRequest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Outcome
 from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, close_client, lost
 from pushlane.dispatcher.sinks.webhook_signature import Signer
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Outcome
 from pushlane.lanes.urls import require_http_url, shown_url
 
 _JSON = {"Content-Type": "application/json"}

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pushlane.core.push import DELIVERED, Arrival, Outcome
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome
-from pushlane.lanes.sink_target import PlainTarget
+from pushlane.model.targets import PlainTarget
 
 _LONGEST = 500
 

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.dispatcher.sinks.raised_log import RaisedLog
 from pushlane.dispatcher.sinks.threads import Threads
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
-from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.tracebacks import Raised, raised
+from pushlane.model.targets import PlainTarget
+from pushlane.util.texts import Raised, raised
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

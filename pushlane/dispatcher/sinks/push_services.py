@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
 from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.failures import Flight
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 log = logging.getLogger("pushlane.push_services")
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from pushlane.lanes.tracebacks import Raised
+from pushlane.util.texts import Raised
 
 log = logging.getLogger("pushlane.processor")
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pushlane.lanes.tracebacks import raised
+from pushlane.util.texts import raised
 
 
 class _Call(NamedTuple):

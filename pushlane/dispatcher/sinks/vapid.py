@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 )
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from pushlane.core.errors import BadInput
 from pushlane.dispatcher.sinks.es256 import base64url, read_key, signed
-from pushlane.lanes.errors import BadInput
 
 VALID_S = 12 * 3600
 RENEWED_AHEAD_S = 3600

@@ -19,6 +19,8 @@ from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.address_posting import AddressPoster
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
@@ -30,11 +32,9 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.lanes.sink_target import PlainTarget, url_target
-from pushlane.lanes.url_guard import UrlGuard
+from pushlane.model.targets import PlainTarget, url_target
+from pushlane.util.url_guard import UrlGuard
 
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})

@@ -11,7 +11,7 @@ import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 _PREFIX = "whsec_"
 _OF_A_KEY_PAIR = ("whsk_", "whpk_")

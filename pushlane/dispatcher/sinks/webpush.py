@@ -18,6 +18,9 @@ from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.core.errors import RefusedUrl, UnknownHost
+from pushlane.core.push import DELIVERED, Arrival, Outcome
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, refusal
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
@@ -30,25 +33,17 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushService, PushServices
-from pushlane.dispatcher.sinks.vapid import (
-    VapidTokens,
-    public_key,
-    read_vapid_key,
-    require_subject,
-)
+from pushlane.dispatcher.sinks.vapid import VapidTokens, public_key, read_vapid_key, require_subject
 from pushlane.dispatcher.sinks.webpush_encryption import encrypt
 from pushlane.dispatcher.sinks.webpush_subscription import (
     MalformedSubscription,
     Subscription,
     read_subscription,
 )
-from pushlane.lanes.errors import RefusedUrl, UnknownHost
-from pushlane.lanes.payload_limits import WEB_PUSH_BYTES
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome
-from pushlane.lanes.sink_target import PlainTarget
-from pushlane.lanes.task import Level
-from pushlane.lanes.url_guard import NOT_PUBLIC, UrlGuard
+from pushlane.model.targets import PlainTarget
+from pushlane.settings.payload_limits import WEB_PUSH_BYTES
+from pushlane.util.url_guard import NOT_PUBLIC, UrlGuard
 
 MAX_TTL_S = 28 * 86_400
 """Four weeks; Firefox takes 30 days, Chrome four weeks."""

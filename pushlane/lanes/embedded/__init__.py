@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.cells import CellDocuments, CellLease, CellPresence
-from pushlane.lanes.embedded.backup import back_up, restore
-from pushlane.lanes.embedded.broker import EmbeddedBroker
-from pushlane.lanes.embedded.cells import (
+from pushlane.backends.backend import Backend
+from pushlane.backends.cells import CellDocuments, CellLease, CellPresence
+from pushlane.backends.embedded.backup import back_up, restore
+from pushlane.backends.embedded.broker import EmbeddedBroker
+from pushlane.backends.embedded.cells import (
     EmbeddedDocumentCells,
     EmbeddedLeaseCells,
     EmbeddedPresenceCells,
 )
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.dead_addresses import EmbeddedDeadAddresses
-from pushlane.lanes.embedded.ledger import EmbeddedLedger
-from pushlane.lanes.embedded.limiter import EmbeddedLimiter
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.ledger import EmbeddedLedger
+from pushlane.backends.embedded.limiter import EmbeddedLimiter
+from pushlane.backends.embedded.recipients import EmbeddedDeadAddresses
 from pushlane.lanes.embedded.rebuild import compare_registry, rebuild_registry
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.embedded.suppressions import EmbeddedSuppressions
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 __all__ = [
     "back_up",

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.recipient_window import CapDay
+from pushlane.backends.embedded.database import Database
+from pushlane.model.recipients import CapDay
 
 # Nearly always nothing was counted with any of the keys, and there is nothing more to ask. In the
 # form of an upsert this would take twice as long: SQLite would prepare to undo it.
@@ -59,7 +59,7 @@ _LIVE_DAYS = 2
 
 
 class EmbeddedDayCounts:
-    """The part of `lanes.ports.RecipientWindows` that counts. `clock_ms` gives Unix ms."""
+    """The part of `core.ports.RecipientWindows` that counts. `clock_ms` gives Unix ms."""
 
     def __init__(self, database: Database, clock_ms: Callable[[], int]) -> None:
         self._database = database

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 
 KEPT_MS = 24 * 3600 * 1000
 _A_SWEEP = 16

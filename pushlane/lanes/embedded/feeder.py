@@ -17,13 +17,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from pushlane.lanes.embedded.claims import ClaimedBatch, ClaimRequest, claim
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.heartbeats import MISSED, come_back
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.messages import ClaimedBatch, ClaimRequest, claim
+from pushlane.backends.embedded.owners import MISSED, come_back
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import now_ms
 from pushlane.lanes.embedded.messages import stamped_after
 from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.task_transitions import now_ms
 
 LANES_AT_ONCE = 1024
 BYTES_AT_ONCE = 2 << 20

@@ -13,8 +13,8 @@ from os import stat_result
 from pathlib import Path
 from typing import NamedTuple
 
-from pushlane.lanes.checks import Remark
 from pushlane.lanes.durable import create_durably
+from pushlane.util.checks import Remark
 
 _PRIVATE = 0o600
 _GROUPS = 0o070

@@ -1,6 +1,6 @@
 """Changes lanes and messages, as jobs on the store: open, publish, ack, replay, drop, sweep.
 
-Each job runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
+Each job runs inside one transaction and takes a set at a time (see `backends.embedded.database`). A
 message is acked by deleting it, unless its lane keeps it; else only the drop of its lane deletes
 it.
 """
@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
+from pushlane.core.errors import UnknownLane
 from pushlane.core.ports import of_each
-from pushlane.lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
-from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Delayed, Source
 
 DROP_CHUNK = 5000

@@ -1,4 +1,4 @@
-"""Notes of pushes that were put off, as jobs on the store (`lanes.put_off`)."""
+"""Notes of pushes that were put off, as jobs on the store (`model.due`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from pushlane.lanes.put_off import QUARTER_MS, PutOff
+from pushlane.model.due import QUARTER_MS, PutOff
 
 _ADD = """
 INSERT INTO put_off VALUES (?, ?, ?, ?, ?, ?, ?)

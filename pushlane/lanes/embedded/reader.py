@@ -10,9 +10,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from pushlane.lanes.embedded.claims import ClaimedBatch
+from pushlane.backends.embedded.messages import ClaimedBatch
+from pushlane.core.task import now_ms
 from pushlane.lanes.ports import OnReady, Taken
-from pushlane.lanes.task_transitions import now_ms
 
 REFILL_WAIT_S = 0.2
 
@@ -25,7 +25,7 @@ class AtHand:
 
 
 class EmbeddedReader:
-    """See `lanes.ports.LaneReader`. `ask` has the feeder look for more messages."""
+    """See `core.ports.LaneReader`. `ask` has the feeder look for more messages."""
 
     def __init__(
         self,

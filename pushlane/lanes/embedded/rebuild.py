@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from pushlane.lanes.rebuilding import Beside, RegistryGap
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 
 async def compare_registry(settings: Settings) -> RegistryGap:

@@ -10,12 +10,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
-from pushlane.lanes.embedded.database import Database
+from pushlane.backends.embedded.database import Database
+from pushlane.core.task import now_ms
 from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
 from pushlane.lanes.embedded.held import latest_ms
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import CapDay, Mark
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.recipients import CapDay, Mark
 
 _FIRST = """
 INSERT INTO marks (key, token, holder, until_ms, forget_at_ms)
@@ -67,7 +67,7 @@ DELETE FROM marks WHERE key IN (
 
 
 class EmbeddedRecipientWindows:
-    """See `lanes.ports.RecipientWindows`. `clock_ms` is a clock in Unix milliseconds."""
+    """See `core.ports.RecipientWindows`. `clock_ms` is a clock in Unix milliseconds."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms

@@ -13,24 +13,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pushlane.backends.embedded import registry, tasks
+from pushlane.backends.embedded.cells import check_fence
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.schema import note_ended
+from pushlane.core.task import Edit, Finished, Moved, Progress, Span, Task, Weights, now_ms
 from pushlane.lanes.death_reasons import Deaths
-from pushlane.lanes.embedded import progress, put_off, tasks
-from pushlane.lanes.embedded.cells import check_fence
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.schema import note_ended
+from pushlane.lanes.embedded import put_off
 from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.ports import Changes, Fence, FoundTasks
-from pushlane.lanes.put_off import PutOff
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
-from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
-from pushlane.lanes.task_bytes import Understood
-from pushlane.lanes.task_transitions import Edit, now_ms
+from pushlane.model.due import PutOff
+from pushlane.model.task_bytes import Understood
 
 T = TypeVar("T")
 
 
 class EmbeddedRegistry:
-    """See `lanes.ports.Registry`."""
+    """See `core.ports.Registry`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -95,20 +95,20 @@ class EmbeddedRegistry:
         return changes
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
-        return await self._database.write(partial(progress.record, finished=finished))
+        return await self._database.write(partial(registry.record, finished=finished))
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        return await self._database.read(partial(progress.progress, task_ids=task_ids))
+        return await self._database.read(partial(registry.progress, task_ids=task_ids))
 
     async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
-        return await self._database.read(partial(progress.deaths, task_ids=task_ids))
+        return await self._database.read(partial(registry.deaths, task_ids=task_ids))
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await finished_seqs(self, task_id, seqs)
 
     async def move(self, moved: Sequence[Moved]) -> None:
         if moved:
-            await self._database.write(partial(progress.move, moved=moved))
+            await self._database.write(partial(registry.move, moved=moved))
 
     async def put_off(self, put_offs: Sequence[PutOff]) -> None:
         job = partial(put_off.put_off, put_offs=put_offs, now_ms=now_ms())
@@ -118,7 +118,7 @@ class EmbeddedRegistry:
         return await self._database.read(partial(put_off.found, task_ids=task_ids))
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
-        return await self._database.read(partial(progress.gone, spans=spans))
+        return await self._database.read(partial(registry.gone, spans=spans))
 
     async def counted_since_ms(self) -> int:
         """Return 0: the counts lie in the store beside the tasks, and are lost only with them."""

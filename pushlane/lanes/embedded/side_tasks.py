@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from pushlane.lanes.errors import PushlaneError, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 
 RETRY_S = 1.0
 

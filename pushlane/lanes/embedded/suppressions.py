@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from pushlane.lanes.embedded.database import Database
+from pushlane.backends.embedded.database import Database
 from pushlane.lanes.suppression import SuppressionScope
 
 _SCOPE = "INSERT OR IGNORE INTO suppression_scopes (name, size) VALUES (?, 0)"
@@ -37,7 +37,7 @@ _COUNTS = "SELECT json_group_object(name, size) FROM suppression_scopes WHERE si
 
 
 class EmbeddedSuppressions:
-    """See `lanes.ports.Suppressions`."""
+    """See `core.ports.Suppressions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
+from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
 
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "another process holds it; find one that is stopped and let it go on",

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.lanes.embedded.schema import prepare, use_log
+from pushlane.backends.embedded.schema import prepare, use_log
+from pushlane.core.errors import Unreachable
 from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.settings import STORE_FILE
+from pushlane.settings import STORE_FILE
 
 _RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
 _GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.memory.broker import MemoryBroker, MemoryLanes
-from pushlane.lanes.memory.claims import (
+from pushlane.backends.backend import Backend
+from pushlane.backends.memory.broker import MemoryBroker, MemoryLanes
+from pushlane.backends.memory.claims import (
     Claims,
     MemoryLease,
     MemoryLedger,
@@ -20,16 +20,16 @@ from pushlane.lanes.memory.claims import (
     MemoryRecipientWindows,
     RecipientMemory,
 )
-from pushlane.lanes.memory.records import (
+from pushlane.backends.memory.records import (
     MemoryDeadAddresses,
     MemoryDocuments,
     MemoryReceiptLog,
     MemorySuppressions,
 )
-from pushlane.lanes.memory.registry import MemoryRegistry
-from pushlane.lanes.memory.shared import LockAndClock
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.backends.memory.registry import MemoryRegistry
+from pushlane.backends.memory.shared import LockAndClock
+from pushlane.core.task import now_ms
+from pushlane.settings import Settings
 
 __all__ = ["MemoryBackend"]
 

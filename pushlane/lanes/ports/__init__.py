@@ -1,7 +1,7 @@
 """The ports: what pushlane needs of a broker, a registry and a lease, in its own words.
 
 Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
-errors into `lanes.errors`; `Unreachable` means that the call may be tried again. One contract
+errors into `core.errors`; `Unreachable` means that the call may be tried again. One contract
 suite a port (tests/contract) runs on every adapter.
 
 A port with two subjects is two protocols that its adapter implements together: `Broker` is a
@@ -11,6 +11,7 @@ and a `ReceiptReader`. Whoever needs one subject asks for that one.
 
 from __future__ import annotations
 
+from pushlane.backends.ports import Changes, Edit, FoundTasks, ProgressStore, Registry, TaskStore
 from pushlane.core.ports import (
     Broker,
     Delayed,
@@ -24,7 +25,6 @@ from pushlane.core.ports import (
     Taken,
 )
 from pushlane.lanes.ports.dead_addresses import DeadAddresses
-from pushlane.lanes.ports.documents import Document, DocumentStore
 from pushlane.lanes.ports.journal import Journal, JournalPage
 from pushlane.lanes.ports.lease import Fence, Grant, Lease
 from pushlane.lanes.ports.ledger import ClaimResult, Ledger
@@ -41,15 +41,8 @@ from pushlane.lanes.ports.limiter import (
 from pushlane.lanes.ports.presence import Presence
 from pushlane.lanes.ports.receipt_log import ReceiptLog, ReceiptReader, ReceiptWriter
 from pushlane.lanes.ports.recipient_windows import RecipientTurn, RecipientWindows
-from pushlane.lanes.ports.registry import (
-    Changes,
-    Edit,
-    FoundTasks,
-    ProgressStore,
-    Registry,
-    TaskStore,
-)
 from pushlane.lanes.ports.suppressions import Suppressions
+from pushlane.model.documents import Document, DocumentStore
 
 __all__ = [
     "Broker",

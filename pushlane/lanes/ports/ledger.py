@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from pushlane.lanes.push import Push
+from pushlane.core.push import Push
 
 
 class ClaimResult(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pushlane.lanes.presence import Process
+from pushlane.model.presence import Process
 
 
 class Presence(Protocol):

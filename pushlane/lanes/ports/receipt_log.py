@@ -63,7 +63,7 @@ class ReceiptReader(Protocol):
 
 
 class ReceiptLog(ReceiptWriter, ReceiptReader, Protocol):
-    """The durable log of receipts: bodies of `lanes.receipt`, in a fixed number of partitions.
+    """The durable log of receipts: bodies of `model.receipt`, in a fixed number of partitions.
 
     It keeps what is appended until it was committed and its retention is over, and takes no more
     when it is full.

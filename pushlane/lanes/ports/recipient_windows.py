@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from pushlane.lanes.recipient_window import CapDay, Mark
+from pushlane.model.recipients import CapDay, Mark
 
 
 class RecipientTurn(StrEnum):

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.pulsar.admin import connect_admin
-from pushlane.lanes.pulsar.backup import back_up, restore
+from pushlane.backends.backend import Backend
+from pushlane.backends.pulsar.admin import connect_admin
+from pushlane.backends.pulsar.backup import back_up, restore
+from pushlane.backends.pulsar.connection import open_connection
+from pushlane.backends.pulsar.journal import PulsarJournal
+from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
+from pushlane.backends.pulsar.receipt_log import PulsarReceiptLog
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.connection import open_connection
-from pushlane.lanes.pulsar.journal import PulsarJournal
-from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.lanes.pulsar.rebuild import compare_registry, rebuild_registry
-from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis, redis_access
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 __all__ = [
     "PulsarBroker",

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from pyreqwest.client import Client, ClientBuilder
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.tls import TlsFiles
+from pushlane.core.errors import BadInput
+from pushlane.util.tls import TlsFiles
 
 _TIMEOUT_S = 15
 _CONNECTIONS = 32

@@ -11,20 +11,15 @@ from typing import Any
 import _pulsar
 import msgspec
 
-from pushlane.lanes.errors import UnknownLane
+from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
+from pushlane.backends.pulsar.broker import COMPRESSIONS, Producers
+from pushlane.backends.pulsar.connection import Connection
+from pushlane.backends.pulsar.reader import SUBSCRIPTION, Subscriber
+from pushlane.backends.pulsar.replay import replayed, retained_since_ms
+from pushlane.core.errors import UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, OnReady, Source, Taken
-from pushlane.lanes.pulsar.admin import (
-    Admin,
-    make_subscription,
-    make_topic,
-    topic_path,
-)
-from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.positions import Place, Position, TopicStats
-from pushlane.lanes.pulsar.producers import COMPRESSIONS, Producers
-from pushlane.lanes.pulsar.reader import SUBSCRIPTION, Subscriber
-from pushlane.lanes.pulsar.replay import replayed, retained_since_ms
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 _KNOWN_LANES = 65_536
 _INTERNAL = "__"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pushlane.lanes.checks import Remark
-from pushlane.lanes.pulsar.facts import PulsarFacts
+from pushlane.backends.pulsar.facts import PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import present, pulsar_check
+from pushlane.util.checks import Remark
 
 STRAIN_TOPICS = 10_000
 

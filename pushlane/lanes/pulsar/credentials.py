@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.watched_file import WatchedFile
+from pushlane.settings import Settings
+from pushlane.util.files import WatchedFile
 
 _A_MOMENT_S = 5.0  # clocks differ
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pushlane.lanes.checks import Check, Remark, Severity
-from pushlane.lanes.pulsar.facts import PulsarFacts
-from pushlane.lanes.pulsar.policies import Policy, namespaces_of, unmet
+from pushlane.backends.pulsar.facts import PulsarFacts
+from pushlane.backends.pulsar.policies import Policy, namespaces_of, unmet
 from pushlane.lanes.pulsar.policy_commands import command_of
+from pushlane.util.checks import Check, Remark, Severity
 
 AREA = "pulsar"
 FIX = "pushlane doctor --fix"

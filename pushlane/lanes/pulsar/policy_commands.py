@@ -1,4 +1,4 @@
-"""The commands of pulsar-admin that set the policies of `lanes.pulsar.policies`."""
+"""The commands of pulsar-admin that set the policies of `backends.pulsar.policies`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pushlane.lanes.pulsar.policies import Policy
+from pushlane.backends.pulsar.policies import Policy
 
 
 def command_of(policy: Policy, namespace: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.pulsar.backup import open_journal
+from pushlane.backends.pulsar.backup import open_journal
 from pushlane.lanes.rebuilding import Beside, RegistryGap
 from pushlane.lanes.redis import compare, redis_access, refill
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 
 async def compare_registry(settings: Settings) -> RegistryGap:

@@ -15,7 +15,7 @@ import _pulsar
 import msgspec
 
 if TYPE_CHECKING:
-    from pushlane.lanes.pulsar.reader import PulsarReader
+    from pushlane.backends.pulsar.reader import PulsarReader
 
 MOST = 32_768
 

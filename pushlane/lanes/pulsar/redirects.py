@@ -7,9 +7,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.lanes.pulsar.credentials import Credentials
-from pushlane.lanes.tls import TlsFiles, is_of_our_authority
+from pushlane.util.tls import TlsFiles, is_of_our_authority
 
 _HTTPS_PORT = 443
 

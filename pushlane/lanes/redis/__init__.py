@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from pushlane.lanes.cells import CellDocuments, CellLease, CellPresence
+from pushlane.backends.cells import CellDocuments, CellLease, CellPresence
+from pushlane.backends.redis.access import NO_ACCESS, RedisAccess, redis_access
+from pushlane.backends.redis.cells import RedisDocumentCells, RedisLeaseCells, RedisPresenceCells
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.ledger import RedisLedger
+from pushlane.backends.redis.limiter import RedisLimiter
+from pushlane.backends.redis.rebuild import Rebuild
+from pushlane.backends.redis.recipients import RedisDeadAddresses
+from pushlane.backends.redis.registry import RedisRegistry
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.rebuilding import Beside, RegistryGap
-from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess, redis_access
-from pushlane.lanes.redis.cells import RedisDocumentCells, RedisLeaseCells, RedisPresenceCells
-from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.comparison import compared
-from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
 from pushlane.lanes.redis.journal_sum import is_task
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.ledger import RedisLedger
-from pushlane.lanes.redis.limiter import RedisLimiter
-from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
-from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.redis.suppressions import RedisSuppressions
 
 __all__ = [

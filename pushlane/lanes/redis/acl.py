@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pushlane.backends.redis.keys import Keys
 from pushlane.lanes.bootstrap import RoleLogin, Roles
-from pushlane.lanes.redis.keys import Keys
 
 # INFO tells which server filled the registry; SLOTS and so on are what clients of a Cluster ask.
 _COMMANDS = (

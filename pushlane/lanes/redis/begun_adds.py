@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from pushlane.lanes.errors import DamagedRecord, UnknownFormat
+from pushlane.core.errors import DamagedRecord, UnknownFormat
+from pushlane.core.task import now_ms
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, LockedWrites
-from pushlane.lanes.task_bytes import decode, glimpse
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.task_bytes import decode, glimpse
 
 KEPT_MS = 7 * 24 * 3600 * 1000
 """An add that began so long ago is given up: as long as half-made tasks are kept by default."""

@@ -5,7 +5,7 @@ Every write of tasks uses this; it never decides whether a write may happen.
 
 from __future__ import annotations
 
-from pushlane.lanes.task_bytes import glimpse
+from pushlane.model.task_bytes import glimpse
 
 # How long counted seqs are kept once nothing can bring them again, and counts without a task.
 KEPT_MS = 24 * 3600 * 1000

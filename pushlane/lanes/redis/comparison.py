@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import aclosing
 
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.rebuilding import RegistryGap, TaskCount
-from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.journal_sum import is_task
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.refill_guard import stored_tasks
-from pushlane.lanes.task_bytes import glimpse
+from pushlane.model.task_bytes import glimpse
 
 _NAMED = 10
 

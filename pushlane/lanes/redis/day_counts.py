@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pushlane.lanes.recipient_window import CapDay
-from pushlane.lanes.redis.client import RedisClient, words
-from pushlane.lanes.redis.keys import Keys
+from pushlane.backends.redis.client import RedisClient, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.model.recipients import CapDay
 
 TOKENS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
@@ -52,7 +52,7 @@ end
 
 
 class RedisDayCounts:
-    """The part of `lanes.ports.RecipientWindows` that counts."""
+    """The part of `core.ports.RecipientWindows` that counts."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client

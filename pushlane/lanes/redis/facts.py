@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
-from pushlane.lanes.cells import CellPresence
-from pushlane.lanes.checks import Fact, fact_of
-from pushlane.lanes.errors import UnknownFormat, Unreachable
-from pushlane.lanes.inspection import MOST_UNREAD, Live
-from pushlane.lanes.limits import KIND as LIMIT_KIND
-from pushlane.lanes.limits import limit_faults
-from pushlane.lanes.redis.access import redis_access
-from pushlane.lanes.redis.cells import RedisPresenceCells
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_bytes import faults
+from pushlane.backends.cells import CellPresence
+from pushlane.backends.operations import MOST_UNREAD, Live
+from pushlane.backends.redis.access import redis_access
+from pushlane.backends.redis.cells import RedisPresenceCells
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import UnknownFormat, Unreachable
+from pushlane.model.limits import KIND as LIMIT_KIND
+from pushlane.model.limits import limit_faults
+from pushlane.model.task_bytes import faults
+from pushlane.settings import Settings
+from pushlane.util.checks import Fact, fact_of
 
 ANSWER_S = 8.0
 _MIN_FORMAT = "format:min"

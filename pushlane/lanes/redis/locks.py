@@ -12,11 +12,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from pushlane.lanes.errors import TaskConflict, Unreachable
+from pushlane.backends.redis.client import RedisClient, turn
+from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.rebuild import Rebuild
+from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import RedisClient, turn
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.rebuild import Rebuild
 
 LOCK_MS = 10_000
 PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived

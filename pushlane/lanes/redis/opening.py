@@ -1,6 +1,7 @@
 """Opens the client for a URL of Redis: of a single server, of a Sentinel's master, of a Cluster.
 
-All of ours is under one hash tag (`lanes.redis.keys`), so a Cluster keeps it on one of its shards.
+All of ours is under one hash tag (`backends.redis.keys`), so a Cluster keeps it on one of its
+shards.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from redis.asyncio.sentinel import (
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.redis.access import RedisAccess
-from pushlane.lanes.tls import TlsFiles
-from pushlane.lanes.transport import CLUSTER, SENTINEL
+from pushlane.backends.redis.access import RedisAccess
+from pushlane.core.errors import BadInput
 from pushlane.lanes.urls import masked
+from pushlane.settings.transport import CLUSTER, SENTINEL
+from pushlane.util.tls import TlsFiles
 
 CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3.0

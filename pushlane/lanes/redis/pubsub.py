@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from redis.asyncio.client import PubSub
 
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.redis.client import RedisClient
+from pushlane.backends.redis.client import RedisClient
+from pushlane.core.errors import Unreachable
 
 RECHECK_S = 0.5  # a message that is lost delays a change by this much
 

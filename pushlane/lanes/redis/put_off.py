@@ -1,4 +1,4 @@
-"""Notes of pushes that were put off, in Redis (`lanes.put_off`).
+"""Notes of pushes that were put off, in Redis (`model.due`).
 
 A task has one hash, with a field for each reason and quarter. It goes by itself a day after the
 last note. When Redis loses it, what waits is known by the broker alone.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from pushlane.lanes.put_off import KEPT_MS, QUARTER_MS, PutOff
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
 
 _MOST_FIELDS = 64  # before those of quarters that have passed are looked for
 
@@ -42,7 +42,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 
 
 class RedisPutOff:
-    """The part of `lanes.ports.ProgressStore` about pushes that were put off."""
+    """The part of `core.ports.ProgressStore` about pushes that were put off."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pushlane.backends.redis.client import NOW, RedisClient
+from pushlane.backends.redis.keys import Keys
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import CapDay, Mark
-from pushlane.lanes.redis.client import NOW, RedisClient
 from pushlane.lanes.redis.day_counts import RedisDayCounts
-from pushlane.lanes.redis.keys import Keys
+from pushlane.model.recipients import CapDay, Mark
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
@@ -97,7 +97,7 @@ end
 
 
 class RedisRecipientWindows:
-    """See `lanes.ports.RecipientWindows`."""
+    """See `core.ports.RecipientWindows`."""
 
     def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
         self._client = client

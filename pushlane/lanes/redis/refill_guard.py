@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Container, Mapping
 from typing import Any
 
-from pushlane.lanes.errors import RefillRefused
+from pushlane.backends.redis.client import RedisClient, numbers_only, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import RefillRefused
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.rebuilding import is_loss, refusal
-from pushlane.lanes.redis.client import RedisClient, numbers_only, words
-from pushlane.lanes.redis.keys import Keys
 
 REFUSED_MS = 30_000
 """Meanwhile nobody reads the journal to no end."""

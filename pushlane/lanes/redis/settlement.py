@@ -12,15 +12,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.redis.client import turn
+from pushlane.backends.redis.client import turn
+from pushlane.backends.redis.writes import Writes
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.task import State, finish
 from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS
-from pushlane.lanes.redis.writes import Writes
-from pushlane.lanes.task import State
-from pushlane.lanes.task_bytes import decode, encode, glimpse
 from pushlane.lanes.task_merge import Merged, merged
-from pushlane.lanes.task_transitions import finish
+from pushlane.model.task_bytes import decode, encode, glimpse
 
 log = logging.getLogger("pushlane.registry")
 

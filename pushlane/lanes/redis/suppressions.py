@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
 from pushlane.lanes.suppression import SuppressionScope
 
 HASHES_A_CALL = 5_000  # a few ms during which Redis serves nobody else
@@ -18,7 +18,7 @@ _SETS = 100_000
 _SETS_A_CALL = 2_000
 
 # Nothing is decided here: Lua spreads a call's thousands of hashes over their sets, and counts them
-# in the same step. As cells (`lanes.cells`) each would be a step by itself.
+# in the same step. As cells (`backends.cells`) each would be a step by itself.
 _CHANGE = """
 local changed = 0
 for at = 3, #ARGV do
@@ -57,7 +57,7 @@ return gone
 
 
 class RedisSuppressions:
-    """See `lanes.ports.Suppressions`."""
+    """See `core.ports.Suppressions`."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client

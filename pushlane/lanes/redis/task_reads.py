@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from pushlane.backends.redis.client import RedisClient, bodies_only, numbers_only, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.task import Task
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import FoundTasks
-from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.lanes.redis.codec import READY
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.suggestions import ambiguous_task, unknown_task
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_bytes import Understood, decode
+from pushlane.model.task_bytes import Understood, decode
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class TaskReads:
         return await self._run(_ANY, [key], [command, *args], lambda answer: read(answer[0]))
 
     async def some(self, task_ids: Sequence[bytes]) -> FoundTasks:
-        """See `lanes.ports.TaskStore.some`."""
+        """See `core.ports.TaskStore.some`."""
         tasks: list[Task] = []
         unread: list[str] = []
         forgotten: list[str] = []

@@ -13,10 +13,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.redis.client import RedisClient, turn
+from pushlane.backends.redis.client import RedisClient, turn
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import Unreachable
 from pushlane.lanes.redis.codec import READY
-from pushlane.lanes.redis.keys import Keys
 
 log = logging.getLogger("pushlane.registry")
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pushlane.lanes.metric import Exporter, MetricMaker, ReadMetric
+from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
 
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.watch import AlertCheck

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.lanes.stored import as_json
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import require_http_url

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.stored import as_json

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pushlane.lanes.errors import BadInput, ReceiptsGone
+from pushlane.core.errors import BadInput, ReceiptsGone
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
-from pushlane.pipeline.reports import shares, tasks
+from pushlane.pipeline.reports import sections, tasks
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, Key, count
 from pushlane.pipeline.reports.dimensions import Dimension
@@ -21,7 +21,7 @@ from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.latency import QUANTILES, lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.query_runner import run_query
-from pushlane.pipeline.reports.shares import SentByLevel, Share
+from pushlane.pipeline.reports.sections import SentByLevel, Share
 from pushlane.pipeline.store import CorruptStore, Store, open_store
 
 MINUTE_MS = 60_000
@@ -111,7 +111,7 @@ def _with_ids(engine: Engine, query: Query) -> Query:
 
 def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
     if rule.metric is Metric.SHARE_ERROR:
-        return _share_errors(shares.sent(engine, query.broken_down_by()), rule.dimensions[0].word)
+        return _share_errors(sections.sent(engine, query.broken_down_by()), rule.dimensions[0].word)
     if rule.metric in _STAGES:
         place = QUANTILES.index(0.99)
         return {
@@ -138,7 +138,7 @@ def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
 
 def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
     """Return how much less than its share each name sent in the minutes in which it had to wait."""
-    found = shares.by_level(sent) if word == "level" else shares.by_task(sent)
+    found = sections.by_level(sent) if word == "level" else sections.by_task(sent)
     waited = _waited(sent, word)
     missing: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for each in found:

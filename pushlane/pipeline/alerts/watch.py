@@ -19,16 +19,16 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, RefusedUrl, UnknownHost, Unreachable
-from pushlane.lanes.task_transitions import now_ms
-from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import PushlaneError, RefusedUrl, UnknownHost, Unreachable
+from pushlane.core.task import now_ms
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
 from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
 from pushlane.pipeline.alerts.firing import AlertMessage, AlertState
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.counts import Key
+from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
 Send = Callable[[str, AlertMessage], Awaitable[str]]
 

@@ -6,7 +6,7 @@ the work sends the same batches, of which the broker keeps one copy.
 
 from __future__ import annotations
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 
 class AudienceTooLarge(BadInput):

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.errors import shown, spark_errors
 from pushlane.pipeline.session import spark_conf

@@ -13,15 +13,14 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.leases import LeaseGuard
+from pushlane.core.errors import TaskConflict, UnknownTask
+from pushlane.core.names import fanout_lease, submit_lease
 from pushlane.core.publish import Ended, Publication, refuse_ended
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import TaskConflict, UnknownTask
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import fanout_lease, submit_lease
-from pushlane.lanes.retrying import until_reachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.core.retrying import until_reachable
+from pushlane.core.task import Task
+from pushlane.model import task_changes
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
 from pushlane.pipeline.fanout.request import KEY_PARTS, FanoutRequest, FanoutResult
@@ -36,10 +35,11 @@ from pushlane.pipeline.fanout.stage import (
 )
 from pushlane.producers.input import OnProgress
 from pushlane.producers.known_sinks import refuse_unknown_sinks
-from pushlane.producers.reconcile import reached
+from pushlane.producers.published import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
 
 _LOOK_S = 0.5
 
@@ -74,7 +74,7 @@ async def fan_out(
 
 async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
     tell(SubmitProgress(SubmitStage.CHECKING))
-    submit = request.spec.request(task_transitions.now_ms(), request.task_key)
+    submit = request.spec.request(task_changes.now_ms(), request.task_key)
     task = new_task(submit, settings)
     async with FanoutSession(request) as session:
         counts = await session(lambda found: count(found, settings, request, submit, task))
@@ -162,7 +162,7 @@ class _FanOut:
     async def _freeze(self, session: FanoutSession) -> StageManifest:
         self._tell(SubmitProgress(SubmitStage.FREEZING))
         request, settings = self._request, self._settings
-        submit = request.spec.request(task_transitions.now_ms(), request.task_key)
+        submit = request.spec.request(task_changes.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
         hashes = request.made_of(settings)
         made = replace(new_task(submit, settings), fingerprint=mark, made_of=hashes)

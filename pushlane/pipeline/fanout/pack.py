@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pushlane.lanes.bundle import fields_of, fits, unnumbered
-from pushlane.lanes.payload_limits import PayloadLimits
-from pushlane.lanes.push import MAX_SEQ
-from pushlane.lanes.task import Task
+from pushlane.core.push import MAX_SEQ
+from pushlane.core.task import Task
 from pushlane.producers.encoder import Encoder
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow, Row, Wanted
 from pushlane.producers.template import Template
+from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.wire import fields_of, fits, unnumbered
 
 RECIPIENT = "__recipient"
 _RENDERED = {"title": "__title", "body": "__body", "collapse": "__collapse"}

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from msgspec import msgpack
 from pyspark.sql import SparkSession
 
-from pushlane.lanes.bundle import Packed, numbered, open_bundle
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
 from pushlane.pipeline.fanout.stage import FrozenRows, Part, StageManifest
 from pushlane.pipeline.fanout.writer import PartWriter
+from pushlane.settings import Settings
+from pushlane.wire import Packed, numbered, open_bundle
 
 _ROWS_AT_ONCE = 1_024
 

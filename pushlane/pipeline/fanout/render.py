@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.template import Template, text_of
 
 _ALIKE = (ByteType, ShortType, IntegerType, LongType, BooleanType, DateType)

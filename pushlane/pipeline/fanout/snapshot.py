@@ -13,12 +13,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
-from pushlane.lanes.push import MAX_SEQ
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.errors import BadInput
+from pushlane.core.push import MAX_SEQ
+from pushlane.core.task import Task, now_ms
 from pushlane.pipeline.errors import spark_errors
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.fanout.audience import (
@@ -42,6 +39,8 @@ from pushlane.pipeline.fanout.signature import Signature, difference, signature
 from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, StageManifest
 from pushlane.producers.meant import unmeant
 from pushlane.producers.request import SubmitRequest
+from pushlane.settings import Settings
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
 

@@ -21,15 +21,12 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.publish import Publication
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import packed
-from pushlane.lanes.errors import BadInput, TaskConflict
-from pushlane.lanes.payload_limits import payload_limits
-from pushlane.lanes.push import MAX_SEQ
-from pushlane.lanes.settings import Settings, load
-from pushlane.lanes.task import Task
+from pushlane.core.push import MAX_SEQ
+from pushlane.core.task import Task
+from pushlane.model import task_changes
 from pushlane.pipeline.fanout.pack import row_encoder, values
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pushlane.pipeline.spec import load_spec
@@ -37,6 +34,9 @@ from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
 from pushlane.producers.submit_keys import other_content, refuse_stopped, short_hashes
 from pushlane.producers.task_builder import DESCRIBED, describe, described, new_task
+from pushlane.settings import Settings, load
+from pushlane.settings.payload_limits import payload_limits
+from pushlane.wire import packed
 
 NAME = "pushlane"
 
@@ -118,7 +118,7 @@ def _writer_of_task(
     for option in ("spec", "key"):
         if option not in options:
             raise BadInput(f'a write to pushlane needs .option("{option}", …)')
-    request = load_spec(Path(options["spec"])).request(task_transitions.now_ms(), options["key"])
+    request = load_spec(Path(options["spec"])).request(task_changes.now_ms(), options["key"])
     row_encoder(request, schema.fieldNames(), "the DataFrame")
     return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
 

@@ -19,12 +19,12 @@ import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.task import Task
 from pushlane.lanes.durable import write_durably
-from pushlane.lanes.errors import BadInput, UnknownFormat
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
+from pushlane.settings import Settings
 
 FORMAT = 2
 _IS_STAGE = re.compile(r"[0-9a-f]{24}")

@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from functools import partial
 from pathlib import Path
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.leases import LeaseGuard
+from pushlane.core.errors import BadInput, TaskConflict
+from pushlane.core.names import submit_lease
 from pushlane.core.publish import Ended, Publication
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import Packed
-from pushlane.lanes.errors import BadInput, TaskConflict
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import submit_lease
-from pushlane.lanes.retrying import Sleep, until_reachable
-from pushlane.lanes.settings import Settings
+from pushlane.core.retrying import Sleep, until_reachable
 from pushlane.producers.announce import announcing
 from pushlane.producers.prefetch import prefetched
+from pushlane.settings import Settings
+from pushlane.wire import Packed
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024

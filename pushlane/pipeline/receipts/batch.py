@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
 from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pushlane.lanes.errors import MalformedReceipts
-from pushlane.lanes.push import Kind
-from pushlane.lanes.receipt import VERSION, Event, ReceiptBatch, decode_receipts
+from pushlane.core.errors import MalformedReceipts
+from pushlane.core.push import Kind
+from pushlane.model.receipt import VERSION, Event, ReceiptBatch, decode_receipts
 from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
 
 FINISHED = 0

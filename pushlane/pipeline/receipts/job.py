@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from pushlane.lanes.contact import RECEIPTS, Contact, keep_asking
-from pushlane.lanes.errors import PushlaneError, ReceiptsGone, Unreachable
+from pushlane.backends.contact import RECEIPTS, Contact, keep_asking
+from pushlane.core.errors import PushlaneError, ReceiptsGone, Unreachable
+from pushlane.core.task import now_ms
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import (
     JobContext,
@@ -29,6 +28,7 @@ from pushlane.pipeline.receipts.job_metrics import JobStats
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
+from pushlane.settings import Settings
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pushlane.lanes.metric import Buckets, Exporter, MetricMaker, ReadMetric
+from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
 
 
 class JobStats:

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.columns import ROWS, rows_of
 from pushlane.pipeline.receipts.sync_log import log_of_process
+from pushlane.settings import Settings
 
 
 def read_range(

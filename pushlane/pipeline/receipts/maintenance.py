@@ -12,9 +12,8 @@ from collections.abc import Callable
 import msgspec
 from pyspark import StorageLevel
 
-from pushlane.lanes.errors import ReceiptsGone
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.errors import ReceiptsGone
+from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import read_batch, repeats_frame, write_detail
 from pushlane.pipeline.receipts.compaction.run import Compacted, compact
@@ -24,6 +23,7 @@ from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, SampledBatch
 from pushlane.pipeline.store.layout import batch_of
+from pushlane.settings import Settings
 
 COMPACT_AFTER = 64
 OVERDUE_AFTER = 512

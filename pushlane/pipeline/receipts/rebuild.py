@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from pushlane.core.errors import ReceiptsGone
+from pushlane.core.task import now_ms
 from pushlane.lanes.durable import sync_below
-from pushlane.lanes.errors import ReceiptsGone
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.columns import dedup_keys_of
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
@@ -62,6 +61,7 @@ from pushlane.pipeline.store.layout import (
 from pushlane.pipeline.store.manifest import write_checkpoint
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
+from pushlane.settings import Settings
 
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 LEAST = 0.01
 _BEHIND = 0.1

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Snapshot, open_store, store_root
 from pushlane.pipeline.store.writing import is_locked
+from pushlane.settings import Settings
 
 
 @dataclass(frozen=True)

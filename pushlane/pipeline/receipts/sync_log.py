@@ -23,9 +23,9 @@ from functools import cache
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pushlane.lanes.backend import connect_receipts
+from pushlane.backends.backend import connect_receipts
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.reports.dimensions import Dimension, parse_dimension
 
 _MOST_CONDITIONS = 20

@@ -13,12 +13,7 @@ from typing import Any
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
-from pushlane.pipeline.reports.sources import (
-    OUTCOMES,
-    counted,
-    key_columns,
-    where_clause,
-)
+from pushlane.pipeline.reports.sources import OUTCOMES, counted, key_columns, where_clause
 
 _NORMAL_95 = 1.96
 Key = tuple[Any, ...]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
 
 MOST_DIMENSIONS = 8

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from pushlane.pipeline.reports.latency import QUANTILES
 from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.shares import Share
+from pushlane.pipeline.reports.sections import Share
 
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")

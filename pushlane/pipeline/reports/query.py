@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.dimensions import Dimension, attributes_of
 

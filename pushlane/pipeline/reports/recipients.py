@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from datasketches import hll_sketch, hll_union
 
-from pushlane.lanes.push import Kind
+from pushlane.core.push import Kind
 from pushlane.pipeline.reports.counts import Key
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import Query

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import caveats, shares, tasks
+from pushlane.pipeline.reports import caveats, sections, tasks
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, CountRows, count
 from pushlane.pipeline.reports.dimensions import Dimension
@@ -16,7 +16,7 @@ from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.latency import Lateness, lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
-from pushlane.pipeline.reports.shares import Share
+from pushlane.pipeline.reports.sections import Share
 from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import Store
 
@@ -74,8 +74,8 @@ def build_report(
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
     steps = funnel(total.by_outcome, submitted)
     span = extent(engine, query)
-    step = shares.step_ms(span) if span else 0
-    sent = shares.sent(engine, Query(span, (), _of_sinks(bare))) if span else []
+    step = sections.step_ms(span) if span else 0
+    sent = sections.sent(engine, Query(span, (), _of_sinks(bare))) if span else []
     return Report(
         title=_title(query, known),
         query=query,
@@ -89,8 +89,8 @@ def build_report(
         latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
         deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
         step_ms=step,
-        level_shares=shares.by_level(sent, step) if step else [],
-        task_shares=_largest(shares.by_task(sent, step)) if step else [],
+        level_shares=sections.by_level(sent, step) if step else [],
+        task_shares=_largest(sections.by_task(sent, step)) if step else [],
         hours=count(engine, bare.broken_down_by(_HOUR).filtered(_DELIVERED), _MOST_HOURS).rows,
         notes=caveats.notes(store, engine.period),
     )

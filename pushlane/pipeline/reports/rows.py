@@ -10,12 +10,7 @@ from typing import Any
 
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.sources import (
-    bound,
-    detailed,
-    where_clause,
-    with_minute,
-)
+from pushlane.pipeline.reports.sources import bound, detailed, where_clause, with_minute
 
 COLUMNS = (
     "at_ms",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.lanes.push import Kind
-from pushlane.lanes.receipt import Event
+from pushlane.core.push import Kind
+from pushlane.model.receipt import Event
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.dimensions import ATTRIBUTE, TIMES_MS, Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql

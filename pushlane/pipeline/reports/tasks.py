@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pushlane.lanes.errors import UnknownTask
+from pushlane.core.errors import UnknownTask
 from pushlane.lanes.suggestions import ambiguous_task, did_you_mean
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql

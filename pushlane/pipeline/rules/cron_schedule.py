@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from cronsim import CronSim, CronSimError
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.lanes.zones import find_zone
 
 _FIELDS = 5

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.fanout.request import MEMORY, AudienceCounts, FanoutRequest
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_file import rule_spec
@@ -18,6 +17,7 @@ from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress
 from pushlane.producers.submit_keys import KeyEnded
+from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.rules")
 

@@ -12,9 +12,9 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.ports.documents import MOST_BYTES
+from pushlane.core.errors import UnknownFormat
 from pushlane.lanes.stored import checked
+from pushlane.model.documents import MOST_BYTES
 from pushlane.pipeline.rules.rule import Rule
 
 MOST_OPEN = 50

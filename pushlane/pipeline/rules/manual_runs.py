@@ -6,9 +6,9 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.leases import Leader
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import Leader
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_scheduler import LEASE, Clock, RuleScheduler, RunId

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.lanes.stored import checked
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import MASK, masked

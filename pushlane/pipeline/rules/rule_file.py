@@ -10,11 +10,11 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import BadInput
+from pushlane.model.times import parse_age
 from pushlane.pipeline.rules.rule import Rule, make_rule
 from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml, with_payload
-from pushlane.producers.times import parse_age
+from pushlane.settings import Settings
 
 _ALLOWED = ("silent", "literal_braces")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pushlane.lanes.metric import Exporter, Labels, MetricMaker, ReadMetric
 from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.util.metrics import Exporter, Labels, MetricMaker, ReadMetric
 
 _MOST_RULES = 100
 _OTHER = "other"

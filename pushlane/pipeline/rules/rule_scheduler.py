@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.contact import REGISTRY, Contact
-from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
-from pushlane.lanes.leases import Leader
+from pushlane.backends.contact import REGISTRY, Contact
+from pushlane.backends.leases import Leader
+from pushlane.core.errors import PushlaneError, Superseded, Unreachable
 from pushlane.lanes.ports import Fence
+from pushlane.model import task_changes
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
 from pushlane.pipeline.rules.rule_metrics import RuleStats
@@ -217,7 +217,7 @@ class RealClock:
     """The clock of the operating system and the event loop."""
 
     def now_ms(self) -> int:
-        return task_transitions.now_ms()
+        return task_changes.now_ms()
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):

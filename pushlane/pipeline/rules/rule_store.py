@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushlane.lanes.errors import BadInput, Superseded
+from pushlane.core.errors import BadInput, Superseded
 from pushlane.pipeline.rules.due_runs import overdue
 from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
 from pushlane.pipeline.rules.rule import Rule

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
+from pushlane.core.errors import PushlaneError, TaskConflict, UnknownTask, UserError
 from pushlane.lanes.ports import Registry
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key

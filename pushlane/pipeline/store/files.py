@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pushlane.lanes.errors import PushlaneError
+from pushlane.core.errors import PushlaneError
 
 MEND = "`pushlane pipeline replay --since TIME` rebuilds the store from the log of receipts"
 

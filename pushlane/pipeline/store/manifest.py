@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
+from pushlane.core.errors import BadInput
 from pushlane.lanes.durable import create_durably, write_durably
-from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.store.files import CorruptStore, StoreBusy
 
 VERSION = 1

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.store.layout import Generation, current
 from pushlane.pipeline.store.manifest import (
     FileCounts,
@@ -21,6 +20,7 @@ from pushlane.pipeline.store.manifest import (
     read_state,
 )
 from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
+from pushlane.settings import Settings
 
 ADDITIVE = ("minutes", "hours", "days")
 

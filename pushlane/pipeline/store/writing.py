@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pushlane.core.errors import BadInput
 from pushlane.lanes import file_lock
 from pushlane.lanes.durable import sync_below
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.file_lock import FileLock
 from pushlane.pipeline.store.files import StoreBusy, column_range, read_footer
 from pushlane.pipeline.store.layout import (

@@ -13,17 +13,17 @@ from typing import Any
 
 import msgspec
 
-from pushlane.lanes.conversion import moment_ms as given_ms
-from pushlane.lanes.conversion import text
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import MAX_SEQ
-from pushlane.lanes.receipt import Event
+from pushlane.core.errors import BadInput
+from pushlane.core.push import MAX_SEQ
+from pushlane.core.task import now_ms
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.zones import UTC
+from pushlane.model.receipt import Event
+from pushlane.model.times import FIRST_MS, LAST_MS
+from pushlane.producers.columns import moment_ms
 from pushlane.producers.labels import checked
-from pushlane.producers.row_times import moment_ms
-from pushlane.producers.times import FIRST_MS, LAST_MS
+from pushlane.util.conversion import moment_ms as given_ms
+from pushlane.util.conversion import text
 
 _WORD = re.compile(r"[a-z_]{1,40}")  # what may be an event that we do not know, and no value
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")

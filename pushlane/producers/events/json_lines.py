@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput, UserError
+from pushlane.producers.device_events import Recorder
 from pushlane.producers.events.event import parse_event
-from pushlane.producers.events.record import Recorder
 from pushlane.producers.text_rows import bounded_lines
+from pushlane.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from pushlane.backends.backend import Connect
+from pushlane.core.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.core.publish import Ended
-from pushlane.lanes.backend import Connect
-from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.tracebacks import traceback_of
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spooler import Spooler
 from pushlane.producers.outbox.store import Batch, BatchStore
+from pushlane.settings import Settings
+from pushlane.util.texts import traceback_of
 
 log = logging.getLogger("pushlane.producer")
 

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from pushlane.lanes.errors import BufferFull, PushlaneError
-from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets
-from pushlane.lanes.push import MAX_SEQ
+from pushlane.core.errors import BufferFull, PushlaneError
+from pushlane.core.push import MAX_SEQ
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.store import Batch
+from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets
 
 Encode = Callable[[int], bytes]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from pushlane.core.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
 from pushlane.lanes.durable import sync
-from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
 from pushlane.lanes.file_lock import FileLock
 from pushlane.producers.outbox import records
 from pushlane.producers.outbox.options import MAX_SPOOL_BYTES

@@ -11,14 +11,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.core.publish import Ended
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool
+from pushlane.settings import Settings
 
 Tell = Callable[[str], None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pushlane.lanes.conversion import number, whole
-from pushlane.lanes.push import MAX_PUSH_BYTES
+from pushlane.core.push import MAX_PUSH_BYTES
+from pushlane.util.conversion import number, whole
 
 _MIB = 1024 * 1024
 MAX_SPOOL_BYTES = 1024 * _MIB

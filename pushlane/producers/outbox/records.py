@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pushlane.lanes.errors import UnknownFormat
+from pushlane.core.errors import UnknownFormat
 from pushlane.lanes.segment_log import marks
 from pushlane.producers.outbox.store import Batch
 

@@ -14,18 +14,18 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
+from pushlane.backends.backend import Backend, Connect, connect
+from pushlane.backends.leases import LeaseGuard
+from pushlane.core.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.core.names import submit_lease
 from pushlane.core.publish import Ended, Publication, refuse_ended
-from pushlane.lanes.backend import Backend, Connect, connect
-from pushlane.lanes.bundle import Packed, packed
-from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
-from pushlane.lanes.leases import LeaseGuard
-from pushlane.lanes.naming import submit_lease
-from pushlane.lanes.retrying import until_reachable
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.core.retrying import until_reachable
+from pushlane.core.task import Task
 from pushlane.producers.announce import announce, announcing
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
-from pushlane.producers.reconcile import reached
+from pushlane.producers.published import reached
+from pushlane.settings import Settings
+from pushlane.wire import Packed, packed
 
 log = logging.getLogger("pushlane.producer")
 

@@ -15,8 +15,8 @@ from socket import gethostname
 
 from msgspec.structs import replace
 
+from pushlane.core.errors import UnknownFormat
 from pushlane.lanes.durable import write_durably
-from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.stored import as_json
 from pushlane.producers.outbox.records import HEAD_BYTES, pack, scan
 from pushlane.producers.outbox.segment import SUFFIX, Cursor, SpoolSegment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pushlane.lanes.metric import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
+from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
 
 
 @dataclass(frozen=True)

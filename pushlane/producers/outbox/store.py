@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.lanes.task import Task
+from pushlane.core.task import Task
 
 READ_BYTES = 4 * 1024 * 1024
 

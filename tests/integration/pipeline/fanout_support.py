@@ -14,17 +14,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import Packed, bodies_of
-from pushlane.lanes.push import Push, decode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import connect
+from pushlane.core.push import Push, decode
+from pushlane.core.task import Task
 from pushlane.pipeline.fanout import publishing, writer
 from pushlane.pipeline.fanout.fan_out import fan_out
 from pushlane.pipeline.fanout.publishing import publish_part
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.source import PushlaneDataSource
 from pushlane.pipeline.spec import TaskSpec, parse_spec
+from pushlane.settings import Settings
+from pushlane.wire import Packed, bodies_of
 
 CHUNK_PUSHES = 16
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pushlane.lanes.settings import Settings, load
 from pushlane.pipeline.receipts.batch import BatchDone
 from pushlane.pipeline.receipts.job import RunOptions, run
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Snapshot, open_store, store_root
 from pushlane.pipeline.store.schema import TABLES
+from pushlane.settings import Settings, load
 
 
 class Pipe:

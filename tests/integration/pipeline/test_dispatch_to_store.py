@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
+from pushlane.core.push import DELIVERED, Outcome
+from pushlane.core.task import Level, Progress, Task
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Progress, Task
+from pushlane.settings import Settings
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.unit.dispatcher.support import MemorySink, add_task, drain
 

@@ -19,17 +19,15 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
+from pushlane.backends.formats import set_min_format
+from pushlane.core.errors import BadInput, TaskConflict, Unreachable
+from pushlane.core.push import Push, decode, encode
+from pushlane.core.task import Level, Task
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
-from pushlane.lanes.errors import BadInput, TaskConflict, Unreachable
-from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push, decode, encode
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.model import task_changes
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout import publishing
 from pushlane.pipeline.fanout import snapshot as freeze_module
@@ -39,6 +37,8 @@ from pushlane.pipeline.fanout.stage import FanoutStage, Part
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
+from pushlane.settings.payload_limits import PayloadLimits
 from tests.integration.pipeline.fanout_support import (
     Torn,
     asked,
@@ -249,7 +249,7 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
         await run(embedded, request)
     monkeypatch.undo()
     async with connect(embedded) as backend:
-        await backend.registry.change("k", task_transitions.cancel)
+        await backend.registry.change("k", task_changes.cancel)
 
     with pytest.raises(TaskConflict, match="was cancelled: 0 pushes were delivered"):
         await run(embedded, request)
@@ -592,7 +592,7 @@ async def test_the_key_of_another_or_a_cancelled_fan_out_says_so(embedded, tmp_p
         await run(embedded, request, where="age > 3", spec=spec(title="Hello {name}"))
 
     async with connect(embedded) as backend:
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
     with pytest.raises(TaskConflict, match=r"was cancelled: 0 of its 20 pushes .* such as k-2"):
         await run(embedded, request)
 

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import Packed, packed
+from pushlane.backends.backend import connect
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.model import task_changes
 from pushlane.pipeline.fanout.writer import PartWriter
+from pushlane.settings import Settings
+from pushlane.wire import Packed, packed
 
 COUNT = 40
 BUNDLE = 8
@@ -45,7 +45,7 @@ async def test_a_second_attempt_waits_for_the_first_and_adds_what_is_missing(set
         task = Task(id="t1", level=Level.HIGH, lane="task-t1", first_lane="task-t1", bundle=BUNDLE)
         await judge.registry.add(task)
         await judge.broker.open_lane(task.lane)
-        await judge.registry.change(task.id, task_transitions.start)
+        await judge.registry.change(task.id, task_changes.start)
         async with connect(settings) as first:
             done = bundles(17)
             source = Source("fanout-t1-1", [one.last_seq for one in done])

@@ -7,7 +7,7 @@ from math import floor, log
 import pytest
 from datasketches import hll_sketch
 
-from pushlane.lanes.errors import ReceiptsGone
+from pushlane.core.errors import ReceiptsGone
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import batch as batch_module
 from pushlane.pipeline.receipts import maintenance

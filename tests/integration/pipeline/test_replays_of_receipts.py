@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import ReceiptsGone
+from pushlane.core.errors import ReceiptsGone
 from pushlane.pipeline.receipts import rebuild as replay_module
 from pushlane.pipeline.receipts.compaction.plan import HOUR_MS
 from pushlane.pipeline.receipts.job_context import SessionOptions

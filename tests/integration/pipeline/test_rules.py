@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
+from pushlane.model import task_changes
 from pushlane.pipeline.rules.expand import SparkExpander
 from pushlane.pipeline.rules.history import RunState, run_key
 from pushlane.pipeline.rules.rule import make_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
+from pushlane.settings import Settings
 from tests.command import Command
 from tests.integration.pipeline.fanout_support import on_lane, people, seqs
 from tests.rules import Clock, Leading, ms
@@ -108,7 +108,7 @@ def test_a_run_whose_task_was_cancelled_once_it_was_complete_is_done(spark, tmp_
 
     async def cancel() -> None:
         async with connect(settings) as backend:
-            await backend.registry.change(made.task_id, task_transitions.cancel)
+            await backend.registry.change(made.task_id, task_changes.cancel)
 
     asyncio.run(cancel())
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from pushlane import Masks
-from pushlane.lanes.errors import BadInput
-from pushlane.spark import FieldType, Sensitivity, mask
+from pushlane.core.errors import BadInput
+from pushlane.model.masks import FieldType, Sensitivity
+from pushlane.pipeline.spark_masks import mask
 
 KEY = "a key of the tests, of 32 bytes."
 NASTY = [

@@ -8,7 +8,7 @@ from bench.late import Late
 from bench.late_task import bound_s, due_share, p99
 from bench.quota_change import Change, due, effective_s
 from dev.receiver import ArrivalLine
-from pushlane.lanes.task import Weights
+from pushlane.core.task import Weights
 
 TASKS = ("first", "second", "medium", "low")
 

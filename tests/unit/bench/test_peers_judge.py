@@ -18,8 +18,8 @@ from bench.peers.judge import (
 from bench.peers.show import behind
 from bench.peers.workload import LATE, NEW_WEIGHTS, SLOTS, Order, Times, backlog
 from dev.receiver import ArrivalLine
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.task import Level, Weights
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, Weights
 
 ORDERS = [Order(level.value, level, 1_000) for level in Level]
 FAIR = ["high", "medium", "high", "high", "medium", "high", "low", "high", "medium", "high"]

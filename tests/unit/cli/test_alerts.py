@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 from tests.receipt_stores import store_of
 
 URL = "http://127.0.0.1:9/hook?token=s3cret"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, lane_policies, receipt_policies
+from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, lane_policies, receipt_policies
 from pushlane.lanes.pulsar.policy_commands import command_of
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.command import Command
 
 BROKER = ("--broker", "pulsar://127.0.0.1:1", "--admin-url", "http://127.0.0.1:1")

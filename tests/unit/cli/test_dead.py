@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.naming import dead_lane
-from pushlane.lanes.push import DeadPush, encode_dead
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.core.names import dead_lane
+from pushlane.core.push import DeadPush, encode_dead
+from pushlane.settings import Settings
 from tests.command import Command
 
 SECRETS = ("user-0", "user-1", "user-2")

@@ -6,11 +6,11 @@ import pytest
 
 from dev import receiver
 from dev.receiver import Follower, Provider, emulated, require_emulator
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Push
-from pushlane.lanes.task import Level
 
 
 def test_an_emulator_needs_its_libraries(monkeypatch):

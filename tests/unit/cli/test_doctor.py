@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.backends.operations import Bounds
 from pushlane.cli import doctor, stats_dump
 from pushlane.cli.examine import all_checks
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.diagnosis import host
-from pushlane.lanes.checks import SEVERITIES, Check, Examination, Finding, Remark
 from pushlane.lanes.durable import create_durably
-from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.inspection import Bounds
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import SEVERITIES, Check, Examination, Finding, Remark
 from tests.canary import Canaries
 from tests.command import Command
 from tests.unit.test_house import DOCS
@@ -121,7 +121,7 @@ def test_programs_read_one_document_with_these_keys(command: Command, wrong: Wro
 def test_services_that_do_not_answer_are_findings(
     command: Command, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, broker: str, checks: set
 ) -> None:
-    monkeypatch.setattr("pushlane.lanes.pulsar.facts.CLIENT_S", 0.5)
+    monkeypatch.setattr("pushlane.backends.pulsar.facts.CLIENT_S", 0.5)
     urls = ("--admin-url", "http://127.0.0.1:2", "--redis-url", "redis://127.0.0.1:3/0")
 
     ran = command("doctor", "--json", "--broker", broker, *urls)

@@ -11,8 +11,8 @@ import pytest
 
 from pushlane.cli.drain_path import drain_path
 from pushlane.cli.health_server import HealthReply
-from pushlane.lanes.errors import BadInput, NoLeader, PushlaneError, Unreachable
-from pushlane.lanes.presence import DrainFigures, SinkDrain
+from pushlane.core.errors import BadInput, NoLeader, PushlaneError, Unreachable
+from pushlane.model.presence import DrainFigures, SinkDrain
 
 FIGURES = DrainFigures(
     seconds=12.5,

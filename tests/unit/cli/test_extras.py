@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushlane.cli.errors import pipeline_extra
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 
 def missing(module: str) -> ModuleNotFoundError:

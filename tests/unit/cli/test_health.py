@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from pushlane.backends.contact import SILENT_S
 from pushlane.cli.health import STUCK_S, Health, stuck_after_s
 from pushlane.cli.health_server import HealthReply
-from pushlane.lanes.contact import SILENT_S
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.unit.lanes.test_contact import Clock
 
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 
 from pushlane.cli import health_server
 from pushlane.cli.health_server import HealthReply, served
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 
 LOOPBACK = ("127.0.0.1", 0)
 DEADLINE_S = 60

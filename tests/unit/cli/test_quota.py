@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.model.limits import Limit, Limits, Subject, read_limits
+from pushlane.settings import Settings
 from tests.command import Command
 
 

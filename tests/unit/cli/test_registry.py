@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.task import State, Task
 from pushlane.lanes.pulsar import rebuild as rebuild_module
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import State, Task
-from pushlane.lanes.task_bytes import encode
+from pushlane.model.task_bytes import encode
+from pushlane.settings import Settings
 from tests.command import Command, Ran, run_here
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import World, new_task

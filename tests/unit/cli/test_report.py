@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 from tests.receipt_stores import make_store, store_of
 
 HOSTILE = "<script>alert('x')</script> & $\\frac{"

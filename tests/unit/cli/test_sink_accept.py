@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pushlane.cli.sink_accept import _new_targets
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.presence import SinkTarget
+from pushlane.core.errors import BadInput
 from pushlane.lanes.target_history import note_delivered
+from pushlane.model.presence import SinkTarget
 from tests.command import Command
 from tests.unit.dispatcher.support import backend_in
 

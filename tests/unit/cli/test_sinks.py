@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.dispatcher import target_check
+from pushlane.core.push import FORMAT
+from pushlane.dispatcher import presence
 from pushlane.dispatcher.sinks import spec_options
-from pushlane.lanes.presence import Process, ServedSink
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.sink_target import SinkTargets
-from pushlane.lanes.version import VERSION
+from pushlane.model.presence import Process, ServedSink
+from pushlane.model.targets import SinkTargets
+from pushlane.version import VERSION
 from tests.command import Command
 from tests.unit.dispatcher.support import backend_in
 
@@ -425,7 +425,7 @@ def test_a_kind_that_there_is_not_is_listed_with_what_is_wrong(command: Command)
 def test_what_throws_away_does_not_start_beside_what_delivers(
     command: Command, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(target_check, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(presence, "PATIENCE_S", 0.0)
     announce(command, ("d-1", THERE))
 
     ran = command("dispatch", "--drain", "--sink", "null", *more)
@@ -439,7 +439,7 @@ def test_what_throws_away_does_not_start_beside_what_delivers(
 def test_another_url_starts_only_to_replace_the_one_that_is_live(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_check, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(presence, "PATIENCE_S", 0.0)
     announce(command, ("d-1", THERE))
     here = ("dispatch", "--drain", "--sink", HERE)
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.backends.backend import connect
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, Progress, Task
 from pushlane.diagnosis.task_status import TaskStatuses
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import collapse_mark
-from pushlane.lanes.settings import load
-from pushlane.lanes.task import Level, Progress, Task
+from pushlane.model.recipients import collapse_mark
 from pushlane.producers.outbox import sender  # before `away`: it keeps what it imports
 from pushlane.producers.producer import Producer
+from pushlane.settings import load
 from tests.command import Command, Ran
 from tests.lane_content import lane_of
 from tests.unit.dispatcher.support import backend_in
@@ -126,7 +126,7 @@ def submit(command: Command, tmp_path: Path) -> Callable[..., Ran]:
 def away(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
     """No service answers until it is undone."""
     with monkeypatch.context() as patch:
-        patch.setattr("pushlane.lanes.backend.connect", never)
+        patch.setattr("pushlane.backends.backend.connect", never)
         yield patch
 
 
@@ -209,7 +209,7 @@ def test_pushes_from_a_spool_replace_those_that_wait(
 ) -> None:
     waiting = submit("--collapse", "news").stdout.strip()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pushlane.lanes.backend.connect", never)
+        patch.setattr("pushlane.backends.backend.connect", never)
         submit("--collapse", "news")
     command("spool", "send", tmp_path / "spool")
     settings = load()

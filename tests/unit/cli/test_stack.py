@@ -17,7 +17,7 @@ from dev import stack
 from dev.stack import Ports, docker, local, processes, services
 from dev.stack.local import LocalWay
 from dev.stack.processes import Processes
-from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.core.errors import Unreachable, UserError
 
 FREE = Ports(broker=0, admin=0, redis=0)
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import pushlane.diagnosis.look
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.push import Kind
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.stop_rule import DEFAULT_STOP
-from pushlane.lanes.task import Finished, State
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, State
+from pushlane.model import task_changes
+from pushlane.model.stop_rule import DEFAULT_STOP
+from pushlane.settings import Settings
 from tests.command import Command
 
 
@@ -121,7 +121,7 @@ def test_a_task_that_is_done_says_of_what_its_pushes_died(command: Command) -> N
     die(command, task, ("HTTP 404", 3))
     apply(
         command,
-        lambda backend: backend.registry.change(task, task_transitions.finish(State.DONE)),
+        lambda backend: backend.registry.change(task, task_changes.finish(State.DONE)),
     )
 
     assert "done: it is done; 0 delivered, 3 dead; died of HTTP 404" in command("why", task).stdout

@@ -9,7 +9,7 @@ import pytest
 
 import pushlane.cli.submit
 from pushlane.cli.task_options import TaskFlags
-from pushlane.lanes.errors import Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.task_options import written_options
 from tests.command import Command

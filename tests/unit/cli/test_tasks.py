@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import pushlane.producers.replay
-from pushlane.lanes.backend import connect
-from pushlane.lanes.naming import submit_lease
-from pushlane.lanes.presence import Process, SlowLane
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, new_task_id
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.backends.backend import connect
+from pushlane.core.names import submit_lease
+from pushlane.core.task import Level, Task, new_task_id, now_ms
+from pushlane.model.presence import Process, SlowLane
+from pushlane.settings import Settings
 from tests.command import Command
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from pushlane.cli.render import age_text, time_text
-from pushlane.lanes.errors import BadInput
-from pushlane.producers.times import parse_expiry, parse_start
+from pushlane.core.errors import BadInput
+from pushlane.model.times import parse_expiry, parse_start
 
 NOW_MS = 1_900_000_000_000
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.address_seal import AddressSeal
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
+from pushlane.core.task import now_ms
 from pushlane.lanes.dead_address import AddressDeath
-from pushlane.lanes.masks import FieldType, Masks
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.settings import load
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.address_seal import AddressSeal
+from pushlane.model.masks import FieldType, Masks
+from pushlane.settings import load
 from tests.command import Command, Ran
 
 KEY, OTHER_KEY = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.presence import Process
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.names import own_lane
+from pushlane.model.presence import Process
+from pushlane.settings import Settings
 from tests.command import Command
 from tests.unreadable import store_unreadable
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dev import stack
-from pushlane.lanes.errors import UserError
+from pushlane.core.errors import UserError
 from tests.command import Command
 
 

@@ -14,7 +14,7 @@ import pytest
 from pushlane.cli.errors import HUNG
 from pushlane.cli.health import STUCK_S, Health, loop_patience_s
 from pushlane.cli.watchdog import Watchdog, ended_if_hung, leave, stacks
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.unit.lanes.test_contact import Clock
 
 PATIENCE_S = 5.0

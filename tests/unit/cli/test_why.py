@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import pushlane.diagnosis.look
-from pushlane.lanes.backend import connect
-from pushlane.lanes.presence import Process, Resting, ServedSink
-from pushlane.lanes.settings import Settings
+from pushlane.backends.backend import connect
+from pushlane.model.presence import Process, Resting, ServedSink
+from pushlane.settings import Settings
 from tests.command import Command
 
 SETTINGS = '[sinks.push]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest as plain
 from pushlane.cli.health import STUCK_S, Health
 from pushlane.cli.health_server import HealthReply, served
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from tests.unit.lanes.test_contact import Clock
 
 Missing = Callable[[], list[str]]

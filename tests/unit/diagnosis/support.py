@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.presence import Process, Resting, ServedSink
-from pushlane.lanes.sink_load import SinkLoad, Standing, sink_now
-from pushlane.lanes.task import Level, Progress, State, Task, Weights
+from pushlane.model.load import SinkLoad, Standing, sink_now
+from pushlane.model.presence import Process, Resting, ServedSink
 
 NOW_MS = 1_790_000_000_000
 

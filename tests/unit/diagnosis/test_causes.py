@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.core.names import pool_lanes
+from pushlane.core.task import Level, Progress, State, Weights
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.look import diagnose
 from pushlane.diagnosis.situation import unserved_sinks
-from pushlane.lanes.limits import Limit, Subject
-from pushlane.lanes.naming import pool_lanes
-from pushlane.lanes.presence import LaneWait, Process, Resting, ServedSink
-from pushlane.lanes.sink_load import Standing
-from pushlane.lanes.task import Level, Progress, State, Weights
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import Standing
+from pushlane.model.presence import LaneWait, Process, Resting, ServedSink
 from tests.unit.diagnosis.support import (
     NOW_MS,
     busy_sink,

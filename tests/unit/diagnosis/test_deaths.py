@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pushlane.core.task import Progress, State
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.deaths import deaths_text, matter, short_deaths_text
 from pushlane.lanes.death_reasons import DEAD_ADDRESS
-from pushlane.lanes.task import Progress, State
 from tests.unit.diagnosis.support import names, situation_of, task_of
 
 DIED_OF = {"HTTP 404": 4_990, "no answer": 8}

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pushlane.diagnosis.forecast
+from pushlane.core.names import pool_lanes
+from pushlane.core.task import Level, Weights
 from pushlane.diagnosis.forecast import forecast
-from pushlane.lanes.limits import Limit, Subject
-from pushlane.lanes.naming import pool_lanes
-from pushlane.lanes.sink_load import SinkLoad, Standing, sink_now
 from pushlane.lanes.sink_shares import entitled_rates, entitled_shares
-from pushlane.lanes.task import Level, Weights
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import SinkLoad, Standing, sink_now
 from tests.unit.diagnosis.support import NOW_MS, busy_sink, load_of, process_of, task_of
 
 LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW)

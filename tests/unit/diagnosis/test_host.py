@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pushlane.diagnosis.host import CHECKS, Host
-from pushlane.lanes.checks import Finding, examined
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import Finding, examined
 
 _SOUND = {
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",

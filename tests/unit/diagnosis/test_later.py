@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.core.names import own_lane
+from pushlane.core.task import Progress, Task
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.look import diagnose
 from pushlane.diagnosis.task_status import TaskStatuses
-from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delayed
-from pushlane.lanes.put_off import QUARTER_MS, PutOff
-from pushlane.lanes.task import Progress, Task
+from pushlane.model.due import QUARTER_MS, PutOff
 from tests.unit.diagnosis.support import (
     NOW_MS,
     busy_sink,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pushlane.diagnosis.causes import causes
-from pushlane.lanes.limits import Limit, Subject
-from pushlane.lanes.presence import LaneWait
-from pushlane.lanes.sink_load import Standing
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import Standing
+from pushlane.model.presence import LaneWait
 from tests.unit.diagnosis.support import busy_sink, names, process_of, situation_of, task_of
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.names import pool_lanes
+from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.prediction import predict
-from pushlane.lanes.naming import pool_lanes
-from pushlane.lanes.sink_load import Standing
-from pushlane.lanes.task import Level, Task
+from pushlane.model.load import Standing
 from tests.unit.diagnosis.support import busy_sink, load_of, process_of, task_of
 from tests.unit.dispatcher.support import add_task, backend_in
 

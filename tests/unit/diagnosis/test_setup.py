@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.operations import Live
+from pushlane.core.errors import DamagedRecord, UnknownFormat
+from pushlane.core.push import FORMAT
 from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
-from pushlane.lanes.checks import Fact, Finding, examined
-from pushlane.lanes.errors import DamagedRecord, UnknownFormat
-from pushlane.lanes.inspection import Live
-from pushlane.lanes.presence import Process, Resting, ServedSink, SinkTarget
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.version import VERSION
+from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
+from pushlane.settings import Settings
+from pushlane.settings.sinks import SinkSettings
+from pushlane.util.checks import Fact, Finding, examined
+from pushlane.version import VERSION
 from tests.unit.diagnosis.support import task_of
 
 _SETTINGS = Settings(sink="log:out")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from pushlane.core.push import DELIVERED, Kind, Outcome
 from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.failures import Flight
-from pushlane.lanes.push import DELIVERED, Kind, Outcome
 
 BUSY = Outcome.throttled("HTTP 503")
 BROKEN = Outcome.retry("HTTP 500")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pushlane.dispatcher.housekeeping.recovery import GRACE_S, Recovery
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.task import Task
+from pushlane.backends.backend import Backend
+from pushlane.core.task import Task
+from pushlane.dispatcher.leader.recovery import GRACE_S, Recovery
+from pushlane.model import task_changes
 
 MINUTE_MS = 60_000
 GRACE_MS = round(GRACE_S * 1000)
@@ -16,7 +16,7 @@ class Clock:
     """Unix milliseconds, and the same as a monotonic clock in seconds."""
 
     def __init__(self) -> None:
-        self.now_ms = task_transitions.now_ms()
+        self.now_ms = task_changes.now_ms()
 
     def __call__(self) -> int:
         return self.now_ms
@@ -46,5 +46,5 @@ class Recovering:
         self._clock.now_ms += later_ms
         await self._recovery.step()
 
-    async def _change(self, task: Task, edit: task_transitions.Edit) -> None:
+    async def _change(self, task: Task, edit: task_changes.Edit) -> None:
         self._recovery.on_task(await self._backend.registry.change(task.id, edit))

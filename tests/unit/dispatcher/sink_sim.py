@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from pushlane.core.task import Level, Weights
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.shares import HeldSlots, Shares
-from pushlane.lanes.task import Level, Weights
+from pushlane.dispatcher.slow import HeldSlots, Shares
 
 BEGIN_S = 1_000.0
 HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pushlane.backends.backend import Backend, connect
 from pushlane.core.lane import Message
+from pushlane.core.names import DEFAULT_SINK, own_lane, pool_lane
+from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode
+from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import MOST_PUSHES, packed
-from pushlane.lanes.naming import DEFAULT_SINK, own_lane, pool_lane
 from pushlane.lanes.ports import Delivery, Sink, Taken
-from pushlane.lanes.push import DELIVERED, DeadPush, Outcome, Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
+from pushlane.settings import Settings
+from pushlane.wire import MOST_PUSHES, packed
 
 DEADLINE_S = 100.0  # less than a test may take in all
 
@@ -132,7 +132,7 @@ async def add_task(
     )
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, task_transitions.start)
+    await backend.registry.change(task_id, task_changes.start)
     bodies = [
         encode(
             Push(
@@ -148,7 +148,7 @@ async def add_task(
     messages = [one.message for one in packed(bodies, task.bundle or 1)]
     await backend.broker.publish(lane, messages)
     if seal:
-        await backend.registry.change(task_id, task_transitions.seal(pushes))
+        await backend.registry.change(task_id, task_changes.seal(pushes))
     return await backend.registry.get(task_id)
 
 

@@ -13,14 +13,14 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pushlane.backends.backend import Backend
+from pushlane.core.push import DELIVERED, Outcome, Push, Scope, decode, encode
+from pushlane.core.task import DeliveryMode, Level, Span, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.dates import LAST_MS
-from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope, decode, encode
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level, Span, Task
+from pushlane.model import task_changes
+from pushlane.model.receipt import ReceiptBatch, decode_receipts
+from pushlane.settings import Settings
 from tests.unit.dispatcher.support import DEADLINE_S, MemorySink, add_task, backend_in
 
 DAY_MS = 86_400_000
@@ -148,7 +148,7 @@ async def _all_are_settled(
         fields_of = [msgspec.msgpack.encode(fields) for fields in pushes]
         bundle = msgspec.msgpack.encode([2, task.id, 1, len(pushes), fields_of])
         await backend.broker.publish(task.lane, [bundle])
-        await backend.registry.change(task.id, task_transitions.seal(len(pushes)))
+        await backend.registry.change(task.id, task_changes.seal(len(pushes)))
         sink = MemorySink(answer, hosts_code=way.hosts_code)
 
         await _run_until_settled(backend, sink, settings, task, len(pushes))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.task import Level, Weights
 from pushlane.core.turns import Scheduler
-from pushlane.lanes.task import Level, Weights
 
 Lane = tuple[str, int]
 Step = tuple[str, int]

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pushlane.core.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.breaker import (
     LONGEST_REST_S,
     PROBE_EVERY_S,
@@ -23,7 +24,6 @@ from pushlane.dispatcher.breaker import (
     restraints,
 )
 from pushlane.dispatcher.failures import Flight, Sign, sign_of
-from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
 from tests.unit.dispatcher.outages import (
     BROKEN,
     BUSY,

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from pushlane.core.lane import Why
-from pushlane.dispatcher.budgets.budget_gate import BudgetGate
-from pushlane.dispatcher.budgets.budgets import Budgets
+from pushlane.dispatcher.gates.budget_gate import BudgetGate
+from pushlane.dispatcher.gates.budgets import Budgets
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.limits import Limit
+from pushlane.model.limits import Limit
 from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in_memory
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.budgets.budgets import Budgets, Charge
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.limits import Limit, Subject
+from pushlane.core.errors import Unreachable
+from pushlane.dispatcher.gates.budgets import Budgets, Charge
+from pushlane.model.limits import Limit, Subject
 from tests.unit.dispatcher.support import Wrapped
 from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in_memory
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.budgets.budgets import Budgets, Charge
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.limits import Limit, Limits, Subject
+from pushlane.core.errors import Unreachable
+from pushlane.dispatcher.gates.budgets import Budgets, Charge
 from pushlane.lanes.memory import MemoryBackend
 from pushlane.lanes.ports import Limiter
+from pushlane.model.limits import Limit, Limits, Subject
 from tests.unit.dispatcher.support import Wrapped
 
 STEP_S = 0.01

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.names import later_lane
+from pushlane.core.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
+from pushlane.core.task import DeliveryMode, Finished, Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import bodies_of, fields_of
-from pushlane.lanes.naming import later_lane
 from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
-from pushlane.lanes.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
-from pushlane.lanes.task import DeliveryMode, Finished, Level, State, Task
+from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
+from pushlane.wire import bodies_of, fields_of
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -111,7 +111,7 @@ async def test_of_a_bundle_with_an_unreadable_push_the_others_are_delivered(
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, level)
         await backend.broker.publish(task.lane, [with_unreadable(task, range(1, 11), 4)])
-        await backend.registry.change(task.id, task_transitions.seal(10))
+        await backend.registry.change(task.id, task_changes.seal(10))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -133,7 +133,7 @@ async def test_all_of_a_bundle_cut_short_are_dead_and_the_task_ends(
         task = await empty_task(backend, level)
         broken = cut_short(task, range(1, 21))
         await backend.broker.publish(task.lane, [broken, bundle_of(task, range(21, 31))])
-        await backend.registry.change(task.id, task_transitions.seal(30))
+        await backend.registry.change(task.id, task_changes.seal(30))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -152,7 +152,7 @@ async def test_seqs_that_a_task_does_not_have_are_buried_and_not_counted(tmp_pat
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.HIGH)
         await backend.broker.publish(task.lane, [cut_short(task, range(1, 6))])
-        await backend.registry.change(task.id, task_transitions.seal(3))
+        await backend.registry.change(task.id, task_changes.seal(3))
 
         async with dispatching(backend, MemorySink(), settings) as dispatcher:
             await until_state(backend, task, State.DONE)
@@ -166,7 +166,7 @@ async def test_a_bundle_cut_short_of_a_task_that_was_cancelled_is_dropped(tmp_pa
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.LOW)
         await backend.broker.publish(task.lane, [cut_short(task, range(1, 6))])
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
 
         async with dispatching(backend, MemorySink(), settings):
             await until_empty(backend, task.lane)
@@ -474,7 +474,7 @@ async def test_a_pooled_task_moves_to_a_lane_of_its_own(tmp_path: Path, change: 
             await until_state(backend, other, State.DONE)
             if change == "pause":
                 assert not sink.pushes(moved)
-                await backend.registry.change(moved.id, task_transitions.resume)
+                await backend.registry.change(moved.id, task_changes.resume)
             await until_state(backend, moved, State.DONE)
             await until_empty(backend, moved.first_lane or moved.lane)
 
@@ -531,7 +531,7 @@ async def test_an_ordered_task_keeps_the_order_of_each_key(tmp_path: Path) -> No
             for at in range(0, 100, 25)
         ]
         await backend.broker.publish(task.lane, list(reversed(bundles)))
-        await backend.registry.change(task.id, task_transitions.seal(100))
+        await backend.registry.change(task.id, task_changes.seal(100))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -549,7 +549,7 @@ async def test_in_an_ordered_task_an_unreadable_push_frees_its_key(tmp_path: Pat
         fields = [fields_of(body) for body in ordered_bodies(task, "aaa")]
         body = msgspec.msgpack.encode([FORMAT, task.id, 1, 3, [UNREADABLE, *fields[1:]]])
         await backend.broker.publish(task.lane, [body])
-        await backend.registry.change(task.id, task_transitions.seal(3))
+        await backend.registry.change(task.id, task_changes.seal(3))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -563,7 +563,7 @@ async def test_a_cancelled_task_of_bundles_is_counted_as_dropped(tmp_path: Path)
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 50, bundle=32)
         await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2])])
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
+from pushlane.core.push import Arrival, Outcome, Push, encode
+from pushlane.core.task import DeliveryMode, OnUnknown, Progress, State, Task
 from pushlane.lanes.ports import ClaimResult, Delivery
-from pushlane.lanes.push import Arrival, Outcome, Push, encode
-from pushlane.lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
 from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     MemorySink,

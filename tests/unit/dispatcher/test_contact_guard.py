@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, encode
+from pushlane.core.task import Level, Task
+from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, change_limit
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Push, encode
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
-from pushlane.lanes.task import Level, Task
+from pushlane.model import task_changes
+from pushlane.model.limits import Limit, Limits, Subject, change_limit
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -53,7 +54,7 @@ async def add(
         for seq, to in enumerate(recipients, start=1)
     ]
     await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-    return await backend.registry.change(task.id, task_transitions.seal(len(pushes)))
+    return await backend.registry.change(task.id, task_changes.seal(len(pushes)))
 
 
 async def cap(backend: Backend, app: str = EVERY_APP, **by_level: int) -> Limits:

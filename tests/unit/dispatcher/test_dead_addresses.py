@@ -14,21 +14,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.push import DELIVERED, Outcome, Push, Scope, encode
+from pushlane.core.task import DeliveryMode, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.line_metrics import LINE_METRICS
+from pushlane.dispatcher.metrics import LINE_METRICS
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.stats import SUPPRESSED, ByReason
-from pushlane.lanes import task_transitions
-from pushlane.lanes.address_seal import AddressSeal
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressQuery
-from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope, encode
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.task import DeliveryMode, Task
+from pushlane.model import task_changes
+from pushlane.model.address_seal import AddressSeal
+from pushlane.util.metrics import MetricCollector
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -53,7 +53,7 @@ async def add(backend: Backend, *recipients: str, **fields: Any) -> Task:
     task = await add_task(backend, pushes=0, seal=False, **fields)
     pushes = [Push(task.id, seq, to) for seq, to in enumerate(recipients, start=1)]
     await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-    return await backend.registry.change(task.id, task_transitions.seal(len(pushes)))
+    return await backend.registry.change(task.id, task_changes.seal(len(pushes)))
 
 
 async def register(backend: Backend, address: str, at_ms: int, sink: str = "default") -> int:
@@ -109,7 +109,7 @@ async def test_another_process_that_runs_sends_to_it_no_more(
             await add(real, "alive")
             await sink.until_received(1)
             [one] = (await kept_hasher(real.documents)).hashes([DEAD])
-            now = task_transitions.now_ms()
+            now = task_changes.now_ms()
             await real.dead_addresses.record("default", [AddressDeath(one, now, "gone")], now)
             await looked.wait()
             await add(real, DEAD, "alive", DEAD)
@@ -156,7 +156,7 @@ async def test_the_next_sink_of_a_chain_takes_over_and_the_address_is_recorded(
 async def test_who_was_registered_since_it_died_lives(
     tmp_path: Path, gone_s: int | None, registered_s: int, is_dead: bool
 ) -> None:
-    now = task_transitions.now_ms()
+    now = task_changes.now_ms()
     gone_at_ms = 0 if gone_s is None else now + gone_s * 1000
     async with backend_in(tmp_path) as (backend, settings):
         await register(backend, DEAD, now + registered_s * 1000)
@@ -173,14 +173,14 @@ async def test_who_was_registered_since_it_died_lives(
 async def test_a_time_of_death_that_cannot_be_is_when_it_was_found_out(
     tmp_path: Path, gone_at_ms: int
 ) -> None:
-    before_ms = task_transitions.now_ms()
+    before_ms = task_changes.now_ms()
     async with backend_in(tmp_path) as (backend, settings):
         await add(backend, DEAD)
 
         await drain(backend, MemorySink(gone(Outcome.gone("gone", gone_at_ms))), settings)
 
         [one] = await recorded(backend)
-        assert before_ms <= one.died_at_ms <= task_transitions.now_ms()
+        assert before_ms <= one.died_at_ms <= task_changes.now_ms()
 
 
 async def test_what_is_registered_while_a_push_is_in_flight_does_not_die_of_its_answer(
@@ -192,9 +192,9 @@ async def test_what_is_registered_while_a_push_is_in_flight_does_not_die_of_its_
         async with dispatching(backend, sink, settings):
             await add(backend, DEAD)
             await sink.until_received(1)
-            registered_at_ms = task_transitions.now_ms()
+            registered_at_ms = task_changes.now_ms()
             await register(backend, DEAD, registered_at_ms)
-            await until(lambda: task_transitions.now_ms() > registered_at_ms)
+            await until(lambda: task_changes.now_ms() > registered_at_ms)
             sink.gate.set()
 
         assert await recorded(backend) == []
@@ -230,7 +230,7 @@ async def test_what_is_registered_is_sent_to_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         await add(backend, DEAD)
         await drain(backend, MemorySink(gone()), settings)
-        assert await register(backend, DEAD, task_transitions.now_ms()) == 1
+        assert await register(backend, DEAD, task_changes.now_ms()) == 1
         task = await add(backend, DEAD)
 
         await drain(backend, MemorySink(), settings)

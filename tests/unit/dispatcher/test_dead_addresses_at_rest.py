@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import redis
 
+from pushlane.core.push import Outcome, Push
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.dead_address import DeadAddressQuery
-from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.own_redis import OwnRedis
 from tests.unit.dispatcher.support import backend_in
 from tests.unit.dispatcher.test_dead_addresses import DEAD, KEY

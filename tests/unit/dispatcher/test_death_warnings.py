@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pushlane.dispatcher.settlement.death_warnings import DeathWarnings
+from pushlane.dispatcher.deaths import DeathWarnings
 from pushlane.lanes.death_reasons import MOST_REASONS
 
 

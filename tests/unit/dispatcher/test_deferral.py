@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
+from pushlane.backends.backend import Backend
+from pushlane.core.names import own_lane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.deferral import due_ms, hop_s
-from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.sink_load import Standing
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
+from pushlane.model.load import Standing
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,
@@ -89,7 +89,7 @@ async def add_pushes(backend: Backend, level: Level, starts_ms: Sequence[int]) -
         for seq, start in enumerate(starts_ms, start=1)
     ]
     await backend.broker.publish(own_lane(made.id), bodies)
-    await backend.registry.change(made.id, task_transitions.seal(len(bodies)))
+    await backend.registry.change(made.id, task_changes.seal(len(bodies)))
     return made
 
 
@@ -97,7 +97,7 @@ async def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(
     tmp_path: Path,
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        now_ms = start_ms = task_transitions.now_ms()
+        now_ms = start_ms = task_changes.now_ms()
         start_ms += 200
         mixed = await add_pushes(backend, Level.HIGH, [start_ms, 0, start_ms, 0])
         sink = MemorySink()
@@ -114,11 +114,11 @@ async def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(
 
 async def test_a_push_that_expires_while_it_waits_is_counted_as_expired(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        soon_ms = task_transitions.now_ms() + 300
+        soon_ms = task_changes.now_ms() + 300
         made = await add_task(backend, pushes=0, seal=False)
         body = encode(Push(made.id, 1, "r", not_before_ms=soon_ms, expires_at_ms=soon_ms - 100))
         await backend.broker.publish(own_lane(made.id), [body])
-        await backend.registry.change(made.id, task_transitions.seal(1))
+        await backend.registry.change(made.id, task_changes.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -158,7 +158,7 @@ async def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_of
     async with backend_in(tmp_path) as (backend, settings):
         broker = _NothingLater(backend.broker)
         held = with_other(backend, broker=broker)
-        start_ms = task_transitions.now_ms() + HOUR_MS
+        start_ms = task_changes.now_ms() + HOUR_MS
         waiting = [await add_pushes(backend, Level.HIGH, [start_ms] * 2_000) for _ in range(6)]
         sink = MemorySink()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.push import Push, encode
+from pushlane.core.push import Push, encode
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import MemorySink, add_task, backend_in, drain
 
 
@@ -29,7 +29,7 @@ async def test_a_sink_is_given_the_address_and_payload_that_are_for_it(
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 1, "ann", **fields))])
-        await backend.registry.change(task.id, task_transitions.seal(1))
+        await backend.registry.change(task.id, task_changes.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)

@@ -14,15 +14,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.core import loop
-from pushlane.dispatcher.shares import Shares
-from pushlane.lanes import task_transitions
+from pushlane.core.errors import Unreachable
+from pushlane.core.names import own_lane
+from pushlane.core.push import DELIVERED, MAX_PUSH_BYTES, Outcome, Push, encode
+from pushlane.core.task import Finished, Level, Progress, State, Weights
+from pushlane.dispatcher.slow import Shares
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
-from pushlane.lanes.push import DELIVERED, MAX_PUSH_BYTES, Outcome, Push, encode
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Finished, Level, Progress, State, Weights
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -129,7 +129,7 @@ async def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(200)
             sink.gate.clear()
-            await backend.registry.change(two.id, task_transitions.set_quota(3))
+            await backend.registry.change(two.id, task_changes.set_quota(3))
             await until(lambda: dispatcher.quota(two.lane) == 3)
             start = len(sink.received) + settings.slots
             sink.gate.set()
@@ -170,7 +170,7 @@ async def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) 
         async with dispatching(backend, sink, settings):
             await until_state(backend, other, State.DONE)
             assert not sink.pushes(paused)
-            await backend.registry.change(paused.id, task_transitions.resume)
+            await backend.registry.change(paused.id, task_changes.resume)
             await until_state(backend, paused, State.DONE)
 
         assert sorted(sink.pushes(paused)) == [(paused.id, seq) for seq in range(1, 501)]
@@ -194,7 +194,7 @@ async def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
                 await until_state(backend, other, State.DONE)
             if change == "pause":
                 assert not sink.pushes(moved)
-                await backend.registry.change(moved.id, task_transitions.resume)
+                await backend.registry.change(moved.id, task_changes.resume)
             await until_state(backend, moved, State.DONE)
 
         assert sorted(sink.pushes(moved)) == [(moved.id, seq) for seq in range(1, 301)]
@@ -207,7 +207,7 @@ async def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) 
         sink.gate.clear()
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(settings.slots)
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             await until(lambda: not dispatcher.reads(task.lane))
             sink.gate.set()
             await until_task(backend, task, lambda now: now.lane_dropped)
@@ -220,7 +220,7 @@ async def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> 
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 50)
         other = await add_task(backend, Level.LOW, 50)
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):
@@ -287,7 +287,7 @@ async def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: P
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         await backend.broker.publish(task.lane, [b"\xffnonsense"])
-        await backend.registry.change(task.id, task_transitions.seal(1))
+        await backend.registry.change(task.id, task_changes.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -302,7 +302,7 @@ async def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> No
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         oversized = encode(Push(task.id, 2, "to-2", body="x" * 5_000_000))
         await backend.broker.publish(task.lane, [oversized])
-        await backend.registry.change(task.id, task_transitions.seal(1))
+        await backend.registry.change(task.id, task_changes.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -324,7 +324,7 @@ async def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path
         async with dispatching(backend, sink, settings):
             paused = await until_state(backend, task, State.PAUSED)
             refused.clear()
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             await until_state(backend, task, State.DONE)
 
         (progress,) = await backend.registry.progress([task.id])
@@ -483,7 +483,7 @@ async def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path
             while (await backend.registry.progress([task.id]))[0].delivered < 10:
                 await asyncio.sleep(0)
 
-            await backend.registry.change(task.id, task_transitions.seal(10))
+            await backend.registry.change(task.id, task_changes.seal(10))
 
             await until_state(backend, task, State.DONE)
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.core.task import Level, Progress, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.dispatcher.settlement.completion import Completion
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Progress, State, Task
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -101,7 +101,7 @@ class FailsOnce(Wrapped):
 
 
 async def ended_task(backend: Backend) -> Task:
-    return await backend.registry.change((await add_task(backend)).id, task_transitions.cancel)
+    return await backend.registry.change((await add_task(backend)).id, task_changes.cancel)
 
 
 async def test_a_take_over_that_failed_is_made_up_for(tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ async def test_a_pause_of_a_task_that_has_ended_is_forgotten(
         async with dispatching(with_other(backend, registry=registry), sink, settings):
             await sink.until_received(2)
             if ended is None:
-                await backend.registry.change(task.id, task_transitions.cancel)
+                await backend.registry.change(task.id, task_changes.cancel)
             sink.gate.set()
             await until_state(backend, other, State.DONE)
 
@@ -439,8 +439,8 @@ async def test_a_lane_stays_for_its_retention_and_goes_after(tmp_path: Path) -> 
         kept = await add_task(backend, pushes=0, seal=False, retention_s=600.0)
         over = await add_task(backend, pushes=0, seal=False, retention_s=0.01)
         for task in (kept, over):
-            await backend.registry.change(task.id, task_transitions.seal(0))
-            await backend.registry.change(task.id, task_transitions.finish(State.DONE))
+            await backend.registry.change(task.id, task_changes.seal(0))
+            await backend.registry.change(task.id, task_changes.finish(State.DONE))
 
         async with tidying(backend):
             await until_task(backend, over, lambda now: now.lane_dropped)
@@ -455,9 +455,9 @@ async def test_a_lane_with_something_left_to_send_is_not_dropped(tmp_path: Path)
     async with backend_in(tmp_path) as (backend, _):
         full = await add_task(backend, pushes=1)
         empty = await add_task(backend, pushes=0, seal=False)
-        await backend.registry.change(empty.id, task_transitions.seal(1))
+        await backend.registry.change(empty.id, task_changes.seal(1))
         for task in (full, empty):
-            await backend.registry.change(task.id, task_transitions.finish(State.DONE))
+            await backend.registry.change(task.id, task_changes.finish(State.DONE))
 
         async with tidying(backend):
             await until_task(backend, empty, lambda now: now.lane_dropped)

@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pushlane.core.task import Level, State, now_ms
 from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.task import Level, State
-from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import DEADLINE_S, add_task, backend_in
 
 A_WHILE = 20  # turns of the loop: it waits for nothing else

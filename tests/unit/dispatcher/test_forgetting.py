@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pushlane.dispatcher.housekeeping.forgetting import Forgetting
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import Leader
+from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
+from pushlane.core.push import DeadPush, Push, encode, encode_dead
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.housekeeping.half_made import HalfMade
 from pushlane.dispatcher.housekeeping.shared_lanes import SharedLanes
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
+from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
-from pushlane.lanes.leases import Leader
-from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
-from pushlane.lanes.push import DeadPush, Push, encode, encode_dead
 from pushlane.lanes.search import listed
 from pushlane.lanes.suppression import SuppressionScope
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 from tests.unit.dispatcher.recovering import (
     DEAD_RETENTION_S,
     GRACE_MS,
@@ -62,11 +62,11 @@ async def leading(folder: Path) -> AsyncIterator[tuple[Backend, Leading]]:
 
 async def ended(backend: Backend, *, tidy: bool = True, **fields: Any) -> Task:
     task = await add_task(backend, pushes=1, **fields)
-    task = await backend.registry.change(task.id, task_transitions.finish(State.DONE))
+    task = await backend.registry.change(task.id, task_changes.finish(State.DONE))
     if not tidy:
         return task
     await backend.broker.drop_lane(task.lane)
-    return await backend.registry.change(task.id, task_transitions.lane_dropped)
+    return await backend.registry.change(task.id, task_changes.lane_dropped)
 
 
 async def ids(backend: Backend) -> set[str]:
@@ -88,7 +88,7 @@ async def test_a_task_is_forgotten_when_its_time_is_over(tmp_path: Path) -> None
 async def test_dead_addresses_are_forgotten_some_at_a_time_and_stay_suppressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.housekeeping.forgetting._ADDRESSES_A_STEP", 2)
+    monkeypatch.setattr("pushlane.dispatcher.leader.forgetting._ADDRESSES_A_STEP", 2)
     async with backend_in(tmp_path, dead_addresses_days=3) as (backend, settings):
         leader = Leading(backend, settings)
         now = leader.clock.now_ms
@@ -226,7 +226,7 @@ class Watching:
         self._backend = backend
         self._half_made = HalfMade(backend, self._change, DAY_S, self.clock, self.clock.seconds)
 
-    async def _change(self, task: Task, edit: task_transitions.Edit) -> None:
+    async def _change(self, task: Task, edit: task_changes.Edit) -> None:
         self._half_made.on_task(await self._backend.registry.change(task.id, edit))
 
     async def step(self, task: Task, later_ms: int) -> Task:
@@ -237,7 +237,7 @@ class Watching:
 
 
 async def half_made(backend: Backend) -> Task:
-    return await add_task(backend, pushes=1, seal=False, created_at_ms=task_transitions.now_ms())
+    return await add_task(backend, pushes=1, seal=False, created_at_ms=task_changes.now_ms())
 
 
 async def test_a_half_made_task_is_marked_and_ends_when_nobody_comes(tmp_path: Path) -> None:
@@ -276,11 +276,11 @@ async def test_a_task_that_is_complete_is_never_half_made(tmp_path: Path) -> Non
 async def test_one_that_is_sealed_at_that_moment_is_not_ended(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await half_made(backend)
-        task = await backend.registry.change(task.id, task_transitions.stalled(1))
-        await backend.registry.change(task.id, task_transitions.seal(1))
+        task = await backend.registry.change(task.id, task_changes.stalled(1))
+        await backend.registry.change(task.id, task_changes.seal(1))
 
         after = await backend.registry.change(
-            task.id, task_transitions.abandon(task.stalled_at_ms, "late")
+            task.id, task_changes.abandon(task.stalled_at_ms, "late")
         )
 
         assert after.state is State.RUNNING
@@ -289,9 +289,9 @@ async def test_one_that_is_sealed_at_that_moment_is_not_ended(tmp_path: Path) ->
 async def test_who_goes_on_with_one_makes_it_whole_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await half_made(backend)
-        await backend.registry.change(task.id, task_transitions.stalled(1))
+        await backend.registry.change(task.id, task_changes.stalled(1))
 
-        assert (await backend.registry.change(task.id, task_transitions.start)).stalled_at_ms == 0
+        assert (await backend.registry.change(task.id, task_changes.start)).stalled_at_ms == 0
 
 
 class Passing:

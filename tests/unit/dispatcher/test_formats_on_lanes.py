@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.names import DEAD_LANE, later_lane
+from pushlane.core.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
+from pushlane.core.task import Finished, Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.naming import DEAD_LANE, later_lane
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
-from pushlane.lanes.task import Finished, Level, State, Task
+from pushlane.model import task_changes
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.support import (
     MemorySink,
@@ -115,7 +115,7 @@ async def test_a_lane_that_was_left_is_tried_again_after_a_while(
                 await reading.close()
             clock.now_s += AFTER_A_WHILE_S
             await sink.until_received(1)
-            await backend.registry.change(task.id, task_transitions.seal(2))
+            await backend.registry.change(task.id, task_changes.seal(2))
             await until_state(backend, task, State.DONE)
 
         assert sink.pushes() == [(task.id, 2)]

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from pushlane.core.errors import Unreachable
 from pushlane.core.intake import STALE_S, Intake
 from pushlane.core.lane import Lane, LaneInput, Message
+from pushlane.core.names import later_lane
+from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.core.task import DeliveryMode, Finished, Level, Moved, Span, State, Task
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes import task_transitions
-from pushlane.lanes.bundle import MOST_PUSHES, packed
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.naming import later_lane
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from pushlane.lanes.task import DeliveryMode, Finished, Level, Moved, Span, State, Task
+from pushlane.model import task_changes
+from pushlane.wire import MOST_PUSHES, packed
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -226,7 +226,7 @@ async def test_an_answer_is_as_old_as_its_question(
 async def test_what_was_forwarded_to_a_lane_of_the_tasks_own_stays_at_hand_there() -> None:
     pooled = Task(id="t", level=Level.LOW, lane="pool-0", state=State.RUNNING)
     registry = Registry(moved=[1, 2, 3])
-    task = task_transitions.isolate(pooled)
+    task = task_changes.isolate(pooled)
     there = Scene(registry, Reader("task-t", [1, 2, 3]), task=task)
     copies = Scene(registry, Reader("pool-0", [1, 2, 3, 4]), task=task)
 

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pushlane.dispatcher.housekeeping.janitor import Janitor
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
+from pushlane.backends.backend import Backend
+from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.lanes.ports import Grant
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 from tests.unit.dispatcher.support import DEADLINE_S, Wrapped, add_task, backend_in, until_task
 
 HOUR_S = 3600.0
@@ -123,7 +122,7 @@ async def test_a_step_back_keeps_no_lane_for_longer_than_ten_minutes(tmp_path: P
         async with leading(backend, times, task) as one:
             times.store_ahead_s = times.wall_ahead_s = 0.0
             await one.goes_on()
-            one.janitor.on_task(await backend.registry.change(task.id, task_transitions.cancel))
+            one.janitor.on_task(await backend.registry.change(task.id, task_changes.cancel))
 
             await one.goes_on()
             assert one.janitor.is_waiting
@@ -157,7 +156,7 @@ async def test_while_clocks_differ_nothing_ends_and_all_goes_on_once_they_agree(
 async def test_while_clocks_differ_what_is_counted_is_still_called_done(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task, times = await add_task(backend, pushes=0, seal=False), Times()
-        task = await backend.registry.change(task.id, task_transitions.seal(0))
+        task = await backend.registry.change(task.id, task_changes.seal(0))
         times.store_ahead_s = HOUR_S
         async with leading(backend, times, task):
             await until_task(backend, task, lambda one: one.state is State.DONE)
@@ -167,7 +166,7 @@ async def ended(backend: Backend, task: Task, times: Times) -> Task:
     """The task, ended by a process whose clock is right."""
 
     def finish(task: Task) -> Task:
-        return replace(task_transitions.finish(State.DONE)(task), finished_at_ms=times.wall_ms())
+        return replace(task_changes.finish(State.DONE)(task), finished_at_ms=times.wall_ms())
 
     return await backend.registry.change(task.id, finish)
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.core.lane import Job, Lane, Why
+from pushlane.core.names import own_lane
+from pushlane.core.push import Push
+from pushlane.core.task import Level, Task
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
 from pushlane.dispatcher.stall_detector import StallDetector
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Push
-from pushlane.lanes.task import Level, Task
 from pushlane.producers.encoder import Predecessors
 from tests.unit.dispatcher.support import message_of
 

@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.core.endings import Ending
+from pushlane.core.errors import Unreachable
 from pushlane.core.lane import Job, Lane, Why
-from pushlane.dispatcher.guards import key_order
+from pushlane.core.names import own_lane
+from pushlane.core.push import Kind, Push
+from pushlane.core.task import Level, Task
+from pushlane.dispatcher.gates import key_order
+from pushlane.dispatcher.gates.key_order import KeyOrder
 from pushlane.dispatcher.guards.key_chains import Parked
-from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.task import Level, Task
 from tests.unit.dispatcher.support import message_of
 
 MANY = 10_000

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pushlane.core.errors import Unreachable
 from pushlane.core.lane import Lane, Message
+from pushlane.core.names import later_lane, own_lane
+from pushlane.core.push import DELIVERED, Outcome, Push, encode
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.naming import later_lane, own_lane
 from pushlane.lanes.ports import Delivery, Source, Taken
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
+from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,
@@ -208,7 +208,7 @@ async def test_both_lanes_of_a_task_are_dropped_when_it_has_ended(tmp_path: Path
 async def test_a_task_that_has_ended_gets_no_later_lane(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend, Level.HIGH, 1)
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
 
         assert not (await backend.open_later(task.id)).has_later
         assert later_lane(own_lane(task.id)) not in await backend.broker.lanes()
@@ -223,8 +223,8 @@ class EndsInBetween:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    async def change(self, task_id: str, edit: task_transitions.Edit) -> Task:
-        await self._real.change(task_id, task_transitions.cancel)
+    async def change(self, task_id: str, edit: task_changes.Edit) -> Task:
+        await self._real.change(task_id, task_changes.cancel)
         task: Task = await self._real.change(task_id, edit)
         return task
 
@@ -297,7 +297,7 @@ async def test_a_pool_lane_that_is_over_our_own_number_is_drained_too(
         await backend.broker.publish("pool-7", [encode(Push(task.id, 1, "to-1"))])
         if moves:
             await backend.promote(task.id, Level.HIGH)
-        await backend.registry.change(task.id, task_transitions.seal(1))
+        await backend.registry.change(task.id, task_changes.seal(1))
         sink = MemorySink(busy_at_first)
 
         await drain(backend, sink, settings)

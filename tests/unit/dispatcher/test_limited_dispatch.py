@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Limit, Subject, change_limit
-from pushlane.lanes.naming import own_lane
+from pushlane.backends.backend import Backend
+from pushlane.core.names import own_lane
+from pushlane.core.push import DELIVERED, Kind, Outcome
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.presence import LaneWait
-from pushlane.lanes.push import DELIVERED, Kind, Outcome
-from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
+from pushlane.model.limits import Limit, Subject, change_limit
+from pushlane.model.presence import LaneWait
+from pushlane.settings.sinks import SinkSettings
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,
@@ -214,7 +214,7 @@ async def test_a_cancelled_task_ends_though_its_pushes_wait(tmp_path: Path) -> N
         async with dispatching(backend, sink, settings) as dispatcher:
             await until(lambda: dispatcher.stats.limited["task"] > 0)
 
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             await until_state(backend, task, State.CANCELLED)
 
         assert len(sink.received) <= 1

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.limits import Limit, Limits, Subject
 from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.task import Level
+from pushlane.model.limits import Limit, Limits, Subject
 from tests.unit.dispatcher.support import DEADLINE_S, Wrapped, backend_in
 
 SHOP = Subject("app", "shop")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pushlane.core.names import lane_at, later_lane
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, encode
+from pushlane.core.task import DeliveryMode, Level, State
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.naming import lane_at, later_lane
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Push, encode
-from pushlane.lanes.task import DeliveryMode, Level, State
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -291,7 +291,7 @@ async def test_pushes_that_went_on_are_paused_and_cancelled_with_their_task(
             known = dispatcher._shared.tasks.active
             await until(lambda: known[task.id].state is State.PAUSED)
             sinks["sms"].gate.set()
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             lanes = [lane_at(task.id, "sms"), later_lane(lane_at(task.id, "sms")), task.lane]
             await until_task(backend, task, lambda now: now.lane_dropped)
 
@@ -393,7 +393,7 @@ async def test_order_is_kept_for_as_long_as_a_later_sink_rests(tmp_path: Path) -
         )
         pushes = [Push(task.id, 1, "to-1"), Push(task.id, 2, "to-1", after_seq=1)]
         await backend.broker.publish(task.lane, list(map(encode, pushes)))
-        await backend.registry.change(task.id, task_transitions.seal(2))
+        await backend.registry.change(task.id, task_changes.seal(2))
 
         async with dispatching(backend, {"fcm": fcm, "sms": sms}, settings) as dispatcher:
             await until(dispatcher.resting)

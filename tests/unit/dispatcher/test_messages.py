@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pushlane.core.errors import MalformedPush, UnknownFormat
 from pushlane.core.lane import Job, Lane, Message
-from pushlane.lanes.bundle import fields_of, packed
-from pushlane.lanes.errors import MalformedPush, UnknownFormat
+from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Push, encode
+from pushlane.core.task import Level
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Push, encode
-from pushlane.lanes.task import Level
+from pushlane.wire import fields_of, packed
 
 LANE = Lane("task-t", Level.HIGH)
 UNREADABLE = b"\x91\x07"  # an array, but its recipient is a number

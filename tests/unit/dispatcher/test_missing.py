@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pushlane.core.errors import Unreachable
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.errors import Unreachable
 from tests.unit.dispatcher.outages import BUSY
 from tests.unit.dispatcher.support import (
     MemorySink,

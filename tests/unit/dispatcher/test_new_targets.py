@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.breaker import (
     PROBE_SOONEST_S,
     QUIET_S,
@@ -19,7 +20,6 @@ from pushlane.dispatcher.breaker import (
 )
 from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from tests.unit.dispatcher.outages import (
     BROKEN,
     BUSY,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.naming import dead_lane, later_lane
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.names import dead_lane, later_lane
+from pushlane.core.push import DELIVERED, Outcome, Push, decode, encode
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push, decode, encode
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import (
@@ -126,7 +126,7 @@ async def test_a_leader_that_knows_it_as_it_was_does_it_no_harm(
     tmp_path: Path, fields: dict[str, object]
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        task = await add_task(backend, expires_at_ms=task_transitions.now_ms() + 60_000_000)
+        task = await add_task(backend, expires_at_ms=task_changes.now_ms() + 60_000_000)
         other = await add_task(backend, Level.MEDIUM, pushes=0, seal=False)
         await backend.broker.publish(other.lane, [encode(Push(other.id, 1, "to-1"))])
         sink = MemorySink()
@@ -135,7 +135,7 @@ async def test_a_leader_that_knows_it_as_it_was_does_it_no_harm(
             await until(lambda: dispatcher.reads(task.lane))
             await make_newer(backend, task, {**fields, "expires_at_ms": 1})
             await until(lambda: not dispatcher.reads(task.lane))
-            await backend.registry.change(other.id, task_transitions.seal(1))
+            await backend.registry.change(other.id, task_changes.seal(1))
             await until_state(backend, other, State.DONE)
 
         assert task.lane in await backend.broker.lanes()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
+from pushlane.backends.backend import Backend
+from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from pushlane.lanes.task import Finished, Level, State, Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,
@@ -26,7 +25,7 @@ async def add_ordered(
     """A task with a push for each letter, which is its key."""
     task = await add_task(backend, level, pushes=0, seal=False, ordered=True)
     await backend.broker.publish(task.lane, bodies(task, keys, **push_fields))
-    return await backend.registry.change(task.id, task_transitions.seal(len(keys)))
+    return await backend.registry.change(task.id, task_changes.seal(len(keys)))
 
 
 def bodies(task: Task, keys: str, **push_fields: int) -> list[bytes]:
@@ -116,7 +115,7 @@ async def test_a_push_that_expired_waits_for_its_predecessor_too(tmp_path: Path)
             Push(task.id, 3, "a", after_seq=2),
         )
         await backend.broker.publish(task.lane, [encode(push) for push in (second, third, first)])
-        await backend.registry.change(task.id, task_transitions.seal(3))
+        await backend.registry.change(task.id, task_changes.seal(3))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -166,7 +165,7 @@ async def test_a_task_cancelled_while_its_pushes_wait_ends(tmp_path: Path) -> No
 
         async with dispatching(backend, sink, settings):
             await sink.until(lambda: bool(sink.pushes(task)))
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             await until_state(backend, other, State.DONE)
 
         assert sink.pushes(task) == [(task.id, 1)]
@@ -181,7 +180,7 @@ async def test_a_paused_task_goes_on_where_it_was(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings, drain=True):
             await sink.until_received(2)
             await backend.pause(task.id)
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             sink.gate.set()
             await sink.until_received(80)
 
@@ -217,7 +216,7 @@ async def test_a_lane_full_of_what_waits_makes_room_for_what_it_waits_for(tmp_pa
         task = await add_task(backend, pushes=0, seal=False, ordered=True)
         waiting = bodies(task, "a" * 1_600)
         await backend.broker.publish(task.lane, [*waiting[1_580:], *waiting[1:1_580], waiting[0]])
-        await backend.registry.change(task.id, task_transitions.seal(1_600))
+        await backend.registry.change(task.id, task_changes.seal(1_600))
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):

@@ -20,8 +20,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pushlane.backends.backend import Backend
 from pushlane.core.lane import ROOM, Job, Lane, Why
+from pushlane.core.names import is_later
 from pushlane.core.ports import of_each
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
+from pushlane.core.task import DeliveryMode, Level, Task, now_ms
+from pushlane.core.task import State as TaskState
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.breaker import (
     PROBE_EVERY_S,
@@ -34,15 +39,9 @@ from pushlane.dispatcher.breaker import (
 from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
 from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import is_later
 from pushlane.lanes.ports import ClaimResult, Delivery, Source
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level, Task
-from pushlane.lanes.task import State as TaskState
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 from tests.unit.dispatcher.outages import BROKEN, BUSY, NOT_FOUND
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -427,7 +426,7 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order_time = Skewed()
-    monkeypatch.setattr("pushlane.dispatcher.guards.key_order.time", order_time)
+    monkeypatch.setattr("pushlane.dispatcher.gates.key_order.time", order_time)
     async with watched(tmp_path) as (backend, settings, broker):
         task = await add_ordered(backend, "abcde" * 40)
         clock = Clock()
@@ -475,9 +474,9 @@ async def test_a_probe_that_a_guard_keeps_back_is_no_probe(tmp_path: Path) -> No
             pushes = [Push(task.id, seq, "nobody") for seq in range(1, 21)]
             await backend.ledger.claim(pushes, "another", 600)
             await backend.ledger.confirm(pushes)
-            await backend.registry.change(first.id, task_transitions.cancel)
+            await backend.registry.change(first.id, task_changes.cancel)
             await backend.broker.publish(task.lane, list(map(encode, pushes)))
-            await backend.registry.change(task.id, task_transitions.seal(20))
+            await backend.registry.change(task.id, task_changes.seal(20))
             await until_state(backend, task, TaskState.DONE)
             assert rests(dispatcher)
         assert sink.pushes(task) == []
@@ -494,7 +493,7 @@ async def test_a_task_cancelled_in_an_outage_is_not_sent_after_it(
 
         async with ticking(backend, sink, settings, clock, drain=True) as dispatcher:
             await until(lambda: rests(dispatcher))
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             await until(lambda: task.id not in dispatcher._shared.tasks.active)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
@@ -510,12 +509,12 @@ async def test_a_task_paused_in_an_outage_goes_on_when_it_is_resumed(tmp_path: P
 
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
-            await backend.registry.change(task.id, task_transitions.pause())
+            await backend.registry.change(task.id, task_changes.pause())
             await until(lambda: dispatcher._shared.tasks.active[task.id].state is TaskState.PAUSED)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
             assert {push.task_id for push in sink.took} == {other.id}
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             await until_state(backend, task, TaskState.DONE)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pushlane.dispatcher.budgets.budget_gate import OwnLaneRequests
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, Task
+from pushlane.dispatcher.gates.budget_gate import OwnLaneRequests
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.task import Level, Task
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in, until_task
 
 

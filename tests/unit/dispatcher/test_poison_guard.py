@@ -8,12 +8,12 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+from pushlane.backends.backend import Backend
+from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.task import Level, Progress, Task
 from pushlane.dispatcher.guards.poison_guard import MARK, STRIKES, YOUNG_S, PoisonGuard
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.ports import ClaimResult, Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push
-from pushlane.lanes.task import Level, Progress, Task
 from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import MemorySink, Wrapped, add_task, backend_in, drain
 

@@ -11,18 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pushlane.backends.formats import min_format, require_format, set_min_format
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
 from pushlane.core.lane import Lane, Why
+from pushlane.core.push import FORMAT, Kind, Outcome
+from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
-from pushlane.dispatcher.shares import Shares, Slow
+from pushlane.dispatcher.slow import Shares, Slow
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
-from pushlane.lanes.formats import min_format, require_format, set_min_format
-from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.push import FORMAT, Kind, Outcome
-from pushlane.lanes.task import Level
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.presence import Process, decode_all, encode
 from tests.command import Command
 from tests.unit.dispatcher.support import (
     MemorySink,

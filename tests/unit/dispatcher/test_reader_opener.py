@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pushlane.core.lane import Lane
-from pushlane.dispatcher import reader_opener
-from pushlane.dispatcher.reader_opener import ReaderOpener
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
+from pushlane.dispatcher import lanes as reader_opener
+from pushlane.dispatcher.lanes import ReaderOpener
 
 FOR_EVER_S = 1_000.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.core.push import DELIVERED, Outcome, Push, Scope
+from pushlane.core.task import Level
 from pushlane.dispatcher.reasons import death_class, without_values
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope
-from pushlane.lanes.task import Level
 
 PUSH = Push(
     "task",

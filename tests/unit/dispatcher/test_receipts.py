@@ -11,24 +11,19 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
+from pushlane.core.errors import Unreachable
 from pushlane.core.lane import Job
-from pushlane.dispatcher.settlement.receipts import (
-    MOST_A_BODY,
-    REASON_LONGEST,
-    Receipts,
-)
+from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.core.task import Level, Task, Weights, now_ms
+from pushlane.dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, Receipts
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.deferral import eligible_ms
-from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts, masked_recipients
 from pushlane.lanes.recipient_hash import Hasher
-from pushlane.lanes.task import Level, Task, Weights
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
+from pushlane.model.receipt import ReceiptBatch, decode_receipts, masked_recipients
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -120,7 +115,7 @@ async def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path
     async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1, push_expires_at_ms=1)
         cancelled = await add_task(backend, Level.LOW, pushes=1)
-        await backend.registry.change(cancelled.id, task_transitions.cancel)
+        await backend.registry.change(cancelled.id, task_changes.cancel)
 
         async with dispatching(backend, MemorySink(), settings), asyncio.timeout(DEADLINE_S):
             while len(found := await receipts(backend)) < 2:
@@ -135,7 +130,7 @@ async def test_a_duplicate_says_that_it_is_one(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1, seal=False, dedupe=True)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 2, "to-1"))])
-        await backend.registry.change(task.id, task_transitions.seal(2))
+        await backend.registry.change(task.id, task_changes.seal(2))
 
         await drain(backend, MemorySink(), settings)
 
@@ -151,7 +146,7 @@ async def test_attributes_and_trace_ids_go_along(tmp_path: Path) -> None:
             Push(task.id, 2, "b"),
         ]
         await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-        await backend.registry.change(task.id, task_transitions.seal(2))
+        await backend.registry.change(task.id, task_changes.seal(2))
 
         await drain(backend, MemorySink(), settings)
 
@@ -167,7 +162,7 @@ async def test_receipts_are_told_apart_by_a_key_but_hold_no_recipient(tmp_path: 
         task = await add_task(backend, pushes=0, seal=False)
         pushes = [Push(task.id, seq, recipient) for seq in (1, 2)]
         await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-        await backend.registry.change(task.id, task_transitions.seal(2))
+        await backend.registry.change(task.id, task_changes.seal(2))
         sink = MemorySink(lambda delivery: Outcome.dead(f"no such number {recipient}"))
 
         await drain(backend, sink, settings)
@@ -306,7 +301,7 @@ async def test_numbers_in_a_receipt_are_within_what_reports_can_hold(tmp_path: P
         bodies = [encode(Push(task.id, 1, "a", attempt=2**63)), encode(Push(task.id, 2, "b"))]
         bodies.append(encode(Push(task.id, 3, "c", attempt=-1, **times)))
         await backend.broker.publish(task.lane, bodies)
-        await backend.registry.change(task.id, task_transitions.seal(3))
+        await backend.registry.change(task.id, task_changes.seal(3))
 
         await drain(backend, MemorySink(), settings)
 

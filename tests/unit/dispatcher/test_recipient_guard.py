@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
+from pushlane.core.push import DELIVERED, Outcome, Push, encode
+from pushlane.core.task import Level, Task
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
-from pushlane.lanes.recipient_window import collapse_mark
-from pushlane.lanes.task import Level, Task
+from pushlane.model import task_changes
+from pushlane.model.recipients import collapse_mark
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -43,7 +43,7 @@ async def add(
     await backend.broker.publish(task.lane, [encode(push) for push in pushes])
     if key and announce:
         await backend.recipient_windows.announce([collapse_mark(task.app, push) for push in pushes])
-    return await backend.registry.change(task.id, task_transitions.seal(len(pushes)))
+    return await backend.registry.change(task.id, task_changes.seal(len(pushes)))
 
 
 async def counts(backend: Backend, task: Task) -> tuple[int, int]:

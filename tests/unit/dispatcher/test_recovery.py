@@ -6,11 +6,11 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import dead_lane, later_lane, own_lane
-from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Finished, Level, State, Task, new_task_id
+from pushlane.backends.backend import Backend
+from pushlane.core.names import dead_lane, later_lane, own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, State, Task, new_task_id
+from pushlane.model import task_changes
 from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
 
@@ -19,7 +19,7 @@ class Forgetful(Wrapped):
     """A registry that has lost its counts this moment."""
 
     async def counted_since_ms(self) -> int:
-        return task_transitions.now_ms()
+        return task_changes.now_ms()
 
 
 class Asking(Wrapped):
@@ -95,7 +95,7 @@ async def test_a_task_on_a_lane_of_another_name_lacks_none(tmp_path: Path) -> No
         task = Task(id=new_task_id(), level=Level.HIGH, lane="queue-high")
         await backend.broker.open_lane(task.lane)
         await backend.registry.add(task)
-        task = await backend.registry.change(task.id, task_transitions.start)
+        task = await backend.registry.change(task.id, task_changes.start)
         recovering = Recovering(backend)
         recovering.know(task)
 
@@ -124,7 +124,7 @@ async def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) 
 async def lost_counts(backend: Backend, **options: Any) -> tuple[Task, Recovering]:
     """A task of ten pushes of which four are counted, with an empty lane."""
     task = await add_task(backend, pushes=0, seal=False, **options)
-    task = await backend.registry.change(task.id, task_transitions.seal(10))
+    task = await backend.registry.change(task.id, task_changes.seal(10))
     await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2, 3, 4])])
     recovering = Recovering(with_other(backend, registry=Forgetful(backend.registry)))
     recovering.know(task)
@@ -198,8 +198,8 @@ async def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) 
 async def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         ended = await add_task(backend)
-        await backend.registry.change(ended.id, task_transitions.finish(State.DONE))
-        await backend.registry.change(ended.id, task_transitions.lane_dropped)
+        await backend.registry.change(ended.id, task_changes.finish(State.DONE))
+        await backend.registry.change(ended.id, task_changes.lane_dropped)
         kept, orphan = dead_lane(ended.id), dead_lane(new_task_id())
         for lane in (kept, orphan):
             await backend.broker.open_lane(lane)

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from pushlane.core import republish as republisher
 from pushlane.core.endings import Ending
+from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.lane import Job, Lane
+from pushlane.core.names import DEAD_LANE, later_lane, own_lane, pool_lane
 from pushlane.core.ports import of_each
+from pushlane.core.push import Push
 from pushlane.core.republish import Republisher
-from pushlane.lanes.errors import TaskConflict, Unreachable
-from pushlane.lanes.naming import DEAD_LANE, later_lane, own_lane, pool_lane
+from pushlane.core.retrying import Backoffs
+from pushlane.core.task import Level
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Push
-from pushlane.lanes.retrying import Backoffs
-from pushlane.lanes.task import Level
 
 LANES = [later_lane(pool_lane("t", 1)), DEAD_LANE, later_lane(own_lane("a")), own_lane("b")]
 LATE = Unreachable("no answer")

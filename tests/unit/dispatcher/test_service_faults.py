@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from pushlane.core import endings, lane
+from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
+from pushlane.core.names import later_lane, own_lane
+from pushlane.core.push import DELIVERED, Outcome, Push, encode
+from pushlane.core.retrying import Backoff, for_each
+from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.housekeeping.janitor import Janitor
-from pushlane.dispatcher.reader_opener import OPENERS
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
-from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.dispatcher.lanes import OPENERS
+from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
-from pushlane.lanes.retrying import Backoff, for_each
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -275,7 +275,7 @@ async def test_a_push_whose_lane_went_with_its_task_is_dropped(tmp_path: Path) -
 
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
             await until(lambda: broker.attempts >= 1)
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             await until(lambda: not dispatcher._lines[0].flusher.unsettled)
 
         [progress] = await backend.registry.progress([task.id])
@@ -341,8 +341,8 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
             await until(lambda: registry.asked >= 3)
             held = sum(one.in_hand for one in running._lines[0].lanes.by_name.values())
             await backend.registry.add(task)
-            await backend.registry.change(task.id, task_transitions.start)
-            await backend.registry.change(task.id, task_transitions.seal(100))
+            await backend.registry.change(task.id, task_changes.start)
+            await backend.registry.change(task.id, task_changes.seal(100))
             registry.is_away = False
             await until_state(backend, task, State.DONE)
 
@@ -370,7 +370,7 @@ async def test_a_lane_that_cannot_be_dropped_keeps_the_leader_from_nothing_else(
     """A running task whose lane is lost gets it anew all the same."""
 
     async with backend_in(tmp_path) as (backend, _):
-        stuck = await backend.registry.change((await add_task(backend)).id, task_transitions.cancel)
+        stuck = await backend.registry.change((await add_task(backend)).id, task_changes.cancel)
         lost = await add_task(backend)
         await backend.broker.drop_lane(lost.lane)
         broker = SickLane(backend.broker, stuck.lane)

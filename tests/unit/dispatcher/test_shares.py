@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.lanes.task import Level, Weights
+from pushlane.core.task import Level, Weights
 from tests.unit.dispatcher.sink_sim import (
     HIGH,
     LOW,

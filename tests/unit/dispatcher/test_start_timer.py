@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.start_timer import StartTimer
-from pushlane.lanes import task_transitions
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -61,7 +61,7 @@ async def test_a_scheduled_task_that_is_paused_waits_for_its_resume_too(tmp_path
             other = await add_task(backend, pushes=5)
             await until_state(backend, other, State.DONE)
             assert not sink.pushes(task)
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             await until_state(backend, task, State.DONE)
 
 
@@ -72,7 +72,7 @@ async def test_a_scheduled_task_that_is_cancelled_sends_nothing(tmp_path: Path) 
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings, clock_ms=clock):
-            await backend.registry.change(task.id, task_transitions.cancel)
+            await backend.registry.change(task.id, task_changes.cancel)
             clock.now_ms = NOW_MS + 1
             other = await add_task(backend, pushes=5)
             await until_state(backend, other, State.DONE)
@@ -82,9 +82,7 @@ async def test_a_scheduled_task_that_is_cancelled_sends_nothing(tmp_path: Path) 
 
 async def test_a_drain_does_not_wait_for_what_starts_later(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        later = await add_task(
-            backend, pushes=5, not_before_ms=task_transitions.now_ms() + 3_600_000
-        )
+        later = await add_task(backend, pushes=5, not_before_ms=task_changes.now_ms() + 3_600_000)
         now = await add_task(backend, pushes=5)
         sink = MemorySink()
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import TaskConflict
+from pushlane.core.names import is_pool, own_lane
+from pushlane.core.push import DELIVERED, Kind, Outcome
+from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
-from pushlane.lanes.errors import TaskConflict
-from pushlane.lanes.naming import is_pool, own_lane
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Kind, Outcome
-from pushlane.lanes.stop_rule import DEFAULT_STOP
-from pushlane.lanes.task import Finished, Level, Progress, State, Task
+from pushlane.model import task_changes
+from pushlane.model.stop_rule import DEFAULT_STOP
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -91,7 +91,7 @@ async def test_resumed_it_goes_on_to_its_end_without_asking_again(tmp_path: Path
         sink = Refusing()
         async with dispatching(backend, sink, settings):
             await sink.stopped(backend, task)
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             done = await until_state(backend, task, State.DONE)
 
         assert (done.reason, done.stop_if_dead) == ("", "5%")
@@ -105,7 +105,7 @@ async def test_a_new_limit_stops_it_again(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings):
             await sink.stopped(backend, task)
             await backend.set_stop_if_dead(task.id, "90%")
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             again = await sink.stopped(backend, task)
 
         assert (again.stopped, again.stop_if_dead) == (True, "90%")
@@ -126,7 +126,7 @@ async def test_a_new_limit_counts_from_then_on(tmp_path: Path) -> None:
                     await asyncio.sleep(0)
             sink.is_mended = True
             await backend.set_stop_if_dead(task.id, "5%")
-            await backend.registry.change(task.id, task_transitions.resume)
+            await backend.registry.change(task.id, task_changes.resume)
             done = await until_state(backend, task, State.DONE)
 
         assert (done.stopped, done.stop_since) == (False, (died, died))
@@ -249,7 +249,7 @@ async def test_one_who_has_not_heard_of_the_resume_pauses_nothing(tmp_path: Path
     async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend, Level.HIGH, 1_000, stop_if_dead="5%")
         await backend.stop(task.id, "first")
-        await backend.registry.change(task.id, task_transitions.resume)
+        await backend.registry.change(task.id, task_changes.resume)
 
         late = await backend.stop(task.id, "late")
 
@@ -259,7 +259,7 @@ async def test_one_who_has_not_heard_of_the_resume_pauses_nothing(tmp_path: Path
 async def test_a_task_that_has_ended_is_left_alone_and_gets_no_lane(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend, Level.LOW, 10, stop_if_dead="5%")
-        await backend.registry.change(task.id, task_transitions.cancel)
+        await backend.registry.change(task.id, task_changes.cancel)
 
         await backend.stop(task.id, "late")
 

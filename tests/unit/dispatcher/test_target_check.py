@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pushlane.dispatcher import target_check
-from pushlane.dispatcher.target_check import TargetCheck
-from pushlane.lanes.errors import TaskConflict, Unreachable
-from pushlane.lanes.presence import Process, ServedSink, SinkTarget
+from pushlane.core.errors import TaskConflict, Unreachable
+from pushlane.dispatcher import presence
+from pushlane.dispatcher.presence import TargetCheck
 from pushlane.lanes.sink_conflicts import split_sinks
+from pushlane.model.presence import Process, ServedSink, SinkTarget
 
 NEW = SinkTarget("webhook", "new.example.com", "01")
 OLD = SinkTarget("webhook", "old.example.com", "02")
@@ -120,7 +120,7 @@ async def test_who_may_start_beside_whom(
     else:
         with pytest.raises(TaskConflict):
             await one.enter()
-        assert one.waited == target_check.PATIENCE_S
+        assert one.waited == presence.PATIENCE_S
 
 
 async def test_a_refusal_names_the_sink_both_targets_the_process_and_what_to_do() -> None:

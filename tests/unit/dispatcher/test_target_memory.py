@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable, UserError
+from pushlane.core.push import DELIVERED, Outcome
+from pushlane.core.task import Level, State
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.standing import TargetStanding, TargetWords
 from pushlane.dispatcher.target_memory import TargetMemory
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import Unreachable, UserError
-from pushlane.lanes.presence import SinkTarget
-from pushlane.lanes.push import DELIVERED, Outcome
-from pushlane.lanes.sink_target import PlainTarget
 from pushlane.lanes.target_history import TargetHistory, accept, note_delivered, target_history
-from pushlane.lanes.task import Level, State
+from pushlane.model.presence import SinkTarget
+from pushlane.model.targets import PlainTarget
 from tests.unit.dispatcher.outages import NOT_FOUND
 from tests.unit.dispatcher.support import (
     DEADLINE_S,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace as with_other
 from pathlib import Path
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.naming import own_lane
+from pushlane.core.names import own_lane
+from pushlane.core.task import State
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.search import ALL
-from pushlane.lanes.task import State
+from pushlane.model import task_changes
 from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import backend_in
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
@@ -42,7 +42,7 @@ async def test_neither_drops_a_lane_of_the_other_sides_tasks(
                 task = await side.registry.add(new_task())
                 lanes.add(task.lane)
                 await both.broker.open_lane(task.lane)
-                await side.registry.change(task.id, task_transitions.start)
+                await side.registry.change(task.id, task_changes.start)
                 for leader in leaders:
                     await leader.step(MINUTE_MS)
 

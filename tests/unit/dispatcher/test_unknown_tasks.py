@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.task_lookups import Doubts
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import TaskInDoubt, UnknownTask
-from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import TaskInDoubt, UnknownTask
+from pushlane.core.names import later_lane, own_lane
+from pushlane.core.push import DELIVERED, Outcome, Push, encode
+from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.dispatcher.tasks import Doubts
 from pushlane.lanes.ports import Delivery, FoundTasks
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
-from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.model import task_changes
 from tests.unit.dispatcher.recovering import GRACE_MS, Recovering
 from tests.unit.dispatcher.support import (
     MemorySink,
@@ -91,10 +91,10 @@ async def test_its_pushes_on_a_shared_lane_wait_on_the_later_lane_and_hold_up_no
         async with dispatching(backend, sink, settings) as dispatcher:
             other = Task(id=new_task_id(), level=Level.LOW, lane="pool-0", first_lane="pool-0")
             await real.registry.add(other)
-            await real.registry.change(other.id, task_transitions.start)
+            await real.registry.change(other.id, task_changes.start)
             bodies = [encode(Push(other.id, seq, "to")) for seq in range(1, 11)]
             await real.broker.publish("pool-0", bodies)
-            await real.registry.change(other.id, task_transitions.seal(10))
+            await real.registry.change(other.id, task_changes.seal(10))
             await until_state(real, other, State.DONE)
             await until(lambda: dispatcher.stats.in_doubt == 40)
             await until(lambda: registry.looked_into)
@@ -102,7 +102,7 @@ async def test_its_pushes_on_a_shared_lane_wait_on_the_later_lane_and_hold_up_no
         waiting = await real.broker.delayed(later_lane("pool-0"))
         assert waiting is not None
         assert waiting.messages == 40
-        now_ms = task_transitions.now_ms()
+        now_ms = task_changes.now_ms()
         assert waiting.last_ms < now_ms + 60_000
         assert waiting.first_ms > now_ms - 60_000
         assert await real.broker.backlog("pool-0") == 0

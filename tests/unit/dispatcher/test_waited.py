@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.names import own_lane
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task, new_task_id, now_ms
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import task_transitions
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task import Level, Task, new_task_id
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import MemorySink, backend_in
 
 HOUR_MS = 3_600_000
@@ -44,9 +43,9 @@ async def test_a_delay_that_was_asked_for_is_no_lateness(
     async with backend_in(tmp_path) as (backend, settings):
         await backend.registry.add(task)
         await backend.broker.open_lane(lane)
-        await backend.registry.change(task_id, task_transitions.start)
+        await backend.registry.change(task_id, task_changes.start)
         await backend.broker.publish(lane, [encode(push)])
-        await backend.registry.change(task_id, task_transitions.seal(1))
+        await backend.registry.change(task_id, task_changes.seal(1))
         dispatcher = Dispatcher(backend, MemorySink(), settings, drain=True)
 
         await dispatcher.run()

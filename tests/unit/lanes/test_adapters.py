@@ -10,13 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from pushlane.lanes import backend as backend_module
-from pushlane.lanes.adapters import ADAPTERS, Adapter, Capabilities
-from pushlane.lanes.backend import connect, connect_receipts
+from pushlane.backends import backend as backend_module
+from pushlane.backends.backend import connect, connect_receipts
+from pushlane.core.errors import BadInput, Denied, Unreachable
 from pushlane.lanes.embedded import connect as connect_embedded
 from pushlane.lanes.embedded import connect_receipts as connect_embedded_receipts
-from pushlane.lanes.errors import BadInput, Denied, Unreachable
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.settings.adapters import ADAPTERS, Adapter, Capabilities
 from tests.command import make_store
 
 

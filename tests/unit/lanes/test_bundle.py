@@ -14,7 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pushlane.lanes.bundle import (
+from pushlane.core.errors import MalformedPush, UnknownFormat
+from pushlane.core.push import MAX_PUSH_BYTES, MAX_SEQ, Push, decode, encode
+from pushlane.wire import (
     MOST_BYTES,
     MOST_PUSHES,
     Bundle,
@@ -28,8 +30,6 @@ from pushlane.lanes.bundle import (
     packed,
     unnumbered,
 )
-from pushlane.lanes.errors import MalformedPush, UnknownFormat
-from pushlane.lanes.push import MAX_PUSH_BYTES, MAX_SEQ, Push, decode, encode
 
 MOST_FRAME_BYTES = 8 * 1024  # of a bundle besides its pushes
 FIELDS = msgspec.msgpack.decode(encode(Push("t1", 1, "to-1", "Hello", "words")))[2:]

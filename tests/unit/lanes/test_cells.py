@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.lanes.cells import Cell, CellDocuments, CellLease, CellPresence, MemoryCells
+from pushlane.backends.cells import Cell, CellDocuments, CellLease, CellPresence, MemoryCells
 from pushlane.lanes.ports import Grant
-from pushlane.lanes.presence import Process
+from pushlane.model.presence import Process
 
 TTL_S = 10.0
 TTL_MS = 10_000

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.checks import (
+from pushlane.core.errors import Unreachable
+from pushlane.util.checks import (
     Check,
     Fact,
     Remark,
@@ -18,7 +19,6 @@ from pushlane.lanes.checks import (
     outside,
     version_of,
 )
-from pushlane.lanes.errors import Unreachable
 
 
 def _check(name: str, *remarks: Remark) -> Check[None]:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.contact import BROKER, REGISTRY, SILENT_S, Contact, asking
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, asking
+from pushlane.core.errors import Unreachable
 
 
 class Clock:
@@ -132,7 +132,7 @@ async def test_a_refusal_is_none(contact: Contact, clock: Clock) -> None:
 async def test_a_fault_of_ours_is_told_without_its_words_and_the_asking_goes_on(
     contact: Contact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pushlane.lanes.contact._ASK_EVERY_S", 0.0)
+    monkeypatch.setattr("pushlane.backends.contact._ASK_EVERY_S", 0.0)
     answered = asyncio.Event()
     faults = iter([ValueError("of +4917212345")])
 

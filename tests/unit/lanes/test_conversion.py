@@ -13,9 +13,9 @@ from typing import Any
 import numpy
 import pytest
 
-from pushlane.lanes import conversion
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.task import Level
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level
+from pushlane.util import conversion
 
 NOW_MS = 1_900_000_000_000
 AT = datetime(2031, 5, 1, 12, 30, tzinfo=UTC)

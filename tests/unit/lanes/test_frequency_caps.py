@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.task import Level
+from pushlane.core.turns import EVERY_APP
 from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject
-from pushlane.lanes.recipient_window import NO_CAP, Cap, CapDay
-from pushlane.lanes.task import Level
 from pushlane.lanes.zones import find_zone
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.recipients import NO_CAP, Cap, CapDay
 
 ZONES = ("UTC", "Europe/Berlin", "Pacific/Kiritimati", "Etc/GMT+12", "America/New_York")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC).date()

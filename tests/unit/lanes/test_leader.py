@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.leases import Leader
+from pushlane.backends.leases import Leader
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import now_ms
 from pushlane.lanes.ports import Grant
-from pushlane.lanes.task_transitions import now_ms
 
 
 class Lease:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.masks import FieldType, Masks, Sensitivity
+from pushlane.core.errors import BadInput
+from pushlane.model.masks import FieldType, Masks, Sensitivity
 
 KEY = b"a key of the tests, of 32 bytes."
 MASKS = Masks(KEY)

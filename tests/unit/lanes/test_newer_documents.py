@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.rules import run_transitions

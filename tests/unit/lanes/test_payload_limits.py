@@ -2,10 +2,10 @@
 
 import pytest
 
-from pushlane.lanes.payload_limits import payload_limits
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.core.push import Push, encode
+from pushlane.settings import Settings
+from pushlane.settings.payload_limits import payload_limits
+from pushlane.settings.sinks import SinkSettings
 
 SETTINGS = Settings(
     sinks={

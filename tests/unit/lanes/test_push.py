@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import MalformedPush, UnknownFormat
-from pushlane.lanes.push import (
+from pushlane.core.errors import MalformedPush, UnknownFormat
+from pushlane.core.push import (
     MAX_PUSH_BYTES,
     Arrival,
     DeadPush,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pushlane.core.endings import Wait, WaitReason
-from pushlane.lanes.put_off import PutOffTally
+from pushlane.model.due import PutOffTally
 
 
 def test_a_push_that_names_a_time_out_of_range_is_noted_by_one_that_stores_can_keep() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.errors import BadInput
 from pushlane.lanes.dates import LAST_MS
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.quiet import QuietHours, parse_quiet, quiet_until_ms
 from pushlane.lanes.zones import find_zone, known_zone
 

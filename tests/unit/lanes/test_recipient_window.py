@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.push import Push
-from pushlane.lanes.recipient_window import collapse_mark, dedupe_mark
+from pushlane.core.push import Push
+from pushlane.model.recipients import collapse_mark, dedupe_mark
 
 
 def push(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import CONFIG_FILE, NAMES, load, origins
+from pushlane.core.errors import BadInput
+from pushlane.settings import CONFIG_FILE, NAMES, load, origins
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import CONFIG_FILE, NAMES, Settings, load
-from pushlane.lanes.sink_settings import SinkSettings, read_sinks
+from pushlane.core.errors import BadInput
+from pushlane.settings import CONFIG_FILE, NAMES, Settings, load
+from pushlane.settings.sinks import SinkSettings, read_sinks
 
 SECRET = "hush-hush"
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.presence import Process, ServedSink, SinkTarget, decode_all, encode
+from pushlane.core.errors import BadInput
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
-from pushlane.lanes.sink_target import PlainTarget, SinkTargets, hashed, target_of, url_target
+from pushlane.model.presence import Process, ServedSink, SinkTarget, decode_all, encode
+from pushlane.model.targets import PlainTarget, SinkTargets, hashed, target_of, url_target
 from tests.unit.dispatcher.support import backend_in
 
 HASHER = Hasher(b"a key of this test's")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.stop_rule import (
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Progress
+from pushlane.model.stop_rule import (
     DEFAULT_STOP,
     LEAST_ENDED,
     StopRule,
@@ -15,7 +16,6 @@ from pushlane.lanes.stop_rule import (
     read_stop_rule,
     stored_stop,
 )
-from pushlane.lanes.task import Progress
 
 HALF = StopRule(50, 1_000)
 

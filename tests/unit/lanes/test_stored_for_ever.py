@@ -13,20 +13,12 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import bodies_of, open_message, packed
-from pushlane.lanes.formats import min_format
-from pushlane.lanes.ports import ClaimResult, RecipientTurn
-from pushlane.lanes.presence import decode_all
-from pushlane.lanes.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
-from pushlane.lanes.push import encode as encode_push
-from pushlane.lanes.receipt import decode_receipts
-from pushlane.lanes.recipient_window import collapse_mark, dedupe_mark
-from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import (
+from pushlane.backends.backend import connect
+from pushlane.backends.formats import min_format
+from pushlane.backends.redis.client import RedisClient
+from pushlane.core.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
+from pushlane.core.push import encode as encode_push
+from pushlane.core.task import (
     TERMINAL_STATES,
     DeliveryMode,
     Level,
@@ -36,10 +28,16 @@ from pushlane.lanes.task import (
     State,
     Task,
     Weights,
+    now_ms,
 )
-from pushlane.lanes.task_bytes import decode as decode_task
-from pushlane.lanes.task_bytes import encode as encode_task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.lanes.ports import ClaimResult, RecipientTurn
+from pushlane.lanes.redis import connect_redis
+from pushlane.lanes.search import listed
+from pushlane.model.presence import decode_all
+from pushlane.model.receipt import decode_receipts
+from pushlane.model.recipients import collapse_mark, dedupe_mark
+from pushlane.model.task_bytes import decode as decode_task
+from pushlane.model.task_bytes import encode as encode_task
 from pushlane.pipeline.alerts.alert_rule import decode_rule as decode_alert
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.firing import AlertGroup
@@ -50,6 +48,8 @@ from pushlane.pipeline.rules.rule import decode_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.store import Added
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of, open_message, packed
 from tests.contract.reading import Reading
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pushlane.lanes.errors import UnknownFormat
+from pushlane.core.errors import UnknownFormat
 from pushlane.lanes.target_history import TargetHistory, accept, note_delivered, target_history
 from tests.unit.dispatcher.support import backend_in
 

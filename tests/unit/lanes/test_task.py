@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import own_lane, pool_lane, pool_lanes
-from pushlane.lanes.task import (
+from pushlane.core.errors import BadInput
+from pushlane.core.names import own_lane, pool_lane, pool_lanes
+from pushlane.core.task import (
     ACTIVE_STATES,
     Level,
     Progress,
@@ -41,7 +41,7 @@ def test_weights_over_the_limit_are_refused():
 
 def test_task_ids_are_unlike_each_other_and_sort_by_time(monkeypatch):
     times_ns = iter([1_000_000_000_000_000_000, 1_000_000_000_001_000_000])
-    monkeypatch.setattr("pushlane.lanes.task.time.time_ns", lambda: next(times_ns))
+    monkeypatch.setattr("pushlane.core.task.time.time_ns", lambda: next(times_ns))
 
     earlier, later = new_task_id(), new_task_id()
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.task import Level, State, Task
-from pushlane.lanes.task_bytes import decode, encode
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.task_merge import Merged, Precedence, merged
+from pushlane.model.task_bytes import decode, encode
 from tests.unreadable import unchecked
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import BadInput, InvalidChange
-from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.task import MAX_QUOTA, Level, Progress, State, Task
+from pushlane.core.errors import BadInput, InvalidChange
+from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task
+from pushlane.model import task_changes
 
 TASK = Task(id="t1", level=Level.HIGH, lane=own_lane("t1"))
 RUNNING = replace(TASK, state=State.RUNNING)
@@ -17,87 +17,87 @@ TERMINAL = [replace(TASK, state=state) for state in State if state.is_terminal]
 
 
 def test_a_submitted_task_starts():
-    assert task_transitions.start(TASK).state is State.RUNNING
+    assert task_changes.start(TASK).state is State.RUNNING
 
 
 def test_a_paused_task_does_not_start_by_itself():
-    paused = task_transitions.pause()(TASK)
+    paused = task_changes.pause()(TASK)
 
-    assert task_transitions.start(paused) is paused
+    assert task_changes.start(paused) is paused
 
 
 def test_a_task_is_sealed_with_its_total():
-    assert task_transitions.seal(5)(RUNNING).total == 5
+    assert task_changes.seal(5)(RUNNING).total == 5
 
 
 def test_sealing_again_with_the_same_total_changes_nothing():
-    sealed = task_transitions.seal(5)(RUNNING)
+    sealed = task_changes.seal(5)(RUNNING)
 
-    assert task_transitions.seal(5)(sealed) == sealed
+    assert task_changes.seal(5)(sealed) == sealed
 
 
 def test_sealing_with_another_total_is_refused():
     with pytest.raises(InvalidChange, match="5 pushes, not 6"):
-        task_transitions.seal(6)(task_transitions.seal(5)(RUNNING))
+        task_changes.seal(6)(task_changes.seal(5)(RUNNING))
 
 
 def test_pause_and_resume_lead_back():
-    paused = task_transitions.pause("the sink says 401")(RUNNING)
+    paused = task_changes.pause("the sink says 401")(RUNNING)
 
     assert (paused.state, paused.reason) == (State.PAUSED, "the sink says 401")
-    assert task_transitions.resume(paused) == RUNNING
+    assert task_changes.resume(paused) == RUNNING
 
 
 def test_a_pooled_task_gets_a_lane_of_its_own_when_paused():
-    assert task_transitions.pause()(POOLED).lane == own_lane("t1")
+    assert task_changes.pause()(POOLED).lane == own_lane("t1")
 
 
 def test_pausing_again_keeps_the_first_reason():
-    paused = task_transitions.pause("first")(RUNNING)
+    paused = task_changes.pause("first")(RUNNING)
 
-    assert task_transitions.pause("second")(paused) is paused
+    assert task_changes.pause("second")(paused) is paused
 
 
 def test_only_a_paused_task_is_resumed():
-    assert task_transitions.resume(RUNNING) is RUNNING
+    assert task_changes.resume(RUNNING) is RUNNING
     with pytest.raises(InvalidChange, match="submitted"):
-        task_transitions.resume(TASK)
+        task_changes.resume(TASK)
 
 
-@pytest.mark.parametrize("task", [TASK, RUNNING, POOLED, task_transitions.pause()(RUNNING)])
+@pytest.mark.parametrize("task", [TASK, RUNNING, POOLED, task_changes.pause()(RUNNING)])
 def test_a_task_that_has_not_ended_is_cancelled_with_the_time(task):
-    cancelled = task_transitions.cancel(task)
+    cancelled = task_changes.cancel(task)
 
     assert cancelled.state is State.CANCELLED
     assert cancelled.finished_at_ms > 0
-    assert task_transitions.cancel(cancelled) is cancelled
+    assert task_changes.cancel(cancelled) is cancelled
 
 
 @pytest.mark.parametrize("quota", [0, -1, MAX_QUOTA + 1])
 def test_a_quota_out_of_range_is_refused(quota):
     with pytest.raises(BadInput, match=f"quota {quota} is not from 1 to {MAX_QUOTA}"):
-        task_transitions.set_quota(quota)(RUNNING)
+        task_changes.set_quota(quota)(RUNNING)
 
 
 @pytest.mark.parametrize("quota", [1, MAX_QUOTA])
 def test_a_quota_in_range_is_set(quota):
-    assert task_transitions.set_quota(quota)(RUNNING).quota == quota
+    assert task_changes.set_quota(quota)(RUNNING).quota == quota
 
 
 def test_a_pooled_task_has_no_quota_and_is_told_to_be_promoted():
     with pytest.raises(InvalidChange, match="pushlane promote t1"):
-        task_transitions.set_quota(2)(POOLED)
+        task_changes.set_quota(2)(POOLED)
 
 
 def test_promoting_downwards_is_refused_and_names_the_way():
     with pytest.raises(InvalidChange, match="pushlane demote t1 --to low"):
-        task_transitions.promote(Level.LOW)(RUNNING)
+        task_changes.promote(Level.LOW)(RUNNING)
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.EXPIRED])
 def test_an_ended_task_has_nothing_left_to_cancel(state):
     with pytest.raises(InvalidChange, match=f"task t1 is {state}.*nothing left to send"):
-        task_transitions.cancel(replace(TASK, state=state))
+        task_changes.cancel(replace(TASK, state=state))
 
 
 @pytest.mark.parametrize("task", TERMINAL)
@@ -105,18 +105,18 @@ def test_an_ended_task_is_not_resumed_but_cloned(task):
     is_kept = task.state is not State.CANCELLED
     way_on = "pushlane clone t1, or submit" if is_kept else "again: submit"
     with pytest.raises(InvalidChange, match=f"{way_on} the file again$"):
-        task_transitions.resume(task)
+        task_changes.resume(task)
 
 
 @pytest.mark.parametrize("task", TERMINAL)
 @pytest.mark.parametrize(("key", "other"), [("k", "k-2"), ("k-2", "k-3"), ("k-0", "k-0-2")])
 def test_an_ended_task_with_a_key_is_submitted_again_under_another(task, key, other):
     with pytest.raises(InvalidChange, match=f"again under another key, such as {other}$"):
-        task_transitions.resume(replace(task, key=key))
+        task_changes.resume(replace(task, key=key))
 
 
 def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
-    promoted = task_transitions.promote(Level.HIGH)(POOLED)
+    promoted = task_changes.promote(Level.HIGH)(POOLED)
 
     assert (promoted.level, promoted.lane, promoted.state) == (
         Level.HIGH,
@@ -125,7 +125,7 @@ def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
     )
 
 
-MOVES = [task_transitions.pause(), task_transitions.promote(Level.LOW), task_transitions.isolate]
+MOVES = [task_changes.pause(), task_changes.promote(Level.LOW), task_changes.isolate]
 
 
 @pytest.mark.parametrize("move", MOVES)
@@ -146,7 +146,7 @@ def test_a_task_on_its_own_lane_stays_as_it_is_when_it_is_moved_there(move):
 @pytest.mark.parametrize("task", TERMINAL)
 @pytest.mark.parametrize(
     "edit",
-    [task_transitions.pause(), task_transitions.set_quota(2), task_transitions.promote(Level.HIGH)],
+    [task_changes.pause(), task_changes.set_quota(2), task_changes.promote(Level.HIGH)],
 )
 def test_an_ended_task_cannot_change(task, edit):
     with pytest.raises(InvalidChange, match=f"task t1 is {task.state}"):
@@ -155,50 +155,50 @@ def test_an_ended_task_cannot_change(task, edit):
 
 @pytest.mark.parametrize("task", TERMINAL)
 def test_an_ended_task_stays_as_it_ended(task):
-    assert task_transitions.finish(State.DONE)(task) is task
+    assert task_changes.finish(State.DONE)(task) is task
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.EXPIRED])
 def test_a_task_finishes_with_the_time(state):
-    finished = task_transitions.finish(state)(RUNNING)
+    finished = task_changes.finish(state)(RUNNING)
 
     assert finished.state is state
     assert finished.finished_at_ms > 0
 
 
 def test_a_dropped_lane_is_noted():
-    assert task_transitions.lane_dropped(RUNNING).lane_dropped
+    assert task_changes.lane_dropped(RUNNING).lane_dropped
 
 
 def test_a_task_is_stopped_for_its_deaths_once():
     ruled = replace(RUNNING, stop_if_dead="5%")
-    stopped = task_transitions.stop("6 of 100 died")(ruled)
+    stopped = task_changes.stop("6 of 100 died")(ruled)
 
     assert (stopped.state, stopped.reason, stopped.stopped) == (
         State.PAUSED,
         "6 of 100 died",
         True,
     )
-    resumed = task_transitions.resume(stopped)
+    resumed = task_changes.resume(stopped)
     assert (resumed.state, resumed.reason) == (State.RUNNING, "")
-    assert task_transitions.stop("7 of 100 died")(resumed) is resumed
+    assert task_changes.stop("7 of 100 died")(resumed) is resumed
 
 
 def test_a_new_limit_of_deaths_holds_again():
     stopped = replace(RUNNING, stop_if_dead="5%", stopped=True)
     counted = Progress(stopped.id, delivered=50, dead=50, failed=40)
 
-    assert task_transitions.set_stop_if_dead("5%", counted)(stopped).stop_since == (100, 40)
-    assert task_transitions.set_stop_if_dead("5%", counted)(stopped).stopped is False
-    assert task_transitions.set_stop_if_dead("off", counted)(stopped).stop_if_dead == "off"
+    assert task_changes.set_stop_if_dead("5%", counted)(stopped).stop_since == (100, 40)
+    assert task_changes.set_stop_if_dead("5%", counted)(stopped).stopped is False
+    assert task_changes.set_stop_if_dead("off", counted)(stopped).stop_if_dead == "off"
     with pytest.raises(BadInput, match="has no %"):
-        task_transitions.set_stop_if_dead("5", counted)(stopped)
+        task_changes.set_stop_if_dead("5", counted)(stopped)
     with pytest.raises(BadInput, match="cannot be read"):
-        task_transitions.set_stop_if_dead("", counted)(stopped)
+        task_changes.set_stop_if_dead("", counted)(stopped)
 
 
 @pytest.mark.parametrize("fields", [{}, {"state": State.PAUSED}, {"state": State.DONE}])
 def test_what_has_no_rule_or_does_not_run_is_not_stopped(fields):
     task = replace(RUNNING, **({"stop_if_dead": "5%"} | fields if fields else {}))
 
-    assert task_transitions.stop("all died")(task) is task
+    assert task_changes.stop("all died")(task) is task

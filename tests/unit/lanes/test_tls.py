@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.tls import TlsFiles, tls_problem, url_tls_problem
+from pushlane.core.errors import BadInput
+from pushlane.util.tls import TlsFiles, tls_problem, url_tls_problem
 from tests.certificates import Authority
 from tests.tls_proxy import tls_in_front_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.tracebacks import Raised, raised, traceback_of
+from pushlane.core.errors import BadInput
+from pushlane.util.texts import Raised, raised, traceback_of
 
 HELD = "+49 151 23456789"
 

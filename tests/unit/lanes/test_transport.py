@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import NAMES, load
+from pushlane.core.errors import BadInput
+from pushlane.settings import NAMES, load
 from tests.certificates import Authority
 
 PULSAR = {"broker": "pulsar+ssl://b:6651", "admin_url": "https://b:8443"}

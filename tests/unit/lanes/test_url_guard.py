@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyreqwest.http import Url
 
-from pushlane.lanes import url_guard
-from pushlane.lanes.errors import BadInput, RefusedUrl, UnknownHost
-from pushlane.lanes.url_guard import UrlGuard
+from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.util import url_guard
+from pushlane.util.url_guard import UrlGuard
 
 PUBLIC = "93.184.216.34"
 PUBLIC_6 = "2606:2800:220:1:248:1893:25c8:1946"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.watched_file import WatchedFile
+from pushlane.core.errors import BadInput
+from pushlane.util.files import WatchedFile
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.pipeline.interrupt import interrupt_stops, interrupt_waits
 from pushlane.pipeline.jvm import reason_in, require_java
 from pushlane.pipeline.session import MASTER, spark_session, with_retries

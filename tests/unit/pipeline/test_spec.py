@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import DeliveryMode, Level
+from pushlane.core.errors import BadInput
+from pushlane.core.task import DeliveryMode, Level
 from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.spec import load_spec, parse_spec
+from pushlane.settings import Settings
 
 NOW_MS = 1_800_000_000_000
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pushlane.lanes.errors import ReceiptsGone, Unreachable
+from pushlane.core.errors import ReceiptsGone, Unreachable
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts.job_context import translated
 from pushlane.pipeline.traces import cause, cause_of, without_data
@@ -77,7 +77,7 @@ with code 137
 OWN = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/app/lanes/pulsar/connection.py", line 80, in call
     raise failure(result, self.url, doing)
-pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer: start it
+pushlane.core.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer: start it
 
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:600)
 """
@@ -153,8 +153,8 @@ def test_of_a_trace_in_the_log_no_value_is_kept(trace):
         (f"    raise ValueError('{SECRET}')", ""),
         (SECRET, ""),
         (
-            "pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
-            "pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
+            "pushlane.core.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
+            "pushlane.core.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
         ),
     ],
 )

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Push
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Push
+from pushlane.core.task import Level, Task
 from pushlane.producers.producer import Producer
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import describe
+from pushlane.settings import Settings
 from tests.lane_content import lane_of, pushes_of, task_of
 
 SUBSCRIPTION = {"endpoint": "https://push.example.com/1", "keys": {"auth": "a", "p256dh": "b"}}

@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.browse import Browser
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import TaskConflict, UnknownFormat
-from pushlane.lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
+from pushlane.backends.backend import Backend
+from pushlane.backends.queries import Browser
+from pushlane.core.errors import TaskConflict, UnknownFormat
+from pushlane.core.names import DEAD_LANE, RETRIED_LANE, dead_lane
+from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.ports import Delivery, Source, Taken
-from pushlane.lanes.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
 from pushlane.producers.retry_dead import DeadRetry, Retried
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import MemorySink, add_task, backend_in, drain
 
 AN_HOUR_MS = 3_600_000
@@ -37,7 +37,7 @@ def seqs_of(letters: Sequence[Any]) -> list[int]:
 async def ended(backend: Backend, level: Level = Level.HIGH, pushes: int = 6, **more: Any) -> Task:
     """A task all of whose pushes are delivered but those that `bury` puts on its dead lane."""
     task = await add_task(backend, level, pushes, **more)
-    return await backend.registry.change(task.id, task_transitions.finish(State.DONE))
+    return await backend.registry.change(task.id, task_changes.finish(State.DONE))
 
 
 async def bury(
@@ -45,7 +45,7 @@ async def bury(
 ) -> None:
     lane = DEAD_LANE if task.pooled else dead_lane(task.id)
     await backend.broker.open_lane(lane)
-    died_at_ms = task_transitions.now_ms() - ago_ms
+    died_at_ms = task_changes.now_ms() - ago_ms
     bodies = [
         encode_dead(
             DeadPush(
@@ -121,7 +121,7 @@ async def test_they_are_found_by_reason_and_age_up_to_a_limit(
         await bury(backend, task, 2)
         await bury(backend, task, 3, reason="HTTP 410")
         await bury(backend, task, 4, reason="HTTP 404")
-        now = task_transitions.now_ms()
+        now = task_changes.now_ms()
         times = {name: now + age for name, age in chosen.items() if name.startswith("died")}
 
         assert await find(backend, **{**chosen, **times}) == seqs
@@ -257,7 +257,7 @@ async def test_one_that_cannot_be_read_keeps_no_other_from_its_retry(
     async with backend_in(tmp_path) as (backend, settings):
         task = await ended(backend)
         await bury(backend, task, 1, 4)
-        dead = DeadPush(task.id, 3, 1, "gone", task_transitions.now_ms(), body)
+        dead = DeadPush(task.id, 3, 1, "gone", task_changes.now_ms(), body)
         await backend.broker.publish(dead_lane(task.id), [encode_dead(dead)])
 
         retried, left = await retry(backend)
@@ -333,7 +333,7 @@ async def test_what_is_left_of_a_bundle_is_not_read_as_a_push(
 
 async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        task = await ended(backend, expires_at_ms=task_transitions.now_ms() - 1)
+        task = await ended(backend, expires_at_ms=task_changes.now_ms() - 1)
         await bury(backend, task, 1)
 
         [retried] = await retry(backend)
@@ -345,7 +345,7 @@ async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None
 async def test_two_commands_do_not_look_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pushlane.lanes.leases.WORK_TTL_S", 0.2)
+    monkeypatch.setattr("pushlane.backends.leases.WORK_TTL_S", 0.2)
 
     async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1)
@@ -488,7 +488,7 @@ async def test_what_a_newer_version_added_to_a_push_survives_its_retry(tmp_path:
         fields = msgspec.structs.astuple(Push(task.id, 1, "to-1", attempt=3))
         body = msgspec.msgpack.encode([*fields, "added later"])
         await backend.broker.open_lane(dead_lane(task.id))
-        dead = DeadPush(task.id, 1, 3, "gone", task_transitions.now_ms(), body)
+        dead = DeadPush(task.id, 1, 3, "gone", task_changes.now_ms(), body)
         await backend.broker.publish(dead_lane(task.id), [encode_dead(dead)])
 
         [retried] = await retry(backend)

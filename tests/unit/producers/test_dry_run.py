@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, TaskConflict
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import encode
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, TaskConflict
+from pushlane.core.push import encode
+from pushlane.core.task import Level
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.model.presence import Process
 from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
 
 ROWS = [{"recipient": f"user-{number}", "name": "Ann" * number} for number in range(9)]
 LIVE = Process(id="d", kind="dispatcher", pid=7, version="1", serves=("mail",))

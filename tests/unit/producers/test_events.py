@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, UnknownTask
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, UnknownTask
+from pushlane.core.task import Level, Task
+from pushlane.model.receipt import ReceiptBatch, decode_receipts
 from pushlane.producers.client import Client
+from pushlane.producers.device_events import MOST_A_BODY
 from pushlane.producers.events.event import PushEvent, parse_event
-from pushlane.producers.events.record import MOST_A_BODY
+from pushlane.settings import Settings
 from tests.command import Command
 
 AT_MS = 2_000_000_000_000

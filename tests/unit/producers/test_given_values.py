@@ -16,19 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, DamagedRecord, InvalidChange, TaskConflict, UnknownTask
+from pushlane.core.task import Level, Task, Weights
 from pushlane.lanes.app_share import app_share
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput, DamagedRecord, InvalidChange, TaskConflict, UnknownTask
-from pushlane.lanes.limits import Limit
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, Weights
-from pushlane.lanes.task_bytes import decode, encode
+from pushlane.model.limits import Limit
+from pushlane.model.task_bytes import decode, encode
 from pushlane.producers.client import Client
 from pushlane.producers.events.event import PushEvent
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
+from pushlane.settings import Settings
 
 ROWS = [{"recipient": "a", "name": "Ann"}]
 _ODD: tuple[Any, ...] = (

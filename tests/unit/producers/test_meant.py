@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import Push
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Push
+from pushlane.core.task import Level
 from pushlane.producers.check import checked_rows
 from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.producer import Producer
@@ -23,6 +22,7 @@ from pushlane.producers.replay import clone
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import DESCRIBED, described, new_task
+from pushlane.settings import Settings
 from tests.lane_content import lane_of
 
 ROWS = [

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.backends.backend import Backend
+from pushlane.core.names import own_lane
 from pushlane.core.publish import Ended, Publication
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import bodies_of, packed
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.task import Level, State, Task
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, State, Task
+from pushlane.model import task_changes
+from pushlane.wire import bodies_of, packed
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
 
@@ -55,7 +55,7 @@ async def test_no_step_goes_on_for_one_that_has_ended(tmp_path: Path, step: str)
         publication = Publication(backend, await add(backend), advice="do it again")
         if step != "open":
             await publication.open()
-        await backend.registry.change("a", task_transitions.cancel)
+        await backend.registry.change("a", task_changes.cancel)
         steps = {
             "open": publication.open,
             "publish": lambda: publication.publish(bodies(1, 1), "submit-a"),

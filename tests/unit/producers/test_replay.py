@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.bundle import bodies_of, packed
-from pushlane.lanes.errors import InvalidChange, UnknownFormat, Unreachable
-from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.push import FORMAT, Push, decode, encode
+from pushlane.backends.backend import Backend
+from pushlane.backends.formats import set_min_format
+from pushlane.core.errors import InvalidChange, UnknownFormat, Unreachable
+from pushlane.core.push import FORMAT, Push, decode, encode
+from pushlane.core.task import Level, State, Task
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Level, State, Task
+from pushlane.model import task_changes
 from pushlane.producers.replay import clone, replay
+from pushlane.wire import bodies_of, packed
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
 LATER_MS = 4_000_000_000_000
@@ -27,11 +27,11 @@ async def kept_task(backend: Backend, *pushes: Push, **fields: object) -> Task:
     task = Task(id="old", level=Level.HIGH, lane="task-old", first_lane="task-old", **fields)
     await backend.registry.add(task)
     await backend.broker.open_lane(task.lane, keep=True)
-    await backend.registry.change(task.id, task_transitions.start)
+    await backend.registry.change(task.id, task_changes.start)
     bundles = packed(map(encode, pushes), task.bundle or 1)
     await backend.broker.publish(task.lane, [one.message for one in bundles])
     return await backend.registry.change(
-        task.id, task_transitions.seal(len({push.seq for push in pushes}))
+        task.id, task_changes.seal(len({push.seq for push in pushes}))
     )
 
 
@@ -43,7 +43,7 @@ async def on_lane(backend: Backend, task: Task) -> list[Push]:
 async def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await kept_task(backend, Push("old", 1, "a"), quota=7, key="daily", max_attempts=2)
-        await backend.registry.change(task.id, task_transitions.finish(State.DONE))
+        await backend.registry.change(task.id, task_changes.finish(State.DONE))
 
         new = (await clone(backend, settings, "old")).task
 
@@ -101,7 +101,7 @@ async def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path
 
 async def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        past = task_transitions.now_ms() - 1
+        past = task_changes.now_ms() - 1
         pushes = [
             Push("old", 1, "a", expires_at_ms=past),
             Push("old", 2, "b", expires_at_ms=LATER_MS),
@@ -166,7 +166,7 @@ class _Trimmed(Wrapped):
     """A broker that has lost the earliest part of every lane."""
 
     async def retained_since_ms(self, lane: str) -> int:
-        return task_transitions.now_ms()
+        return task_changes.now_ms()
 
 
 async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_begins(

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pushlane.lanes.task import Level
+from pushlane.core.task import Level
+from pushlane.producers.columns import RowTimes, moment_ms, read_times
 from pushlane.producers.request import SubmitRequest
-from pushlane.producers.row_times import RowTimes, moment_ms, read_times
 from pushlane.producers.rows import BadRow
 
 BERLIN = ZoneInfo("Europe/Berlin")

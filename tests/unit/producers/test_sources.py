@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.rows import BadRow, Wanted
 from pushlane.producers.sources import format_of, open_source
 from pushlane.producers.text_rows import MAX_LINE

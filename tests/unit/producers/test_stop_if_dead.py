@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.stop_rule import DEFAULT_STOP
-from pushlane.lanes.task import Level, Task
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, Task
+from pushlane.model.stop_rule import DEFAULT_STOP
 from pushlane.producers.producer import Producer
 from pushlane.producers.replay import heir
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import describe, new_task
+from pushlane.settings import Settings
 
 
 def made(**options: Any) -> Task:

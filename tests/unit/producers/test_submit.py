@@ -13,21 +13,21 @@ from threading import Thread
 import msgspec
 import pytest
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.formats import set_min_format
+from pushlane.core.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from pushlane.core.names import own_lane
 from pushlane.core.publish import chunk_size
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
-from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.naming import own_lane
+from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
+from pushlane.core.task import Finished, Level, State, Task
 from pushlane.lanes.ports import RecipientTurn, Source
-from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
-from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Finished, Level, State, Task
+from pushlane.model import task_changes
+from pushlane.model.recipients import collapse_mark
 from pushlane.producers.request import SubmitRequest, SubmitStage
 from pushlane.producers.submit import submit
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 
 
 class Fixture:
@@ -503,7 +503,7 @@ async def test_a_submit_of_bundles_that_is_young_needs_no_look_at_its_lane(tmp_p
 
 async def test_a_submit_of_which_nobody_knows_what_was_published_is_refused(tmp_path, monkeypatch):
     async def lost_since(_):
-        return task_transitions.now_ms() + 1
+        return task_changes.now_ms() + 1
 
     async with submitting(tmp_path) as f:
         cut = failing_after(0, StorageFull("full"))
@@ -559,7 +559,7 @@ async def test_the_key_of_a_cancelled_task_says_so_and_which_key_to_use(tmp_path
     async with submitting(tmp_path) as f:
         task = (await f.submit(key="spring-2")).task
         await f.backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2, 3])])
-        await f.backend.registry.change(task.id, task_transitions.cancel)
+        await f.backend.registry.change(task.id, task_changes.cancel)
 
         said = f"{task.id}, which was cancelled: 3 of its 25 pushes .* those 3 again.* spring-3$"
         with pytest.raises(TaskConflict, match=said):
@@ -569,7 +569,7 @@ async def test_the_key_of_a_cancelled_task_says_so_and_which_key_to_use(tmp_path
 async def test_the_key_of_an_expired_task_is_refused_too(tmp_path):
     async with submitting(tmp_path) as f:
         task = (await f.submit(key="spring")).task
-        await f.backend.registry.change(task.id, task_transitions.finish(State.EXPIRED))
+        await f.backend.registry.change(task.id, task_changes.finish(State.EXPIRED))
 
         with pytest.raises(TaskConflict, match=r"has expired: 0 of its 25 .* spring-2$"):
             await f.submit(key="spring", title="another")
@@ -608,14 +608,14 @@ async def test_a_key_with_other_rows_is_refused(tmp_path):
 
 async def test_a_later_expiry_of_the_same_submit_is_the_same_submit(tmp_path):
     async with submitting(tmp_path) as f:
-        await f.submit(key="spring", expires_at_ms=task_transitions.now_ms() + 60_000)
-        again = await f.submit(key="spring", expires_at_ms=task_transitions.now_ms() + 61_000)
+        await f.submit(key="spring", expires_at_ms=task_changes.now_ms() + 60_000)
+        again = await f.submit(key="spring", expires_at_ms=task_changes.now_ms() + 61_000)
         assert again.already_done
 
 
 async def test_a_later_start_of_the_same_submit_is_the_same_submit(tmp_path):
     async with submitting(tmp_path) as f:
-        start_ms = task_transitions.now_ms() + 60_000
+        start_ms = task_changes.now_ms() + 60_000
         first = await f.submit(key="spring", not_before_ms=start_ms)
         again = await f.submit(key="spring", not_before_ms=start_ms + 1_000)
 
@@ -625,7 +625,7 @@ async def test_a_later_start_of_the_same_submit_is_the_same_submit(tmp_path):
 
 async def test_a_low_task_that_starts_later_is_on_a_lane_of_its_own(tmp_path):
     async with submitting(tmp_path) as f:
-        result = await f.submit(level=Level.LOW, not_before_ms=task_transitions.now_ms() + 60_000)
+        result = await f.submit(level=Level.LOW, not_before_ms=task_changes.now_ms() + 60_000)
         task, pushes = result.task, await f.pushes(own_lane(result.task.id))
 
     assert task.lane == own_lane(task.id)
@@ -1008,7 +1008,7 @@ async def test_a_task_cancelled_meanwhile_is_published_no_further(tmp_path):
             async def call(lane, bodies, **options):
                 await publish(lane, bodies, **options)
                 (task,) = await f.tasks()
-                await f.backend.registry.change(task.id, task_transitions.cancel)
+                await f.backend.registry.change(task.id, task_changes.cancel)
 
             return call
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.producers.template import Template
 
 COLUMNS = ("name", "first city", "share")

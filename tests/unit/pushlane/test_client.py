@@ -6,7 +6,7 @@ import pytest
 
 import pushlane
 from pushlane import Client, Level, Limit, Settings, State, Subject, SubmitRequest, Weights
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
 from pushlane.lanes.dead_address import AddressDeath
 from pushlane.lanes.recipient_hash import kept_hasher
 

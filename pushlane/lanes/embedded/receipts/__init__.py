@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.embedded.receipts.log import EmbeddedReceiptLog
+from pushlane.backends.embedded.receipt_log import EmbeddedReceiptLog
 
 __all__ = ["EmbeddedReceiptLog"]

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.store import FileEntry, Store
 from pushlane.pipeline.store.layout import batch_of
+from pushlane.settings import Settings
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts.compaction.plan import (
     DAY_MS,
     CompactionPlan,
@@ -32,6 +31,7 @@ from pushlane.pipeline.receipts.tables import partitioned
 from pushlane.pipeline.store import FileEntry, Generation, SampledBatch, Store, StoreWriter
 from pushlane.pipeline.store.layout import batch_of, became_current_at_ms, local_uri
 from pushlane.pipeline.store.schema import EVENTS, TABLES
+from pushlane.settings import Settings
 
 GRACE_MS = 15 * 60 * 1000
 

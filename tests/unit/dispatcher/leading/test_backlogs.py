@@ -9,12 +9,12 @@ from pathlib import Path
 
 from msgspec.structs import replace as with_fields
 
-from pushlane.dispatcher.leading.backlogs import Backlogs, TaskBacklog
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import lane_at, later_lane, own_lane
-from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Finished, Level, Progress, State, Task
+from pushlane.backends.backend import Backend
+from pushlane.core.names import lane_at, later_lane, own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, Progress, State, Task
+from pushlane.dispatcher.leader.backlogs import Backlogs, TaskBacklog
+from pushlane.model import task_changes
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in, bundle_of
 
 LATER_MS = 5_000
@@ -110,7 +110,7 @@ async def test_what_waits_for_its_time_is_told_apart(tmp_path: Path) -> None:
         task = await add_task(at.backend, pushes=10)
         lane = later_lane(own_lane(task.id))
         await at.backend.broker.open_lane(lane)
-        await at.backend.registry.change(task.id, task_transitions.later_opened)
+        await at.backend.registry.change(task.id, task_changes.later_opened)
         await at.backend.broker.publish(lane, [bundle_of(task, [n]) for n in (1, 2)], delay_s=60)
         await at.know(task)
 
@@ -123,7 +123,7 @@ async def test_what_has_gone_on_is_at_the_next_sink(tmp_path: Path) -> None:
         task = await add_task(at.backend, pushes=10, sinks=("fcm", "sms"))
         lane = lane_at(task.id, "sms")
         await at.backend.broker.open_lane(lane)
-        await at.backend.registry.change(task.id, task_transitions.reached("sms"))
+        await at.backend.registry.change(task.id, task_changes.reached("sms"))
         await at.backend.broker.publish(lane, [bundle_of(task, [n]) for n in (1, 2, 3)])
         await at.know(task)
 

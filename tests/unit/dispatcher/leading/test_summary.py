@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.leading.backlogs import TaskBacklog
-from pushlane.dispatcher.leading.summary import LONGEST_S, Summary, SurveyInput, summarized
-from pushlane.lanes.limits import Limit, Limits, Subject
-from pushlane.lanes.naming import own_lane
-from pushlane.lanes.presence import Process, Resting, ServedSink, SinkDrain
-from pushlane.lanes.task import Level, State, Task, Weights
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, State, Task, Weights
+from pushlane.dispatcher.leader.backlogs import TaskBacklog
+from pushlane.dispatcher.leader.survey import LONGEST_S, Summary, SurveyInput, summarized
+from pushlane.model.limits import Limit, Limits, Subject
+from pushlane.model.presence import Process, Resting, ServedSink, SinkDrain
 
 NOW_MS = 1_790_000_000_000
 TARGET_S = 300.0

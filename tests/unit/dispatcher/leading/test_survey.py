@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import BadInput, NoLeader, Unreachable
+from pushlane.core.task import Level, Task, Weights, now_ms
+from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.budgets.budgets import utc_day
+from pushlane.dispatcher.gates.budgets import utc_day
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.drain_reader import DrainReader
 from pushlane.dispatcher.leading.survey import EVERY_S, STALE_S, Survey
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import BadInput, NoLeader, Unreachable
-from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.ports import Lease
 from pushlane.lanes.ports.limiter import Tally, TotalAsk
-from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task, Weights
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.model.limits import Limit, Limits, Subject
+from pushlane.model.presence import DrainFigures, Process, SinkDrain
+from pushlane.settings import Settings
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.apns import ApnsOptions
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import DELIVERED, Outcome, Push
-from pushlane.lanes.task import Level
 from tests.emulators.apns import ENDINGS, KEY_ID, TEAM_ID, TOPIC, Apns
 from tests.unit.dispatcher.sinks.apns_support import DEVICE, NOW_S, delivery, push, send, sink_to
 

@@ -5,8 +5,8 @@ from email.utils import formatdate
 
 import pytest
 
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.sinks.apns_answers import ApnsAnswer, outcome_of, read_body
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from tests.emulators.apns import Apns, refused
 from tests.unit.dispatcher.sinks.apns_support import DEVICE, NOW_S, delivery, push, send, sink_to
 

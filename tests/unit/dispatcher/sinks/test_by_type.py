@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import pushlane
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Kind, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.by_type import TypeSink, load_marked, on
 from pushlane.dispatcher.sinks.processor import batch
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Kind, Outcome, Push
-from pushlane.lanes.task import Level
 
 DEADLINE_S = 30
 SHOP = """

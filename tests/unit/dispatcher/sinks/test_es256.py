@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from pushlane.core.errors import BadInput
 from pushlane.dispatcher.sinks.es256 import base64url, read_key, signed
-from pushlane.lanes.errors import BadInput
 
 CLAIMS = {"iss": "DEF123GHIJ", "iat": 1_764_000_000}
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Outcome, Push, Scope
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Outcome, Push, Scope
-from pushlane.lanes.task import Level
 from tests.emulators.gorush import Gorush
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.host_rests import HostRests
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
 
 AWAY = Outcome.throttled("no connection", scope=Scope.HOST)
 SILENT = Outcome.dead("timed out", arrival=Arrival.UNKNOWN, scope=Scope.HOST)

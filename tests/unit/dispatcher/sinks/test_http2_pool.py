@@ -7,9 +7,9 @@ from h2.errors import ErrorCodes
 from msgspec.structs import replace
 from pyreqwest.exceptions import ConnectError, PyreqwestError
 
+from pushlane.core.push import Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain, http2_builder, lost
-from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
 from tests.emulators.http2_server import Answer, GoAway, Http2Server, Reset, Silence
 
 TIMEOUTS = Timeouts(5.0)

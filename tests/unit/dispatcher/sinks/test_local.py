@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Kind, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.dispatcher.sinks.log import LogSink
-from pushlane.lanes.errors import BadInput
+from pushlane.dispatcher.sinks.plain import LogSink
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Kind, Outcome, Push
-from pushlane.lanes.task import Level
 
 RECIPIENT = "somebody@example.com"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import DELIVERED, Kind, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Kind, Push
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level
+from pushlane.settings import Settings
 from tests.web_server import Server
 
 SECRET = "hush-hush"

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Kind, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.processor import ProcessorSink, batch, load
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Kind, Outcome, Push
-from pushlane.lanes.task import Level
 
 DEADLINE_S = 30
 HERE = "tests/unit/dispatcher/sinks/test_processor.py"

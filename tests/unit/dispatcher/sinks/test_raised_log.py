@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushlane.dispatcher.sinks.raised_log import RaisedLog
-from pushlane.lanes.tracebacks import Raised
+from pushlane.util.texts import Raised
 
 HERE = Raised("KeyError", ("shop.py:12 in send", "shop.py:30 in push"))
 THERE = Raised("KeyError", ("shop.py:13 in send",))

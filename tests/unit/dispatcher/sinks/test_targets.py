@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from pushlane.dispatcher.sinks import KINDS, open_sink, spec_options
 from pushlane.dispatcher.sinks.named import open_sinks, target_in
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_target import PlainTarget, target_of
+from pushlane.model.targets import PlainTarget, target_of
+from pushlane.settings import Settings
 from tests.unit.dispatcher.sinks.test_fcm import account
 from tests.unit.dispatcher.sinks.test_named import rewrite
 

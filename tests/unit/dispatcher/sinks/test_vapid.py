@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from pushlane.core.errors import BadInput
 from pushlane.dispatcher.sinks.vapid import (
     MOST_ORIGINS,
     RENEWED_AHEAD_S,
@@ -19,7 +20,6 @@ from pushlane.dispatcher.sinks.vapid import (
     read_vapid_key,
     require_subject,
 )
-from pushlane.lanes.errors import BadInput
 from tests.emulators.webpush_browser import base64url
 
 KEY = ec.generate_private_key(ec.SECP256R1())

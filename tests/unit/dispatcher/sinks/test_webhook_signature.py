@@ -6,14 +6,14 @@ import hmac
 
 import pytest
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.webhook import WebhookOptions, WebhookSink
 from pushlane.dispatcher.sinks.webhook_signature import Signer
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Outcome, Push
-from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.task import Level
+from pushlane.settings.sinks import SinkSettings
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer
 from tests.emulators.webhook import Receiver, is_signed, new_secret

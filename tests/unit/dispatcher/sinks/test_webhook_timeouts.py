@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 from msgspec.structs import replace
 
+from pushlane.core.errors import BadInput
+from pushlane.core.push import Arrival, Kind, Outcome, Push
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import Arrival, Kind, Outcome, Push
-from pushlane.lanes.task import Level
 from tests.web_server import Server
 
 AGES_S = 3600.0  # no test waits so long

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pushlane.dispatcher.sinks.webpush_encryption import BrowserKeys, encrypt, seal
-from pushlane.lanes.payload_limits import WEB_PUSH_BYTES
+from pushlane.settings.payload_limits import WEB_PUSH_BYTES
 from tests.emulators.webpush_browser import Browser, Undecryptable
 
 CURVE = ec.SECP256R1()

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.claims import (
+from pushlane.backends.embedded.messages import (
     ClaimRequest,
     claim,
     drop_lane,
@@ -20,7 +19,7 @@ from pushlane.lanes.embedded.claims import (
     register,
     take_from_frozen,
 )
-from pushlane.lanes.embedded.heartbeats import (
+from pushlane.backends.embedded.owners import (
     MISSED,
     HeartbeatWatch,
     OwnerBeat,
@@ -28,8 +27,9 @@ from pushlane.lanes.embedded.heartbeats import (
     come_back,
     last_beats,
 )
+from pushlane.backends.embedded.schema import prepare
+from pushlane.lanes.embedded import messages
 from pushlane.lanes.embedded.process_liveness import Owner
-from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, bodies, numbered
 

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.backend import connect
+from pushlane.backends.backend import connect
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.messages import ClaimRequest, claim, give_back, register
+from pushlane.backends.embedded.schema import prepare
+from pushlane.core.errors import PushlaneError
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.claims import ClaimRequest, claim, give_back, register
-from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import BYTES_HELD, fair_depth
-from pushlane.lanes.embedded.schema import prepare
-from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import Source
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
 

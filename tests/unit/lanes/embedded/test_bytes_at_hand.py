@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.embedded.broker import EmbeddedBroker
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.messages import ClaimedBatch, ClaimRequest, claim, register
+from pushlane.backends.embedded.schema import prepare
 from pushlane.lanes.embedded import feeder, messages
-from pushlane.lanes.embedded.broker import EmbeddedBroker
-from pushlane.lanes.embedded.claims import ClaimedBatch, ClaimRequest, claim, register
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.schema import prepare
 from tests.contract.reading import Reading, bodies, until
 
 LANES = [f"task-{number:02}" for number in range(12)]

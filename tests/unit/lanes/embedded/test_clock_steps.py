@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.cells import CellLease, CellPresence
-from pushlane.lanes.embedded.cells import EmbeddedLeaseCells, EmbeddedPresenceCells
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.ledger import EmbeddedLedger
-from pushlane.lanes.embedded.limiter import EmbeddedLimiter
+from pushlane.backends.cells import CellLease, CellPresence
+from pushlane.backends.embedded.cells import EmbeddedLeaseCells, EmbeddedPresenceCells
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.ledger import EmbeddedLedger
+from pushlane.backends.embedded.limiter import EmbeddedLimiter
+from pushlane.core.push import Push
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.ports import ClaimResult, PlaceAsk, RecipientTurn
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Push
-from pushlane.lanes.recipient_window import Mark
+from pushlane.model.presence import Process
+from pushlane.model.recipients import Mark
 
 HOUR_MS = 3_600_000
 WINDOW_S = 600.0

@@ -11,10 +11,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.lanes.embedded.database import Database
+from pushlane.backends.embedded.database import Database
+from pushlane.core.task import Level
 from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
-from pushlane.lanes.recipient_window import NO_CAP, Cap, CapDay
-from pushlane.lanes.task import Level
+from pushlane.model.recipients import NO_CAP, Cap, CapDay
 
 A_DAY_MS = 86_400_000
 TODAY = 20_600

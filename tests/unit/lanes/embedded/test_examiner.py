@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import backend
-from pushlane.lanes.embedded import examiner
-from pushlane.lanes.embedded.examiner import CHECKS, StoreFacts, inspect
+from pushlane.backends import backend
+from pushlane.backends.embedded import examiner
+from pushlane.backends.embedded.examiner import CHECKS, StoreFacts, inspect
+from pushlane.backends.formats import set_min_format
+from pushlane.backends.operations import NO_STORE, Bounds
+from pushlane.core.push import FORMAT
 from pushlane.lanes.embedded.file_modes import StoreModes
-from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.inspection import NO_STORE, Bounds
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import FORMAT
-from pushlane.lanes.settings import STORE_FILE, Settings
+from pushlane.model.presence import Process
+from pushlane.settings import STORE_FILE, Settings
 
 _AT_ONCE = Bounds(look_again_s=0.0)
 PRIVATE = StoreModes(0o700, {STORE_FILE: 0o600})

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, Moved, State, Task, new_task_id
 from pushlane.lanes.embedded import expiry
 from pushlane.lanes.ports import Source
-from pushlane.lanes.push import Kind
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Finished, Level, Moved, State, Task, new_task_id
+from pushlane.model import task_changes
+from pushlane.settings import Settings
 
 SCHEMA_NOW = ("ended", "fading", "forgotten")
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    now = [task_transitions.now_ms()]
+    now = [task_changes.now_ms()]
     monkeypatch.setattr(expiry, "now_ms", lambda: now[0])
     return now
 
@@ -45,7 +45,7 @@ async def ended(backend: Backend) -> Task:
     await backend.registry.add(Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}"))
     await backend.registry.record([Finished(task_id, Kind.DELIVERED, [1, 2])])
     await backend.registry.move([Moved(task_id, [3])])
-    return await backend.registry.change(task_id, task_transitions.finish(State.DONE))
+    return await backend.registry.change(task_id, task_changes.finish(State.DONE))
 
 
 async def test_which_seqs_were_counted_goes_a_day_after_the_lanes(
@@ -53,13 +53,13 @@ async def test_which_seqs_were_counted_goes_a_day_after_the_lanes(
 ) -> None:
     async with store(tmp_path) as backend:
         task = await ended(backend)
-        await backend.registry.change(task.id, task_transitions.lane_dropped)
+        await backend.registry.change(task.id, task_changes.lane_dropped)
         clock[0] += expiry.KEPT_MS - 1
         other = await ended(backend)
         assert await backend.registry.finished(task.id, [1, 3]) == [True, False]
 
         clock[0] += 1
-        await backend.registry.change(other.id, task_transitions.lane_dropped)
+        await backend.registry.change(other.id, task_changes.lane_dropped)
 
         assert await backend.registry.finished(task.id, [1]) == [False]
         assert await backend.registry.finished(other.id, [1]) == [True]
@@ -88,7 +88,7 @@ async def test_forgotten_tasks_leave_no_row(tmp_path: Path, clock: list[int]) ->
     async with store(tmp_path) as backend:
         for _ in range(3):
             task = await ended(backend)
-            await backend.registry.change(task.id, task_transitions.lane_dropped)
+            await backend.registry.change(task.id, task_changes.lane_dropped)
             await backend.registry.forget(task.id)
         clock[0] += expiry.KEPT_MS
         last = await ended(backend)
@@ -102,13 +102,13 @@ async def test_forgotten_tasks_leave_no_row(tmp_path: Path, clock: list[int]) ->
 async def test_a_store_that_was_made_before_knows_what_has_ended(tmp_path: Path) -> None:
     async with store(tmp_path) as backend:
         task = await ended(backend)
-        task = await backend.registry.change(task.id, task_transitions.lane_dropped)
+        task = await backend.registry.change(task.id, task_changes.lane_dropped)
     with sqlite3.connect(tmp_path / "pushlane.db") as connection:
         for table in SCHEMA_NOW:
             connection.execute(f"DROP TABLE {table}")
 
     async with store(tmp_path) as backend:
-        assert (await backend.registry.ended(task_transitions.now_ms() + 1, 9)).tasks == [task]
+        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == [task]
         assert await listed(backend.registry) == [task]
     assert rows(tmp_path, "fading") == 1
 
@@ -118,11 +118,11 @@ async def test_what_an_earlier_version_ends_meanwhile_is_noted_too(tmp_path: Pat
         task = await ended(backend)
         with sqlite3.connect(tmp_path / "pushlane.db") as connection:
             connection.execute("DELETE FROM ended")
-        assert (await backend.registry.ended(task_transitions.now_ms() + 1, 9)).tasks == []
+        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == []
 
         await backend.registry.mend()
 
-        assert (await backend.registry.ended(task_transitions.now_ms() + 1, 9)).tasks == [task]
+        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == [task]
 
 
 async def test_what_published_a_forgotten_task_is_forgotten_too(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_what_published_a_forgotten_task_is_forgotten_too(tmp_path: Path) 
             await backend.registry.add(task)
             for name in (f"submit-{task.id}", f"fanout-{task.id}-1", f"fanout-{task.id}-90"):
                 await backend.broker.publish("pool-0", [b"x"], source=Source(name, [1]))
-        await backend.registry.change("t1", task_transitions.finish(State.DONE))
+        await backend.registry.change("t1", task_changes.finish(State.DONE))
 
         await backend.registry.forget("t1")
 

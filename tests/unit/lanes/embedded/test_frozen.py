@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
+from pushlane.backends.embedded.broker import EmbeddedBroker
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.messages import ClaimedBatch, take_from_frozen
+from pushlane.backends.embedded.owners import last_beats
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.broker import EmbeddedBroker
-from pushlane.lanes.embedded.claims import ClaimedBatch, take_from_frozen
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.heartbeats import last_beats
 from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
 from pushlane.lanes.ports import Taken
-from pushlane.lanes.settings import STORE_FILE
+from pushlane.settings import STORE_FILE
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 from tests.processes import ROOT
 

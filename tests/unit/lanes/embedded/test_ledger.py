@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.ledger import EmbeddedLedger
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.ledger import EmbeddedLedger
+from pushlane.core.push import Push
 from pushlane.lanes.ports import ClaimResult
-from pushlane.lanes.push import Push
 
 WINDOW_S = 600.0
 LONG_S = 600

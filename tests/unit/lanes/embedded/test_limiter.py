@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.limiter import EmbeddedLimiter
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.limiter import EmbeddedLimiter
 from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TotalAsk
 
 DAY_MS = 24 * 3600 * 1000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.errors import ReceiptsGone, StorageFull
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.receipts.records import Record, records
-from pushlane.lanes.errors import ReceiptsGone, StorageFull
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
 
 MIB = 1024 * 1024
 LARGE = b"x" * (MIB // 4)
@@ -200,7 +200,7 @@ async def test_what_is_left_is_counted_without_reading_it_all_again(
             walked.append(record)
             yield record
 
-    monkeypatch.setattr("pushlane.lanes.embedded.receipts.partition.records", told)
+    monkeypatch.setattr("pushlane.backends.embedded.receipt_files.records", told)
 
     async with log_in(tmp_path) as log:
         start = await log.first()

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.cells import CellPresence
-from pushlane.lanes.embedded.broker import EmbeddedBroker
-from pushlane.lanes.embedded.cells import EmbeddedPresenceCells
-from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.schema import use_log
+from pushlane.backends.backend import connect
+from pushlane.backends.cells import CellPresence
+from pushlane.backends.embedded.broker import EmbeddedBroker
+from pushlane.backends.embedded.cells import EmbeddedPresenceCells
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.schema import use_log
+from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished
 from pushlane.lanes.embedded.worker import Session
-from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Kind
-from pushlane.lanes.settings import STORE_FILE, Settings
-from pushlane.lanes.task import Finished
+from pushlane.model.presence import Process
+from pushlane.settings import STORE_FILE, Settings
 
 LANE = "task-a"
 

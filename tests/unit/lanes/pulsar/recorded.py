@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes.checks import Fact, Finding, examined
-from pushlane.lanes.pulsar.examiner import CHECKS
-from pushlane.lanes.pulsar.facts import PulsarFacts, TopicFacts, Web
-from pushlane.lanes.settings import Settings
+from pushlane.backends.pulsar.examiner import CHECKS
+from pushlane.backends.pulsar.facts import PulsarFacts, TopicFacts, Web
+from pushlane.settings import Settings
+from pushlane.util.checks import Fact, Finding, examined
 
 _FOLDER = Path(__file__).parents[3] / "fixtures" / "pulsar-4.0.8"
 LANES, JOURNAL, RECEIPTS = (f"pushlane/lanes{end}" for end in ("", "-registry", "-receipts"))

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from pushlane.lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
+from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
+from pushlane.backends.pulsar.connection import Connection
+from pushlane.backends.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
+from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.credentials import Credentials, TokenCredentials
-from pushlane.lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.tls import TlsFiles
+from pushlane.settings import Settings
+from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority
 from tests.tls_proxy import tls_in_front_of
 
@@ -314,7 +314,7 @@ def test_a_tenant_that_two_make_at_once_is_asked_for_again() -> None:
 def test_what_a_broker_never_hears_of_is_given_up_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pushlane.lanes.pulsar.admin.HEARD_OF_WITHIN_S", 0.0)
+    monkeypatch.setattr("pushlane.backends.pulsar.admin.HEARD_OF_WITHIN_S", 0.0)
 
     async def scenario(admin: Admin, server: Server) -> None:
         with pytest.raises(PushlaneError, match=r"set deduplication .*Namespace does not exist"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.pulsar.backup import back_up
-from pushlane.lanes.settings import Settings
+from pushlane.backends.pulsar.backup import back_up
+from pushlane.core.errors import BadInput
+from pushlane.settings import Settings
 from tests.unit.lanes.pulsar.test_admin import serving
 
 

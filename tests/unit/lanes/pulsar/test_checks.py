@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.checks import Fact, examined
-from pushlane.lanes.pulsar.broker_checks import CLIENT
-from pushlane.lanes.pulsar.examiner import CHECKS, _open, _plain
-from pushlane.lanes.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
-from pushlane.lanes.pulsar.topic_checks import PINNED_BYTES
+from pushlane.backends.pulsar.checks import CLIENT
+from pushlane.backends.pulsar.examiner import CHECKS, _open, _plain
+from pushlane.backends.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
+from pushlane.backends.pulsar.topic_checks import PINNED_BYTES
 from pushlane.lanes.secret import Secret
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import Fact, examined
 from tests.unit.lanes.pulsar.recorded import (
     JOURNAL,
     LANES,
@@ -206,7 +206,7 @@ def test_the_version_of_the_broker(version: str, severity: str) -> None:
 
 def test_the_version_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(sound(), "client-version") == []
-    monkeypatch.setattr("pushlane.lanes.pulsar.broker_checks.version", lambda _: "3.2.0")
+    monkeypatch.setattr("pushlane.backends.pulsar.checks.version", lambda _: "3.2.0")
 
     [finding] = found(sound(), "client-version")
 

@@ -14,10 +14,10 @@ from typing import Any
 import _pulsar
 import pytest
 
-from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.pulsar import connection as link_module
-from pushlane.lanes.pulsar.connection import Connection, open_connection, wake
-from pushlane.lanes.settings import Settings
+from pushlane.backends.pulsar import connection as link_module
+from pushlane.backends.pulsar.connection import Connection, open_connection, wake
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.settings import Settings
 
 URL = "pulsar://broker.test:6650"
 

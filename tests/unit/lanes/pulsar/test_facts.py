@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.checks import Fact, examined
-from pushlane.lanes.pulsar import facts as facts_module
-from pushlane.lanes.pulsar.examiner import _OF_BROKER, CHECKS, _said
-from pushlane.lanes.pulsar.facts import PulsarFacts, Web, collect
+from pushlane.backends.pulsar import facts as facts_module
+from pushlane.backends.pulsar.examiner import _OF_BROKER, CHECKS, _said
+from pushlane.backends.pulsar.facts import PulsarFacts, Web, collect
 from pushlane.lanes.redis.facts import RedisFacts
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import Fact, examined
 from tests.unit.lanes.pulsar.recorded import JOURNAL, LANES, RECEIPTS, answer
 from tests.unit.lanes.pulsar.test_admin import Admin, Response, Server, Table, serving
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import _pulsar
 import pytest
 
-from pushlane.lanes.errors import (
+from pushlane.backends.pulsar.vendor_errors import MEANINGS, failure, refusal, unanswered
+from pushlane.core.errors import (
     BadInput,
     Denied,
     MissingPermission,
@@ -17,7 +18,6 @@ from pushlane.lanes.errors import (
     UnknownLane,
     Unreachable,
 )
-from pushlane.lanes.pulsar.vendor_errors import MEANINGS, failure, refusal, unanswered
 
 URL = "pulsar://broker.test:6650"
 

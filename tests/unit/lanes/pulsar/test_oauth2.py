@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.errors import BadInput, Denied, PushlaneError, Unreachable
-from pushlane.lanes.pulsar import oauth2
-from pushlane.lanes.pulsar.oauth2 import OAuth2Credentials, credentials_of
-from pushlane.lanes.settings import Settings
+from pushlane.backends.pulsar import credentials as oauth2
+from pushlane.backends.pulsar.credentials import OAuth2Credentials, credentials_of
+from pushlane.core.errors import BadInput, Denied, PushlaneError, Unreachable
+from pushlane.settings import Settings
 from tests.emulators.token_issuer import TokenIssuer
 
 

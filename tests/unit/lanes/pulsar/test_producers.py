@@ -7,8 +7,8 @@ from typing import Any
 
 import _pulsar
 
-from pushlane.lanes.pulsar.connection import Connection
-from pushlane.lanes.pulsar.producers import ProducerKey, Producers
+from pushlane.backends.pulsar.broker import ProducerKey, Producers
+from pushlane.backends.pulsar.connection import Connection
 
 LIMIT = 2
 LANES = 8

@@ -11,9 +11,9 @@ from typing import Any
 import _pulsar
 import pytest
 
+from pushlane.backends.pulsar.connection import Connection
+from pushlane.backends.pulsar.reader import PulsarReader, Subscriber
 from pushlane.lanes.ports import LaneReader, Taken
-from pushlane.lanes.pulsar.connection import Connection
-from pushlane.lanes.pulsar.reader import PulsarReader, Subscriber
 from pushlane.lanes.pulsar.redelivery_filter import MessageHandle, RedeliveryFilter
 
 DEPTH = 4
@@ -260,7 +260,7 @@ def test_what_is_at_hand_is_in_doubt_after_a_loss_and_once_more_after_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """But not for hours, as the registry would be asked about the same again and again."""
-    monkeypatch.setattr("pushlane.lanes.pulsar.reader._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("pushlane.backends.pulsar.reader._LOOK_EVERY_S", 0.0)
 
     async def scenario(scene: Scene) -> None:
         doubts: list[None] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import State, Task
 from pushlane.lanes.redis.begun_adds import KEPT_MS
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import State, Task
+from pushlane.model import task_changes
 from tests.unit.lanes.redis.world import World, new_task, world_on
 
 
@@ -101,7 +101,7 @@ async def test_an_add_that_lost_its_lock_leaves_the_kept_task_in_the_journal(
             late = world.journal.records[first.id]
             await world.lose_locks()
             await quick.add(task_of("rows"))
-            await quick.change(first.id, task_transitions.cancel)
+            await quick.change(first.id, task_changes.cancel)
             world.journal.records[first.id] = late
 
         world.journal.on_append = overtake

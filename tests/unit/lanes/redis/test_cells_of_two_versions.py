@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.cells import Cell, CellLease, CellPresence
+from pushlane.backends.cells import Cell, CellLease, CellPresence
+from pushlane.backends.redis.cells import RedisLeaseCells, RedisPresenceCells
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
 from pushlane.lanes.ports import Grant
-from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.redis.cells import RedisLeaseCells, RedisPresenceCells
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
+from pushlane.model.presence import Process, decode_all, encode
 
 LONG_S = 600.0
 SHORT_S = 0.03

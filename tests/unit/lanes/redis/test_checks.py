@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.checks import Fact, Finding, examined
-from pushlane.lanes.redis.checks import CHECKS
+from pushlane.backends.redis.checks import CHECKS
 from pushlane.lanes.redis.facts import RedisFacts
-from pushlane.lanes.settings import Settings
+from pushlane.settings import Settings
+from pushlane.util.checks import Fact, Finding, examined
 
 _INFO: dict[str, Any] = {
     "redis_version": "6.2.14",

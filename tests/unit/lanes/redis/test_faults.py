@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.cells import CellDocuments, CellLease
+from pushlane.backends.cells import CellDocuments, CellLease
+from pushlane.backends.redis.cells import RedisDocumentCells, RedisLeaseCells
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.ledger import RedisLedger
+from pushlane.backends.redis.recipients import RedisDeadAddresses
+from pushlane.backends.redis.registry import RedisRegistry
+from pushlane.core.errors import PushlaneError, Unreachable
+from pushlane.core.push import Kind, Push
+from pushlane.core.task import Finished, Level, Task, Weights
 from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
-from pushlane.lanes.errors import PushlaneError, Unreachable
-from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.recipient_window import Cap, CapDay, Mark
-from pushlane.lanes.redis.cells import RedisDocumentCells, RedisLeaseCells
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.pubsub import ChangeSignal
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
-from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.redis.suppressions import RedisSuppressions
 from pushlane.lanes.search import ALL
 from pushlane.lanes.suppression import EVERYWHERE
-from pushlane.lanes.task import Finished, Level, Task, Weights
+from pushlane.model import task_changes
+from pushlane.model.recipients import Cap, CapDay, Mark
 
 DEADLINE_S = 30
 KEYS = Keys("test")
@@ -71,7 +71,7 @@ CALLS: dict[str, Call] = {
     "registry forget": lambda client: RedisRegistry(client, KEYS, None).forget("t"),
     "registry add": lambda client: RedisRegistry(client, KEYS, None).add(TASK),
     "registry change": lambda client: RedisRegistry(client, KEYS, None).change(
-        "t", task_transitions.start
+        "t", task_changes.start
     ),
     "registry weights": lambda client: RedisRegistry(client, KEYS, None).weights(),
     "registry set_weights": lambda client: RedisRegistry(client, KEYS, None).set_weights(Weights()),
@@ -208,7 +208,7 @@ def test_a_cancellation_that_redis_py_swallows_is_heeded(monkeypatch: pytest.Mon
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pushlane.lanes.redis.client._ANY_ANSWER_S", 0.0)
+    monkeypatch.setattr("pushlane.backends.redis.client._ANY_ANSWER_S", 0.0)
 
     async def scenario(client: RedisClient, _: Answering) -> None:
         with pytest.raises(Unreachable, match=r"does not answer \(TimeoutError\); start it"):

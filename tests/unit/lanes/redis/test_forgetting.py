@@ -6,22 +6,22 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import Superseded, UnknownTask
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import Superseded, UnknownTask
+from pushlane.core.push import Kind
+from pushlane.core.task import ACTIVE_STATES, Finished, Moved, State, Task
 from pushlane.lanes.ports import Fence
-from pushlane.lanes.push import Kind
 from pushlane.lanes.redis import RedisRegistry, connect_redis
-from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.codec import KEPT_MS
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import ACTIVE_STATES, Finished, Moved, State, Task
+from pushlane.model import task_changes
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 
 async def ended(registry: RedisRegistry, **fields: object) -> Task:
     task = await registry.add(new_task(**fields))
-    return await registry.change(task.id, task_transitions.finish(State.DONE))
+    return await registry.change(task.id, task_changes.finish(State.DONE))
 
 
 async def call(world: World, *command: str | int) -> object:
@@ -83,9 +83,7 @@ async def test_the_news_of_it_is_kept_for_a_day(redis_url: str) -> None:
         await registry.forget(first.id)
         assert list((await registry.changes(since, 0)).forgotten) == [first.id]
         keys = Keys(world.prefix)
-        await call(
-            world, "ZADD", keys.forgotten, task_transitions.now_ms() - KEPT_MS - 1000, first.id
-        )
+        await call(world, "ZADD", keys.forgotten, task_changes.now_ms() - KEPT_MS - 1000, first.id)
         await registry.forget(second.id)
 
         await registry.mend()
@@ -123,7 +121,7 @@ async def test_which_seqs_were_counted_is_kept_a_day_longer_than_the_lanes(redis
         await registry.move([Moved(task.id, [3])])
         assert await call(world, "PTTL", keys.seen(task.id)) == -1
 
-        await registry.change(task.id, task_transitions.lane_dropped)
+        await registry.change(task.id, task_changes.lane_dropped)
 
         for key in (keys.seen(task.id), keys.moved(task.id)):
             assert 0 < await call(world, "PTTL", key) <= KEPT_MS
@@ -167,7 +165,7 @@ async def test_what_an_earlier_version_filled_is_whole_but_for_the_order_of_task
 
         async with world.registry() as registry:
             assert {task.id for task in await listed(registry)} == {running.id, done.id}
-            assert (await registry.ended(task_transitions.now_ms() + 1, 9)).tasks == [done]
+            assert (await registry.ended(task_changes.now_ms() + 1, 9)).tasks == [done]
             assert await registry.counted_since_ms() == since_ms
             [progress] = await registry.progress([running.id])
             assert progress.delivered == 1
@@ -187,7 +185,7 @@ async def test_what_an_earlier_version_adds_and_ends_meanwhile_is_put_in_its_pla
 
         assert {task.id for task in await listed(registry)} == {running.id, done.id}
         assert await listed(registry, ACTIVE_STATES) == [running]
-        assert (await registry.ended(task_transitions.now_ms() + 1, 9)).tasks == [done]
+        assert (await registry.ended(task_changes.now_ms() + 1, 9)).tasks == [done]
 
 
 async def test_nothing_is_taken_by_a_registry_that_is_to_be_filled_again(redis_url: str) -> None:
@@ -222,7 +220,7 @@ async def test_a_slow_change_does_not_bring_a_forgotten_task_back(redis_url: str
         task = await ended(slow)
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = asyncio.create_task(slow.change(task.id, task_transitions.lane_dropped))
+        change = asyncio.create_task(slow.change(task.id, task_changes.lane_dropped))
         await world.journal.appending.wait()
         await world.lose_locks()
         world.journal.let_append.set()

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from pushlane.lanes.errors import Unreachable
+from pushlane.backends.redis import journal as journal_answers
+from pushlane.backends.redis.journal import KEPT_S, JournalAnswers
+from pushlane.core.errors import Unreachable
 from pushlane.lanes.ports import JournalPage
-from pushlane.lanes.redis import journal_answers
-from pushlane.lanes.redis.journal_answers import KEPT_S, JournalAnswers
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 

@@ -9,16 +9,17 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import UnknownTask, Unreachable
-from pushlane.lanes.redis import RedisPorts, connect_redis, journal_follower
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.journal_follower import LOOK_S, JournalFollower
-from pushlane.lanes.redis.keys import Keys
+from pushlane.backends.redis import journal_follower
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.journal_follower import LOOK_S, JournalFollower
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import UnknownTask, Unreachable
+from pushlane.core.task import State, Task, Weights
+from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.redis.settlement import REMOVED
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import State, Task, Weights
-from pushlane.lanes.task_bytes import encode
+from pushlane.model import task_changes
+from pushlane.model.task_bytes import encode
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.test_refill import Paged
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
@@ -101,8 +102,8 @@ async def test_a_task_that_was_registered_and_sealed_elsewhere_is_here_within_tw
 ) -> None:
     async with two_sides(redis_url) as (old, new):
         task = await old.registry.add(new_task(key="sale", name="Sale"))
-        task = await old.registry.change(task.id, task_transitions.start)
-        task = await old.registry.change(task.id, task_transitions.seal(5_000))
+        task = await old.registry.change(task.id, task_changes.start)
+        task = await old.registry.change(task.id, task_changes.seal(5_000))
         before = await new.registry.changes(0, 0)
         with pytest.raises(UnknownTask):
             await new.registry.get(task.id)
@@ -122,9 +123,9 @@ async def test_a_task_that_was_registered_and_sealed_elsewhere_is_here_within_tw
 async def test_what_was_cancelled_elsewhere_stands_over_later_changes(redis_url: str) -> None:
     async with two_sides(redis_url) as (old, new):
         task = (await listed(new.registry))[0]
-        await old.registry.change(task.id, task_transitions.cancel)
+        await old.registry.change(task.id, task_changes.cancel)
         for quota in (2, 3, 4):
-            known = await new.registry.change(task.id, task_transitions.set_quota(quota))
+            known = await new.registry.change(task.id, task_changes.set_quota(quota))
 
         await new.looks()
 
@@ -140,12 +141,12 @@ async def test_what_was_cancelled_elsewhere_stands_over_later_changes(redis_url:
 async def test_a_rebuild_before_anybody_has_looked_goes_by_the_same_rule(redis_url: str) -> None:
     async with two_sides(redis_url) as (old, new):
         task, other = await listed(new.registry)
-        await old.registry.change(task.id, task_transitions.cancel)
-        await new.registry.change(task.id, task_transitions.set_quota(2))
-        await new.registry.change(task.id, task_transitions.set_quota(3))
+        await old.registry.change(task.id, task_changes.cancel)
+        await new.registry.change(task.id, task_changes.set_quota(2))
+        await new.registry.change(task.id, task_changes.set_quota(3))
         for quota in (4, 5):
-            ahead = await new.registry.change(other.id, task_transitions.set_quota(quota))
-        await old.registry.change(other.id, task_transitions.set_quota(6))
+            ahead = await new.registry.change(other.id, task_changes.set_quota(quota))
+        await old.registry.change(other.id, task_changes.set_quota(6))
 
         await rebuilt(new)
 
@@ -160,8 +161,8 @@ async def test_the_newer_version_stands_and_is_journalled_last(redis_url: str) -
     async with two_sides(redis_url) as (old, new):
         task = (await listed(new.registry))[0]
         for quota in (2, 3):
-            kept = await new.registry.change(task.id, task_transitions.set_quota(quota))
-        await old.registry.change(task.id, task_transitions.set_quota(9))
+            kept = await new.registry.change(task.id, task_changes.set_quota(quota))
+        await old.registry.change(task.id, task_changes.set_quota(9))
         assert new.journal.records[task.id] != encode(kept)
 
         await new.looks()
@@ -184,7 +185,7 @@ async def test_a_change_whose_writer_died_is_made(redis_url: str) -> None:
         await side.looks()
         world.journal.after_append = die
         with pytest.raises(Died):
-            await side.registry.change(task.id, task_transitions.cancel)
+            await side.registry.change(task.id, task_changes.cancel)
         world.journal.after_append = lambda: None
 
         await side.look()
@@ -205,7 +206,7 @@ async def test_a_writer_between_journal_and_commit_is_not_disturbed(redis_url: s
             await go_on.wait()
 
         world.journal.on_append = stand_still
-        change = asyncio.create_task(side.registry.change(task.id, task_transitions.start))
+        change = asyncio.create_task(side.registry.change(task.id, task_changes.start))
         await journalled.wait()
         for _ in range(4):
             await side.look()
@@ -269,9 +270,9 @@ async def test_looks_that_come_sooner_do_nothing(redis_url: str) -> None:
 async def test_leaders_side_by_side_settle_it_once(redis_url: str) -> None:
     async with two_sides(redis_url) as (old, new):
         task = (await listed(new.registry))[0]
-        await old.registry.change(task.id, task_transitions.cancel)
-        await new.registry.change(task.id, task_transitions.set_quota(2))
-        await new.registry.change(task.id, task_transitions.set_quota(3))
+        await old.registry.change(task.id, task_changes.cancel)
+        await new.registry.change(task.id, task_changes.set_quota(2))
+        await new.registry.change(task.id, task_changes.set_quota(3))
         added = await old.registry.add(new_task())
         other = new.another_leader()
 
@@ -288,10 +289,10 @@ async def test_leaders_side_by_side_settle_it_once(redis_url: str) -> None:
 async def test_two_sides_that_both_lead_come_to_the_same(redis_url: str) -> None:
     async with two_sides(redis_url) as (old, new):
         one, other = await listed(new.registry)
-        await old.registry.change(one.id, task_transitions.cancel)
-        await new.registry.change(one.id, task_transitions.set_quota(4))
-        await new.registry.change(other.id, task_transitions.seal(7))
-        await old.registry.change(other.id, task_transitions.set_quota(5))
+        await old.registry.change(one.id, task_changes.cancel)
+        await new.registry.change(one.id, task_changes.set_quota(4))
+        await new.registry.change(other.id, task_changes.seal(7))
+        await old.registry.change(other.id, task_changes.set_quota(5))
         await old.registry.add(new_task())
         await new.registry.add(new_task())
 
@@ -310,9 +311,9 @@ async def test_a_task_that_ended_and_was_forgotten_elsewhere_is_cancelled(redis_
     async with two_sides(redis_url) as (old, new):
         task, other = await listed(new.registry)
         for each in (task, other):
-            await old.registry.change(each.id, task_transitions.finish(State.DONE))
+            await old.registry.change(each.id, task_changes.finish(State.DONE))
             await old.registry.forget(each.id)
-        await new.registry.change(other.id, task_transitions.finish(State.DONE))
+        await new.registry.change(other.id, task_changes.finish(State.DONE))
         await new.journal.append(other.id, b"")
 
         await new.looks()
@@ -325,9 +326,9 @@ async def test_a_task_that_ended_and_was_forgotten_elsewhere_is_cancelled(redis_
 async def test_what_was_forgotten_here_does_not_come_back(redis_url: str) -> None:
     async with two_sides(redis_url) as (old, new):
         task = (await listed(new.registry))[0]
-        await new.registry.change(task.id, task_transitions.finish(State.DONE))
+        await new.registry.change(task.id, task_changes.finish(State.DONE))
         await new.registry.forget(task.id)
-        await old.registry.change(task.id, task_transitions.set_quota(9))
+        await old.registry.change(task.id, task_changes.set_quota(9))
 
         await new.looks()
 
@@ -345,7 +346,7 @@ async def test_a_key_stays_with_the_task_that_has_it_here(redis_url: str) -> Non
 
         assert (await new.registry.get("sale")).id == here.id
         assert await new.registry.get(there.id) == there
-        await new.registry.change(there.id, task_transitions.set_quota(3))
+        await new.registry.change(there.id, task_changes.set_quota(3))
         assert (await new.registry.get("sale")).id == here.id
 
 
@@ -366,7 +367,7 @@ async def test_what_only_a_newer_version_could_write_is_left_and_does_not_stop_t
 ) -> None:
     async with two_sides(redis_url) as (old, new):
         task = (await listed(new.registry))[0]
-        await new.registry.change(task.id, task_transitions.set_quota(5))
+        await new.registry.change(task.id, task_changes.set_quota(5))
         with unchecked():
             body = encode(replace(task, format=99, state=State.CANCELLED, version=0))
         await new.journal.append(task.id, body)

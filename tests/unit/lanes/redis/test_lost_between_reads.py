@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.redis.client import RedisClient
+from pushlane.core.task import State, Weights, finish, start
 from pushlane.lanes.redis import RedisPorts, connect_redis
-from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.search import ALL
-from pushlane.lanes.task import State, Weights
-from pushlane.lanes.task_transitions import finish, start
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 TASK = new_task(key="daily", name="sale")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.redis.access import RedisAccess
-from pushlane.lanes.redis.client import RedisClient
+from pushlane.backends.redis.access import RedisAccess
+from pushlane.backends.redis.client import RedisClient
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.lanes.redis.opening import _Fresh, open_redis
-from pushlane.lanes.tls import TlsFiles
+from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority
 from tests.tls_proxy import tls_in_front_of
 

@@ -12,18 +12,18 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import Superseded, Unreachable
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import Superseded, Unreachable
+from pushlane.core.push import Kind
+from pushlane.core.task import ACTIVE_STATES, Finished, State, Task, Weights
 from pushlane.lanes.ports import Fence, JournalPage
-from pushlane.lanes.push import Kind
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.redis import turn as turn_module
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.turn import PATIENCE_S, TELL_S, Patience, Turn
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import ACTIVE_STATES, Finished, State, Task, Weights
-from pushlane.lanes.task_bytes import encode
+from pushlane.model import task_changes
+from pushlane.model.task_bytes import encode
 from tests.processes import ROOT
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
@@ -184,7 +184,7 @@ async def test_the_last_record_of_a_task_is_what_is_filled_in(redis_url: str) ->
             assert {each.id for each in await listed(registry)} == {task.id, ended.id, heir.id}
             active = await listed(registry, ACTIVE_STATES)
             assert {each.id for each in active} == {task.id, ended.id, heir.id}
-            assert (await registry.ended(task_transitions.now_ms(), 9)).tasks == []
+            assert (await registry.ended(task_changes.now_ms(), 9)).tasks == []
 
 
 async def test_a_change_that_was_refused_is_not_made_by_a_fill(redis_url: str) -> None:
@@ -202,7 +202,7 @@ async def test_a_change_that_was_refused_is_not_made_by_a_fill(redis_url: str) -
             await redis.lease.acquire("janitor", "new", 600)
 
         scene.journal.on_append = supersede
-        expire = task_transitions.finish(State.EXPIRED)
+        expire = task_changes.finish(State.EXPIRED)
         with pytest.raises(Superseded):
             await redis.registry.change(task.id, expire, Fence("janitor", old))
         kept = await redis.registry.get(task.id)
@@ -231,7 +231,7 @@ async def test_a_redis_that_is_ahead_of_its_journal_stays_so(redis_url: str) -> 
     """As when an older copy of the journal was put in place."""
     async with scene_on(redis_url) as scene, scene.world.registry() as registry:
         task = await registry.add(new_task())
-        newer = await registry.change(task.id, task_transitions.set_quota(5))
+        newer = await registry.change(task.id, task_changes.set_quota(5))
         del scene.journal.log[1:]
         await scene.client.call("SET", scene.keys.filled, "another server")
         await scene.client.call("SET", scene.keys.server, "another server")
@@ -289,7 +289,7 @@ async def test_a_change_that_comes_during_the_fill_is_made_after_it(redis_url: s
         filling = asyncio.create_task(scene.filled())
         await scene.held.wait()
         records = len(scene.journal.log)
-        change = asyncio.create_task(registry.change(task.id, task_transitions.start))
+        change = asyncio.create_task(registry.change(task.id, task_changes.start))
         while not await scene.client.call("EXISTS", scene.keys.rebuilding):
             await asyncio.sleep(0)
         assert len(scene.journal.log) == records

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.errors import (
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.progress import SEQS_A_CALL
+from pushlane.core.errors import (
     BadInput,
     InvalidChange,
     Superseded,
@@ -17,16 +19,14 @@ from pushlane.lanes.errors import (
     UnknownTask,
     Unreachable,
 )
+from pushlane.core.push import Kind, Push
+from pushlane.core.task import Finished, State, Task, Weights
 from pushlane.lanes.ports import ClaimResult, Fence
-from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.redis import connect_redis, locks
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.progress import SEQS_A_CALL
 from pushlane.lanes.search import listed
-from pushlane.lanes.task import Finished, State, Task, Weights
-from pushlane.lanes.task_bytes import encode
+from pushlane.model import task_changes
+from pushlane.model.presence import Process
+from pushlane.model.task_bytes import encode
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
 from tests.unreadable import store_unreadable, unchecked
 
@@ -38,7 +38,7 @@ async def test_a_change_is_in_the_journal_before_anybody_sees_it(redis_url: str)
         task = await registry.add(new_task())
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = asyncio.create_task(registry.change(task.id, task_transitions.start))
+        change = asyncio.create_task(registry.change(task.id, task_changes.start))
         await world.journal.appending.wait()
         assert (await registry.get(task.id)).state is State.SUBMITTED
         world.journal.let_append.set()
@@ -84,11 +84,11 @@ async def test_a_writer_whose_lock_ended_starts_over_from_the_newer_value(redis_
         task = await slow.add(new_task())
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = asyncio.create_task(slow.change(task.id, task_transitions.set_quota(7)))
+        change = asyncio.create_task(slow.change(task.id, task_changes.set_quota(7)))
         await world.journal.appending.wait()
         await world.lose_locks()
         world.journal.let_append.set()
-        await asyncio.gather(quick.change(task.id, task_transitions.start), change)
+        await asyncio.gather(quick.change(task.id, task_changes.start), change)
 
         kept = await quick.get(task.id)
         assert (kept.quota, kept.state, kept.version) == (7, State.RUNNING, 2)
@@ -105,7 +105,7 @@ async def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redi
         old = (await redis.lease.acquire("janitor", "old", 600)).number
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = redis.registry.change(task.id, task_transitions.cancel, Fence("janitor", old))
+        change = redis.registry.change(task.id, task_changes.cancel, Fence("janitor", old))
         late = asyncio.create_task(change)
         await world.journal.appending.wait()
         await redis.lease.release("janitor", "old")
@@ -143,15 +143,15 @@ async def test_a_refused_edit_lets_the_next_one_in_at_once(
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
         with pytest.raises(InvalidChange):
-            await registry.change(task.id, task_transitions.resume)
-        assert (await registry.change(task.id, task_transitions.set_quota(2))).quota == 2
+            await registry.change(task.id, task_changes.resume)
+        assert (await registry.change(task.id, task_changes.set_quota(2))).quota == 2
 
 
 async def test_a_lost_redis_is_filled_from_the_journal_at_connect(redis_url: str) -> None:
     async with world_on(redis_url) as world:
         async with world.registry() as registry:
             task = await registry.add(new_task(key="daily", name="Daily news"))
-            changed = await registry.change(task.id, task_transitions.set_quota(5))
+            changed = await registry.change(task.id, task_changes.set_quota(5))
             await registry.set_weights(Weights(1, 2, 3))
         await world.lose_data()
 
@@ -198,14 +198,14 @@ async def test_a_change_is_seen_although_its_notice_was_lost(redis_url: str) -> 
         task = await deaf.add(new_task())
         before = await deaf.changes(0, 0)
         follow = asyncio.create_task(deaf.changes(before.version, 2 * DEADLINE_S))
-        await deaf.change(task.id, task_transitions.start)
+        await deaf.change(task.id, task_changes.start)
         assert [task.state for task in (await follow).tasks] == [State.RUNNING]
 
 
 async def test_finished_tasks_are_not_read_at_a_first_look(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as registry:
         active, ended = await registry.add(new_task()), await registry.add(new_task())
-        await registry.change(ended.id, task_transitions.cancel)
+        await registry.change(ended.id, task_changes.cancel)
         assert (await registry.changes(0, 0)).tasks == [active]
 
 
@@ -292,7 +292,7 @@ async def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) 
         await store_unreadable(registry, task.id, format=3)
         for _ in range(2):
             with pytest.raises(UnknownFormat):
-                await registry.change(task.id, task_transitions.start)
+                await registry.change(task.id, task_changes.start)
 
         client = RedisClient(world.url)
         lock = await client.call("EXISTS", Keys(world.prefix).lock(f"task:{task.id}"))

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from pushlane.lanes import task_transitions
+from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.task import Level, Task, new_task_id
 from pushlane.lanes.redis import RedisRegistry, connect_redis
-from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.model import task_changes
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 WINDOW_S = 600.0
@@ -24,7 +24,7 @@ def new_task(**fields: object) -> Task:
         id=task_id,
         level=Level.HIGH,
         lane=f"task-{task_id}",
-        created_at_ms=task_transitions.now_ms(),
+        created_at_ms=task_changes.now_ms(),
     )
     return replace(task, **fields)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold, parse_metric
 from pushlane.pipeline.alerts.firing import MOST_KEPT, after_delivery, fires, next_state
 from pushlane.pipeline.alerts.measure import Measured

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.url_guard import UrlGuard
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.measure import lag_of, measure
 from pushlane.pipeline.alerts.watch import Webhook, check_all
 from pushlane.pipeline.store import CorruptStore, open_store
+from pushlane.settings import Settings
+from pushlane.util.url_guard import UrlGuard
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
 

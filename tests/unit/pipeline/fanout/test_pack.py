@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pushlane.lanes.bundle import bodies_of, numbered
-from pushlane.lanes.payload_limits import PayloadLimits
-from pushlane.lanes.push import decode
-from pushlane.lanes.task import Level, Task
+from pushlane.core.push import decode
+from pushlane.core.task import Level, Task
 from pushlane.pipeline.fanout.pack import packing
 from pushlane.producers.request import SubmitRequest
+from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.wire import bodies_of, numbered
 
 
 def rows(first: int, last: int) -> pa.RecordBatch:
@@ -71,7 +71,7 @@ def test_a_row_that_cannot_be_used_takes_no_place() -> None:
 
 def test_a_bundle_takes_no_more_bytes_than_a_message_may(monkeypatch: pytest.MonkeyPatch) -> None:
     [first, *_] = frozen(rows(1, 4), bundle=1)
-    monkeypatch.setattr("pushlane.lanes.bundle.MOST_BYTES", 3 * len(first["packed"]))
+    monkeypatch.setattr("pushlane.wire.MOST_BYTES", 3 * len(first["packed"]))
 
     assert places(frozen(rows(1, 9), bundle=8)) == [(0, 3), (3, 3), (6, 3)]
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import msgpack
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import bodies_of, fields_of, packed, unnumbered
-from pushlane.lanes.push import Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.backends.backend import connect
+from pushlane.core.push import Push, encode
+from pushlane.core.task import Level, Task
+from pushlane.model import task_changes
 from pushlane.pipeline.fanout.publishing import publish_part
 from pushlane.pipeline.fanout.stage import FrozenRows, Part
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of, fields_of, packed, unnumbered
 
 LANE = "task-t1"
 
@@ -41,7 +41,7 @@ def opened(settings: Settings) -> Settings:
         async with connect(settings) as backend:
             await backend.registry.add(Task(id="t1", level=Level.HIGH, lane=LANE, first_lane=LANE))
             await backend.broker.open_lane(LANE)
-            await backend.registry.change("t1", task_transitions.start)
+            await backend.registry.change("t1", task_changes.start)
 
     asyncio.run(add())
     return settings

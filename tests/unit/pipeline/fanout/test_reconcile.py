@@ -7,18 +7,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import packed
-from pushlane.lanes.errors import TaskConflict
-from pushlane.lanes.naming import later_lane, own_lane
-from pushlane.lanes.push import Kind, Push, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Finished, Level, Task
-from pushlane.lanes.task_transitions import now_ms
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import TaskConflict
+from pushlane.core.names import later_lane, own_lane
+from pushlane.core.push import Kind, Push, encode
+from pushlane.core.task import Finished, Level, Task, now_ms
 from pushlane.pipeline.fanout.fan_out import parts_to_reconcile, reconcile
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
 from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, Part, StageManifest
+from pushlane.settings import Settings
+from pushlane.wire import packed
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, Task
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature, difference
 from pushlane.pipeline.fanout.stage import (
@@ -25,6 +24,7 @@ from pushlane.pipeline.fanout.stage import (
     StageManifest,
     remove_abandoned,
 )
+from pushlane.settings import Settings
 
 
 @pytest.fixture

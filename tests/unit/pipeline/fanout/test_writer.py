@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import Packed, bodies_of, fields_of, numbered, packed, unnumbered
-from pushlane.lanes.errors import BadInput
-from pushlane.lanes.push import MAX_SEQ, Push, decode, encode
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, Task
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
+from pushlane.core.push import MAX_SEQ, Push, decode, encode
+from pushlane.core.task import Level, Task
+from pushlane.model import task_changes
 from pushlane.pipeline.fanout import writer
 from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.fanout.writer import PartWriter, chunks
 from pushlane.pipeline.spec import parse_spec
+from pushlane.settings import Settings
+from pushlane.wire import Packed, bodies_of, fields_of, numbered, packed, unnumbered
 
 LANE = "task-t1"
 
@@ -95,7 +95,7 @@ async def begin(settings: Settings) -> None:
     async with connect(settings) as backend:
         await backend.registry.add(Task(id="t1", level=Level.HIGH, lane=LANE, first_lane=LANE))
         await backend.broker.open_lane(LANE)
-        await backend.registry.change("t1", task_transitions.start)
+        await backend.registry.change("t1", task_changes.start)
 
 
 async def on_lane(settings: Settings) -> list[bytes]:

@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.receipt import decode_receipts, encode_receipts
+from pushlane.core.errors import UnknownFormat
+from pushlane.model.receipt import decode_receipts, encode_receipts
 from pushlane.pipeline.receipts.columns import (
     CLICKED,
     FINISHED,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.compaction.plan import (
     DAY_MS,
     HOUR_MS,
@@ -16,6 +15,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     plan,
 )
 from pushlane.pipeline.store import FileEntry, Generation, SampledBatch, Store, StoreState
+from pushlane.settings import Settings
 
 NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS + 1
 SETTINGS = Settings(reports_detail_days=30, reports_minutes_days=7, reports_hours_days=90)

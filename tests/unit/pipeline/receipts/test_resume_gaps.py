@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.job import resume_positions
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter, open_store, store_root
 from pushlane.pipeline.store.writing import open_writer
+from pushlane.settings import Settings
 
 MIB = 1024 * 1024
 A_FILE = b"x" * (MIB // 8)

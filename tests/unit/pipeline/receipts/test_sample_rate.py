@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.settings import load
 from pushlane.pipeline.receipts.sample_rate import LEAST, BatchTimer, choose_mode
+from pushlane.settings import load
 
 
 @pytest.fixture

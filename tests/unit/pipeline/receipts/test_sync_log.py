@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 
 
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts import sync_log
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
+from pushlane.settings import Settings
 from tests.receipt_bodies import body
 
 DEADLINE_S = 60.0

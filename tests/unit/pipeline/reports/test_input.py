@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput, PushlaneError, UnknownTask
+from pushlane.core.errors import BadInput, PushlaneError, UnknownTask
 from pushlane.pipeline.reports import tasks
 from pushlane.pipeline.reports.conditions import parse_where
 from pushlane.pipeline.reports.counts import count

@@ -9,8 +9,8 @@ from datasketches import hll_sketch, hll_union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.pipeline.reports import caveats, query_runner, shares
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.pipeline.reports import caveats, query_runner, sections
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
 from pushlane.pipeline.reports.query import Period
@@ -18,7 +18,7 @@ from pushlane.pipeline.reports.query_runner import AnswerOptions
 from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.report import build_report, funnel
 from pushlane.pipeline.reports.rows import last_rows
-from pushlane.pipeline.reports.shares import SentByLevel
+from pushlane.pipeline.reports.sections import SentByLevel
 from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
 from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
@@ -132,7 +132,7 @@ def test_a_level_is_entitled_to_its_weight_among_those_that_send():
         SentByLevel(minute, "medium", "b", 50, 3, 1, 0),
         SentByLevel(next_minute, "high", "a", 10, 6, 1, 0),
     ]
-    found = {(each.at_ms, each.name): each for each in shares.by_level(sent)}
+    found = {(each.at_ms, each.name): each for each in sections.by_level(sent)}
     assert found[minute, "high"].entitled == pytest.approx(6 / 9)
     assert found[minute, "high"].share == 0.5
     assert found[next_minute, "high"].entitled == 1
@@ -144,7 +144,7 @@ def test_a_task_is_entitled_to_its_quota_within_its_level():
         SentByLevel(NOON_MS, "high", "b", 30, 6, 1, 0),
         SentByLevel(NOON_MS, "low", "c", 40, 1, 5, 0),
     ]
-    found = {each.name: each.entitled for each in shares.by_task(sent)}
+    found = {each.name: each.entitled for each in sections.by_task(sent)}
     assert found == pytest.approx({"a": 6 / 7 * 2 / 3, "b": 6 / 7 / 3, "c": 1 / 7})
 
 
@@ -167,7 +167,7 @@ def test_shares_and_entitlements_of_a_step_add_up_to_1(rows, minutes):
         SentByLevel(NOON_MS + minute * MINUTE_MS, level, task, n, weights[level], 2, 0)
         for minute, level, task, n in rows
     ]
-    for found in (shares.by_level(sent, minutes * MINUTE_MS), shares.by_task(sent, MINUTE_MS)):
+    for found in (sections.by_level(sent, minutes * MINUTE_MS), sections.by_task(sent, MINUTE_MS)):
         for at in {each.at_ms for each in found}:
             step = [each for each in found if each.at_ms == at]
             assert sum(each.share for each in step) == pytest.approx(1)
@@ -179,12 +179,12 @@ def test_levels_whose_weights_are_all_0_are_entitled_alike():
         SentByLevel(NOON_MS, "high", "a", 1, 0, 1, 0),
         SentByLevel(NOON_MS, "low", "b", 1, 0, 1, 0),
     ]
-    assert [each.entitled for each in shares.by_level(sent)] == [0.5, 0.5]
+    assert [each.entitled for each in sections.by_level(sent)] == [0.5, 0.5]
 
 
 def test_what_was_sent_counts_every_attempt(root):
     with engine_on(root) as engine:
-        sent = shares.sent(engine, query())
+        sent = sections.sent(engine, query())
     tried = counted(root, query("", "outcome=delivered|dead|retry")).rows[0].n
     assert sum(each.n for each in sent) == tried
 

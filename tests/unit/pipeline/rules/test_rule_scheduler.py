@@ -7,10 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.lanes.search import listed
-from pushlane.lanes.settings import Settings
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import RunState, run_key
 from pushlane.pipeline.rules.manual_runs import (
@@ -20,6 +19,7 @@ from pushlane.pipeline.rules.manual_runs import (
     withdraw_request,
 )
 from pushlane.pipeline.rules.rule_scheduler import LEASE, LOOK_S, RunId
+from pushlane.settings import Settings
 from tests.rules import Clock, Leading, a_rule, ms
 
 NINE = ms("2026-01-01T09:00")

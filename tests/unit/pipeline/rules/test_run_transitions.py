@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.errors import Superseded
-from pushlane.lanes.ports.documents import MOST_BYTES
+from pushlane.core.errors import Superseded
+from pushlane.model.documents import MOST_BYTES
 from pushlane.pipeline.rules.history import History, Run, RunState, decode_history, run_key
 from pushlane.pipeline.rules.run_transitions import (
     MOST_BEGUN,

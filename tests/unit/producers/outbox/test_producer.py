@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.errors import (
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import (
     BadInput,
     BufferFull,
     OversizedPush,
@@ -23,11 +23,11 @@ from pushlane.lanes.errors import (
     TaskConflict,
     Unreachable,
 )
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State
+from pushlane.core.task import Level, State
 from pushlane.producers.client import Client
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
+from pushlane.settings import Settings
 from tests.lane_content import lane_of, pushes_of, task_of
 from tests.processes import until
 

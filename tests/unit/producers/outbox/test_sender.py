@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_other
 
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.formats import set_min_format
+from pushlane.core.errors import UnknownTask
+from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.publish import Ended
-from pushlane.lanes import task_transitions
-from pushlane.lanes.backend import Backend, connect
-from pushlane.lanes.bundle import bodies_of
-from pushlane.lanes.errors import UnknownTask
-from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.core.push import Kind, Push, decode, encode
+from pushlane.core.task import Finished, Level, Task
 from pushlane.lanes.ports import FoundTasks, RecipientTurn, Source
-from pushlane.lanes.push import Kind, Push, decode, encode
-from pushlane.lanes.recipient_window import collapse_mark
-from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Finished, Level, Task
+from pushlane.model import task_changes
+from pushlane.model.recipients import collapse_mark
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool
 from pushlane.producers.outbox.store import Added, Batch, Header
+from pushlane.settings import Settings
+from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
@@ -93,7 +93,7 @@ async def begin_as_an_older_version(settings: Settings, first: int, last: int) -
     async with connect(settings) as backend:
         await backend.registry.add(TASK)
         await backend.broker.open_lane(TASK.lane)
-        await backend.registry.change("t", task_transitions.start)
+        await backend.registry.change("t", task_changes.start)
         source = Source("producer-t", range(first, last + 1))
         await backend.broker.publish(TASK.lane, batch(first, last).bodies, source=source)
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.task import Level, Task
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.task import Level, Task
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.records import pack, scan
 from pushlane.producers.outbox.spool import Spool

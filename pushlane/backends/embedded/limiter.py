@@ -1,0 +1,187 @@
+"""The limiter port on SQLite: rows for tokens of rates, held places and spent totals.
+
+A call reads the rows of all its subjects at once, decides in Python, and writes them at once.
+Time is the machine's clock, which all processes on the store share.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pushlane.backends.embedded.database import Database
+from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
+from pushlane.core.task import now_ms
+from pushlane.lanes.embedded.held import latest_ms
+from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
+
+_DAY_MS = 24 * 3600 * 1000
+
+_RATES = """
+SELECT json_group_object(subject, json_array(tokens, at_ms)) FROM rates
+WHERE subject IN (SELECT value FROM json_each(?))
+"""
+_SET_RATES = """
+REPLACE INTO rates (subject, tokens, at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+FROM json_each(?)
+"""
+_RETURN = """
+UPDATE rates SET tokens = max(tokens, min(json_extract(value, '$[1]'), tokens +
+    json_extract(value, '$[2]'))) FROM json_each(?) WHERE subject = json_extract(value, '$[0]')
+"""
+
+_PLACES = """
+SELECT json_group_array(json_array(subject, holder, held, wanted, since_ms)) FROM places
+WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms > ? AND until_ms <= ?
+"""
+_SET_PLACES = """
+REPLACE INTO places (subject, holder, held, wanted, since_ms, until_ms)
+SELECT json_extract(value, '$[0]'), :holder, json_extract(value, '$[1]'),
+    json_extract(value, '$[2]'), json_extract(value, '$[3]'), :until_ms
+FROM json_each(:rows)
+"""
+_SWEEP_PLACES = """
+DELETE FROM places WHERE subject IN (SELECT value FROM json_each(?))
+    AND NOT (until_ms > ? AND until_ms <= ?)
+"""
+
+_TALLIES = """
+SELECT json_group_array(json_array(tallies.subject, tallies.what, tallies.day, holder, amount))
+FROM json_each(?) AS given JOIN tallies ON tallies.subject = json_extract(value, '$[0]')
+    AND tallies.what = json_extract(value, '$[1]') AND tallies.day = json_extract(value, '$[2]')
+"""
+_SET_TALLIES = """
+REPLACE INTO tallies (subject, what, day, holder, amount, at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now_ms
+FROM json_each(:rows)
+"""
+# Who has not been heard of for so long is gone, and comes back as another holder if at all.
+_FOLD = """
+INSERT INTO tallies (subject, what, day, holder, amount, at_ms)
+SELECT subject, what, day, '', sum(amount), :now_ms FROM tallies
+WHERE holder <> '' AND at_ms <= :gone_ms AND day = '' GROUP BY subject, what, day
+ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
+"""
+_DROP_FOLDED = "DELETE FROM tallies WHERE holder <> '' AND at_ms <= :gone_ms"
+_DROP_DAYS = "DELETE FROM tallies WHERE day <> '' AND at_ms <= :gone_ms"
+
+_IN_FLIGHT = """
+SELECT json_group_object(subject, total) FROM (
+    SELECT subject, sum(held) AS total FROM places
+    WHERE subject IN (SELECT value FROM json_each(:subjects)) AND until_ms > :now_ms
+        AND until_ms <= :latest_ms
+    GROUP BY subject
+)
+"""
+_SPENT = """
+SELECT json_group_array(json_array(subject, what, total)) FROM (
+    SELECT subject, what, sum(amount) AS total FROM tallies
+    WHERE subject IN (SELECT value FROM json_each(:subjects)) AND day IN ('', :day)
+    GROUP BY subject, what
+)
+"""
+_FORGET = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
+
+
+class EmbeddedLimiter:
+    """See `core.ports.Limiter`. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+        self._folded_at_ms = 0
+
+    async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
+        def job(connection: sqlite3.Connection) -> list[TokenGrant]:
+            now = self._clock_ms()
+            known = _one(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
+            pairs = [leased(ask, known.get(ask.subject), now) for ask in asks]
+            rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
+            connection.execute(_SET_RATES, (json.dumps(rows),))
+            return [grant for grant, _ in pairs]
+
+        return await self._database.write(job)
+
+    async def return_tokens(self, returns: Sequence[TokenReturn]) -> None:
+        rows = json.dumps(returns)
+        await self._database.write(lambda connection: connection.execute(_RETURN, (rows,)).rowcount)
+
+    async def hold_places(self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float) -> list[int]:
+        def job(connection: sqlite3.Connection) -> list[int]:
+            now = self._clock_ms()
+            subjects = json.dumps([ask.subject for ask in asks])
+            held = (subjects, now, latest_ms(now))
+            connection.execute(_SWEEP_PLACES, held)
+            known: dict[str, dict[str, Holding]] = defaultdict(dict)
+            for subject, name, *rest in _one(connection, _PLACES, held):
+                known[subject][name] = Holding(*rest)
+            pairs = [placed(ask, known[ask.subject], holder, now) for ask in asks]
+            rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
+            until_ms = now + max(1, round(ttl_s * 1000))
+            values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
+            connection.execute(_SET_PLACES, values)
+            return [places for places, _ in pairs]
+
+        return await self._database.write(job)
+
+    async def lease_totals(self, asks: Sequence[TotalAsk]) -> list[float]:
+        def job(connection: sqlite3.Connection) -> list[float]:
+            now = self._clock_ms()
+            self._fold(connection, now)
+            known: dict[Tally, dict[str, float]] = defaultdict(dict)
+            wanted = json.dumps([ask.tally for ask in asks])
+            for subject, what, day, name, amount in _one(connection, _TALLIES, (wanted,)):
+                known[Tally(subject, what, day)][name] = amount
+            amounts: list[float] = []
+            for ask in asks:
+                amounts.append(allotted(ask, known[ask.tally]))
+                known[ask.tally][ask.holder] = amounts[-1]
+            rows = [(*ask.tally, ask.holder, one) for ask, one in zip(asks, amounts, strict=True)]
+            connection.execute(_SET_TALLIES, {"rows": json.dumps(rows), "now_ms": now})
+            return amounts
+
+        return await self._database.write(job)
+
+    async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
+        now = self._clock_ms()
+        times = {"now_ms": now, "latest_ms": latest_ms(now)}
+        values = {"subjects": json.dumps(subjects), "day": day, **times}
+
+        def job(connection: sqlite3.Connection) -> list[Usage]:
+            in_flight = _one(connection, _IN_FLIGHT, values)
+            spent: dict[str, dict[str, float]] = defaultdict(dict)
+            for subject, what, total in _one(connection, _SPENT, values):
+                spent[subject][what] = total
+            return [Usage(in_flight.get(one, 0), spent[one]) for one in subjects]
+
+        return await self._database.read(job)
+
+    async def forget(self, subjects: Sequence[str]) -> None:
+        names = json.dumps(subjects)
+
+        def job(connection: sqlite3.Connection) -> None:
+            for table in ("rates", "places", "tallies"):
+                connection.execute(_FORGET.format(table), (names,))
+
+        await self._database.write(job)
+
+    def _fold(self, connection: sqlite3.Connection, now: int) -> None:
+        """Add up the parts of holders that are gone, and drop past days; once an hour."""
+        if now < self._folded_at_ms + _DAY_MS // 24:
+            return
+        self._folded_at_ms = now
+        values = {"now_ms": now, "gone_ms": now - 2 * _DAY_MS}
+        for statement in (_FOLD, _DROP_FOLDED, _DROP_DAYS):
+            connection.execute(statement, values)
+
+
+def _one(
+    connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | tuple[Any, ...]
+) -> Any:
+    [answer] = connection.execute(statement, values).fetchone()
+    return json.loads(answer)

@@ -1,0 +1,163 @@
+"""Counts how many distinct seqs of a task ended in which way: one bit a seq, so repeats count once.
+
+A seq counts as its first outcome. Pages of seqs that only left their task's first lane lie beside
+those of the finished ones, numbered from -1 downwards. When the pages of a task have faded, its
+counts stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Moved, Progress, Span
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.lanes.embedded.expiry import fade, has_faded
+
+PAGE_SEQS = 8192
+"""Seqs a page: 1 KiB at most, which SQLite keeps in one place; stored as far as it is used."""
+
+
+def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list[Progress]:
+    for one in finished:
+        new = _mark_all(connection, one.task_id, one.seqs)
+        if new:
+            _count(connection, one.task_id, one.kind, new)
+            if one.reason:
+                _count_deaths(connection, one.task_id, one.reason, new)
+    return progress(connection, list(dict.fromkeys(one.task_id for one in finished)))
+
+
+def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Progress]:
+    """Return the progress of these tasks, in this order; zeros where nothing has finished."""
+    rows = connection.execute(
+        "SELECT task_id, delivered, dead, expired, dropped, failed FROM progress "
+        "WHERE task_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(task_ids),),
+    )
+    known = {row[0]: Progress(*row) for row in rows}
+    return [known.get(task_id, Progress(task_id)) for task_id in task_ids]
+
+
+def deaths(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Deaths]:
+    """Return of what the dead pushes of these tasks died, in this order."""
+    rows = connection.execute(
+        "SELECT task_id, deaths FROM progress WHERE task_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(task_ids),),
+    )
+    known = {task_id: json.loads(by_reason) for task_id, by_reason in rows}
+    return [Deaths.of(task_id, known.get(task_id, {})) for task_id in task_ids]
+
+
+def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
+    """Mark these seqs as having left their task's first lane."""
+    for one in moved:
+        for page, places in _by_page(one.seqs).items():
+            _mark(connection, one.task_id, _of_moves(page), places)
+
+
+def gone(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[int]:
+    """Return the marked seqs of each span as a bit mask, bit n for `first + n`."""
+    wanted = {(span.task_id, page) for span in spans for page in _pages(span)}
+    row = connection.execute(
+        "SELECT json_group_array(json_array(task_id, page, hex(bits))) "
+        "FROM json_each(?) AS wanted CROSS JOIN seen "
+        "ON task_id = json_extract(wanted.value, '$[0]') "
+        "AND page = json_extract(wanted.value, '$[1]')",
+        (json.dumps(list(wanted)),),
+    ).fetchone()
+    bits = {
+        (task_id, page): int.from_bytes(bytes.fromhex(found), "little")
+        for task_id, page, found in json.loads(row[0])
+    }
+    return [_gone_of(span, bits) for span in spans]
+
+
+def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
+    marked = 0
+    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
+        here = bits.get((span.task_id, page), 0)
+        if span.moves:
+            here |= bits.get((span.task_id, _of_moves(page)), 0)
+        offset = page * PAGE_SEQS - span.first
+        marked |= here << offset if offset >= 0 else here >> -offset
+    return marked & ((1 << (span.last - span.first + 1)) - 1)
+
+
+def _pages(span: Span) -> Iterator[int]:
+    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
+        yield page
+        if span.moves:
+            yield _of_moves(page)
+
+
+def _of_moves(page: int) -> int:
+    return -1 - page
+
+
+def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
+    """Mark these seqs; return how many were not marked yet."""
+    pages = _by_page(seqs)
+    return sum(_mark(connection, task_id, page, places) for page, places in pages.items())
+
+
+def _by_page(seqs: Iterable[int]) -> dict[int, list[int]]:
+    pages: defaultdict[int, list[int]] = defaultdict(list)
+    for seq in seqs:
+        pages[seq // PAGE_SEQS].append(seq % PAGE_SEQS)
+    return pages
+
+
+def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[int]) -> int:
+    row = connection.execute(
+        "SELECT bits FROM seen WHERE task_id = ? AND page = ?", (task_id, page)
+    ).fetchone()
+    if row is None and has_faded(connection, task_id):
+        return 0
+    bits = bytearray(row[0] if row else b"")
+    bits.extend(bytes(max(0, (max(places) >> 3) + 1 - len(bits))))
+    new = 0
+    for place in places:
+        mask = 1 << (place & 7)
+        if not bits[place >> 3] & mask:
+            bits[place >> 3] |= mask
+            new += 1
+    if new:
+        connection.execute("REPLACE INTO seen VALUES (?, ?, ?)", (task_id, page, bytes(bits)))
+    return new
+
+
+def _count(connection: sqlite3.Connection, task_id: str, kind: Kind, new: int) -> None:
+    is_first = "INSERT OR IGNORE INTO progress (task_id) VALUES (?)"
+    if connection.execute(is_first, (task_id,)).rowcount and not _is_kept(connection, task_id):
+        fade(connection, task_id)
+    connection.execute(_ADD[kind], (new, task_id))
+
+
+def _count_deaths(connection: sqlite3.Connection, task_id: str, reason: str, new: int) -> None:
+    failed = 0 if reason == DEAD_ADDRESS else new
+    [by_reason] = deaths(connection, [task_id])
+    counts = dict(by_reason.by_reason)
+    if reason not in counts and len(counts) >= MOST_REASONS and failed:
+        reason = OTHER
+    counts[reason] = counts.get(reason, 0) + new
+    connection.execute(
+        "UPDATE progress SET failed = failed + ?, deaths = ? WHERE task_id = ?",
+        (failed, json.dumps(counts), task_id),
+    )
+
+
+def _is_kept(connection: sqlite3.Connection, task_id: str) -> bool:
+    row = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    return row is not None
+
+
+_ADD = {
+    Kind.DELIVERED: "UPDATE progress SET delivered = delivered + ? WHERE task_id = ?",
+    Kind.DEAD: "UPDATE progress SET dead = dead + ? WHERE task_id = ?",
+    Kind.EXPIRED: "UPDATE progress SET expired = expired + ? WHERE task_id = ?",
+    Kind.DROPPED: "UPDATE progress SET dropped = dropped + ? WHERE task_id = ?",
+}

@@ -1,0 +1,184 @@
+"""Holding a lease: asked for again well before it runs out, and let go of at the end.
+
+A `Leader` asks before each change, and shows its number with it: one that was stopped for longer
+than its lease lasts may find out late, but changes nothing, since the registry refuses the number
+of an earlier one. A `LeaseGuard` holds a lease while some work runs, so that the same submit never
+runs twice at once; work whose lease is lost is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
+from pushlane.core.retrying import Sleep
+from pushlane.lanes.ports import Fence, Grant, Lease
+from pushlane.lanes.store_clock import StoreClock
+from pushlane.model import task_changes
+
+LEADER_TTL_S = 10.0
+WORK_TTL_S = 5.0
+
+T = TypeVar("T")
+
+
+class LeaseHolder:
+    """One holder of one lease, which ends by itself `ttl_s` after it was acquired or renewed."""
+
+    def __init__(self, lease: Lease, name: str, holder: str, ttl_s: float) -> None:
+        self._lease = lease
+        self.name = name
+        self.holder = holder
+        self.ttl_s = ttl_s
+
+    async def acquire(self) -> Grant | None:
+        """Acquire the lease, or renew it; None while another holds it."""
+        return await self._lease.acquire(self.name, self.holder, self.ttl_s)
+
+    async def release(self) -> None:
+        """Let another take over at once."""
+        await self._lease.release(self.name, self.holder)
+
+    async def renew(self, every_s: float, sleep: Sleep, forgiven: type[PushlaneError]) -> None:
+        """Renew it every so often, whatever a service that is away says; until another holds it."""
+        while True:
+            await sleep(every_s)
+            with suppress(forgiven):  # asked for again; what was lost meanwhile shows then
+                if await self.acquire() is None:
+                    return
+
+
+class Leader(LeaseHolder):
+    """The right of `holder` to lead while it holds the lease `name`."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        name: str,
+        holder: str,
+        *,
+        ttl_s: float = LEADER_TTL_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = task_changes.now_ms,
+    ) -> None:
+        super().__init__(lease, name, holder, ttl_s)
+        self._clock = clock
+        self.store_clock = StoreClock(clock, wall_ms)
+        """The store's clock, as heard with each grant: what destroys something goes by it."""
+        self._fence: Fence | None = None
+        self._renew_at = 0.0
+        self._until = 0.0
+
+    @property
+    def leads(self) -> bool:
+        """True while the lease is surely this process's: not when it may have run out meanwhile."""
+        return self._fence is not None and self._clock() < self._until
+
+    async def acquire(self) -> Grant | None:
+        asked_at = self._clock()
+        grant = await super().acquire()
+        self._fence = None if grant is None else Fence(self.name, grant.number)
+        if grant is not None:
+            self.store_clock.heard(grant.at_ms)
+        self._renew_at = asked_at + self.ttl_s / 3
+        self._until = asked_at + self.ttl_s
+        return grant
+
+    async def fence(self) -> Fence | None:
+        """Return the fence that changes carry while this process leads; None while another does.
+
+        Ask before each change: that renews the lease when a third of it is over.
+        """
+        if self._fence is None or self._clock() >= self._renew_at:
+            await self.acquire()
+        return self._fence
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """Renew the lease inside the block, however long it takes."""
+        keeping = asyncio.create_task(self._keep(), name=f"lease {self.name}")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        while True:  # one that was lost is asked for again before a change
+            await self.renew(self.ttl_s / 3, asyncio.sleep, PushlaneError)
+
+    def step_down(self) -> None:
+        """Note that another process leads: the lease is asked for again before the next change."""
+        self._fence = None
+
+    async def resign(self) -> None:
+        """Let another process take over at once."""
+        self._fence = None
+        await self.release()
+
+
+class LeaseGuard:
+    """Holds a lease while some work runs; `busy` is the error for a user while another has it.
+
+    A `holder` that is given keeps the lease through a kill and a new start. One that several
+    processes share is not let go of at the end of one's work (`lapses`): it runs out by itself.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        name: str,
+        busy: str,
+        sleep: Sleep,
+        holder: str | None = None,
+        *,
+        lapses: bool = False,
+    ) -> None:
+        self._held = LeaseHolder(lease, name, holder or secrets.token_hex(8), WORK_TTL_S)
+        self._step_s = self._held.ttl_s / 5
+        self._busy = busy
+        self._sleep = sleep
+        self._lapses = lapses
+
+    async def run(
+        self, work: Callable[[], Coroutine[Any, Any, T]], on_wait: Callable[[], None]
+    ) -> T:
+        """Do the work while holding the lease; stop it when the lease is lost.
+
+        Raises:
+            TaskConflict: another holder is alive.
+        """
+        await self._acquire(on_wait)
+        working = asyncio.create_task(work(), name=self._held.name)
+        renewing = asyncio.create_task(self._renew(), name=f"{self._held.name}-lease")
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                renewing.result()
+            return await working
+        finally:
+            for task in (working, renewing):
+                task.cancel()
+            await asyncio.gather(working, renewing, return_exceptions=True)
+            if not self._lapses:
+                with suppress(Unreachable):  # it ends by itself
+                    await self._held.release()
+
+    async def _acquire(self, on_wait: Callable[[], None]) -> None:
+        waited_s = 0.0
+        while await self._held.acquire() is None:
+            if waited_s == 0.0:
+                on_wait()
+            if waited_s > self._held.ttl_s:
+                raise TaskConflict(self._busy)
+            await self._sleep(self._step_s)
+            waited_s += self._step_s
+
+    async def _renew(self) -> None:
+        await self._held.renew(self._step_s, self._sleep, Unreachable)
+        raise TaskConflict(self._busy)

@@ -1,0 +1,344 @@
+"""The broker port in memory: a lane is a queue of numbered messages, and readers take from it.
+
+Nothing is fetched ahead: a reader holds just what it has taken, and all else is there for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
+
+import msgspec
+
+from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
+from pushlane.core.errors import UnknownLane
+from pushlane.core.ports import of_each
+from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
+
+_PAGE = 1_000
+
+
+class _Message(msgspec.Struct):
+    """A message of a lane. It may be taken from `due_ms` on (Unix ms, 0 for at once)."""
+
+    number: int
+    body: bytes
+    published_ms: int
+    due_ms: int = 0
+    holder: MemoryReader | None = None
+    was_taken: bool = False
+
+
+class _Lane:
+    """One lane. A message that is not acked is either held by a reader or in one of two queues."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keeps = False
+        self.readers: set[MemoryReader] = set()
+        self.last_number = 0
+        self.unacked: dict[int, _Message] = {}
+        self.acked: dict[int, _Message] = {}  # only on a lane that keeps them
+        self._fresh: deque[int] = deque()
+        self._waiting: list[tuple[int, int]] = []  # a heap of due times and numbers
+        self._sources: dict[str, int] = {}  # the last number that each has published
+
+    def new_of(self, source: Source | None, messages: list[_Message]) -> list[_Message]:
+        """Return those that the source has not published before, and remember its last number."""
+        if source is None or not source.numbers:
+            return messages
+        last = self._sources.get(source.name, 0)
+        self._sources[source.name] = max(last, source.numbers[-1])
+        pairs = zip(messages, source.numbers, strict=True)
+        return [message for message, number in pairs if number > last]
+
+    def put(self, message: _Message) -> None:
+        self.last_number = message.number
+        self.unacked[message.number] = message
+        if message.due_ms:
+            self._wait(message)
+        else:
+            self._fresh.append(message.number)
+
+    def take(self, reader: MemoryReader, now_ms: int) -> _Message | None:
+        """Hand the next message to a reader: first those that came back or whose time has come."""
+        number = self._next(now_ms)
+        if number is None:
+            return None
+        if self._waiting and self._waiting[0][1] == number:
+            heapq.heappop(self._waiting)
+        else:
+            self._fresh.popleft()
+        message = self.unacked[number]
+        message.holder = reader
+        return message
+
+    def has_any(self, now_ms: int) -> bool:
+        return self._next(now_ms) is not None
+
+    def next_due_ms(self) -> int | None:
+        """Return when the first of those that wait may go; None when none waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def delayed(self, now_ms: int) -> Delayed:
+        dues = sorted(
+            due for due, number in self._waiting if due > now_ms and self._is_left(number)
+        )
+        return Delayed(len(dues), dues[0], dues[-1]) if dues else Delayed(0)
+
+    def ack(self, number: int) -> None:
+        message = self.unacked.pop(number, None)
+        if message is not None and self.keeps:
+            self.acked[number] = message
+
+    def give_back(self, reader: MemoryReader) -> None:
+        """Put all that the reader holds to the front of the lane."""
+        for message in self.unacked.values():
+            if message.holder is reader:
+                message.holder, message.due_ms = None, 0
+                self._wait(message)
+
+    def is_past(self, number: int) -> bool:
+        return all(one > number for one in self.unacked)
+
+    def history(self, since_ms: int) -> list[bytes]:
+        """Return the bodies that were published since then and are still kept, in order."""
+        kept = sorted((self.acked | self.unacked).items())
+        return [one.body for _, one in kept if one.published_ms >= since_ms]
+
+    def kick(self) -> None:
+        """Have all readers that found nothing look again."""
+        for reader in self.readers:
+            reader.kick()
+
+    def end(self) -> None:
+        """Leave nothing to who may still read it."""
+        self.readers.clear()
+        self.unacked.clear()
+
+    def _next(self, now_ms: int) -> int | None:
+        """Return the number of the message to be taken next; forget those that are acked."""
+        while self._waiting and not self._is_left(self._waiting[0][1]):
+            heapq.heappop(self._waiting)
+        while self._fresh and not self._is_left(self._fresh[0]):
+            self._fresh.popleft()
+        if self._waiting and self._waiting[0][0] <= now_ms:
+            return self._waiting[0][1]
+        return self._fresh[0] if self._fresh else None
+
+    def _is_left(self, number: int) -> bool:
+        return number in self.unacked
+
+    def _wait(self, message: _Message) -> None:
+        heapq.heappush(self._waiting, (message.due_ms, message.number))
+
+
+class MemoryLanes:
+    """All lanes of a backend. Numbers of messages are never given twice, in whichever lane."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, _Lane] = {}
+        self.numbers = count(1)
+
+    def kick(self) -> None:
+        """Have all readers that found nothing look again, as when the clock was set on."""
+        for lane in self.by_name.values():
+            lane.kick()
+
+    def find(self, name: str) -> _Lane:
+        """Return the lane. Raises UnknownLane when there is none of this name."""
+        lane = self.by_name.get(name)
+        if lane is None:
+            raise UnknownLane(f"there is no lane {name}: it was never opened, or is dropped")
+        return lane
+
+
+class MemoryReader(MemoryPort):
+    """See `core.ports.LaneReader`. It calls `on_ready` on the loop that it was opened on."""
+
+    def __init__(self, owner: MemoryBroker, lane: _Lane, on_ready: OnReady) -> None:
+        super().__init__(owner._shared)
+        self.owner = owner
+        self.lane = lane.name
+        self._lane = lane
+        self._on_ready = on_ready
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_dry = True
+        lane.readers.add(self)
+
+    def take(self) -> Taken | None:
+        if self._is_dry:  # what there is now comes after a call of `on_ready`
+            return None
+        with self._shared.lock:
+            message = self._lane.take(self, self._now_ms)
+            if message is None:
+                self._is_dry = True
+                self._wait_for_due()
+                return None
+            is_first = not (message.was_taken or message.due_ms)
+            message.was_taken = True
+            return Taken(message.body, self.lane, message.number, is_first)
+
+    def refill_wait_s(self) -> float:
+        """Return 0: what there is can be taken at once."""
+        return 0.0
+
+    def kick(self) -> None:
+        """Note that there may be something new on the lane, and tell who was told of nothing."""
+        if self._is_dry:
+            call_on(self._loop, self._look)
+
+    @one_step
+    def close(self) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Stop reading, and leave to others what was taken and not acked."""
+        self._is_dry = True
+        self._stop_timer()
+        self._lane.readers.discard(self)
+        self._lane.give_back(self)
+        self._lane.kick()
+
+    def _look(self) -> None:
+        with self._shared.lock:
+            if not self._is_dry or self not in self._lane.readers:
+                return
+            self._is_dry = not self._lane.has_any(self._now_ms)
+            if self._is_dry:
+                self._wait_for_due()
+                return
+        self._on_ready(self)
+
+    def _wait_for_due(self) -> None:
+        self._stop_timer()
+        due_ms = self._lane.next_due_ms()
+        if due_ms is not None:
+            wait_s = max(0, due_ms - self._now_ms) / 1000 + 0.001
+            self._timer = self._loop.call_later(wait_s, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+
+class MemoryBroker(MemoryPort):
+    """See `core.ports.Broker`. Several of these on the same lanes are like several processes."""
+
+    def __init__(self, shared: LockAndClock, lanes: MemoryLanes) -> None:
+        super().__init__(shared)
+        self._lanes = lanes
+
+    @property
+    def in_doubt(self) -> bool:
+        """Always False: what was taken goes to nobody else before its reader is closed."""
+        return False
+
+    @one_step
+    def open_lane(self, lane: str, *, keep: bool = False) -> None:
+        found = self._lanes.by_name.setdefault(lane, _Lane(lane))
+        found.keeps = found.keeps or keep
+
+    @one_step
+    def drop_lane(self, lane: str, *, force: bool = False) -> bool:
+        found = self._lanes.by_name.get(lane)
+        if found is None:
+            return True
+        if found.readers and not force:
+            return False
+        del self._lanes.by_name[lane]
+        found.end()
+        return True
+
+    @one_step
+    def lanes(self) -> list[str]:
+        return list(self._lanes.by_name)
+
+    @one_step
+    def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float | Sequence[float] = 0.0,
+        source: Source | None = None,
+    ) -> None:
+        found, now = self._lanes.find(lane), self._now_ms
+        messages = [
+            _Message(next(self._lanes.numbers), body, now, _due_ms(now, one_s))
+            for body, one_s in zip(bodies, of_each(delay_s, len(bodies)), strict=True)
+        ]
+        for message in found.new_of(source, messages):
+            found.put(message)
+        found.kick()
+
+    async def close_source(self, lane: str, name: str) -> None:
+        """Do nothing: nothing is kept open for a source."""
+
+    @one_step
+    def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> MemoryReader:
+        """Open a reader; see the port. Nothing is at hand before it is taken, whatever `depth`."""
+        reader = MemoryReader(self, self._lanes.find(lane), on_ready)
+        reader.kick()
+        return reader
+
+    @one_step
+    def ack(self, taken: Sequence[Taken]) -> None:
+        for one in taken:
+            if lane := self._lanes.by_name.get(one.lane):
+                lane.ack(one.handle)
+
+    @one_step
+    def backlog(self, lane: str) -> int:
+        found = self._lanes.by_name.get(lane)
+        return len(found.unacked) if found else 0
+
+    @one_step
+    def delayed(self, lane: str) -> Delayed:
+        found = self._lanes.by_name.get(lane)
+        return found.delayed(self._now_ms) if found else Delayed(0)
+
+    async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        with self._shared.lock:
+            found = self._lanes.by_name.get(lane)
+            bodies = found.history(since_ms) if found else []
+        for start in range(0, len(bodies), _PAGE):
+            yield bodies[start : start + _PAGE]
+
+    @one_step
+    def retained_since_ms(self, lane: str) -> int | None:
+        """Return 0 for a lane that keeps acked messages, since it has all; None for any other."""
+        found = self._lanes.by_name.get(lane)
+        return 0 if found and found.keeps else None
+
+    @one_step
+    def end_of(self, lane: str) -> tuple[int, int]:
+        """Return the number of the lane's last message, and nothing more that matters."""
+        found = self._lanes.by_name.get(lane)
+        return (found.last_number if found else 0, 0)
+
+    @one_step
+    def is_past(self, lane: str, end: tuple[int, int]) -> bool:
+        found = self._lanes.by_name.get(lane)
+        return found is None or found.is_past(end[0])
+
+    async def ping(self) -> None:
+        """Do nothing: there is nobody who could not answer."""
+
+    @one_step
+    def close(self) -> None:
+        readers = [one for lane in self._lanes.by_name.values() for one in lane.readers]
+        for reader in readers:
+            if reader.owner is self:
+                reader.leave()
+
+
+def _due_ms(now_ms: int, delay_s: float) -> int:
+    """Return when a message may be taken: never before its delay has passed."""
+    return now_ms + math.ceil(delay_s * 1000) + 1 if delay_s > 0 else 0

@@ -1,0 +1,189 @@
+"""Tokens of OAuth 2.0 client credentials (RFC 6749, section 4.4), for data path and admin REST.
+
+pulsar-client has an implementation of its own, which the admin REST could not use, which says
+nothing of what went wrong, and which reads the file of the client only once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import PyreqwestError
+
+from pushlane.core.errors import BadInput, Denied, PushlaneError, Unreachable
+from pushlane.lanes.pulsar.credentials import Credentials, TokenCredentials, token_credentials
+from pushlane.lanes.urls import shown_url
+from pushlane.settings import Settings
+from pushlane.settings.transport import tls_files
+from pushlane.util.files import Stamp, WatchedFile, stamp_of
+from pushlane.util.tls import url_tls_problem
+
+log = logging.getLogger("pushlane.lanes")
+
+_TIMEOUT_S = 10
+_KEPT_SHARE = 0.8  # of a token's life; then a new one is fetched
+_AGAIN_S = 5.0
+_UNTOLD_LIFE_S = 300.0  # of a token that does not say how long it is good
+
+T = TypeVar("T")
+
+
+class _ClientFile(msgspec.Struct):
+    client_id: str
+    client_secret: str
+
+
+class _Discovered(msgspec.Struct):
+    token_endpoint: str
+
+
+class _Issued(msgspec.Struct):
+    access_token: str
+    expires_in: float = _UNTOLD_LIFE_S
+
+
+class _Refused(msgspec.Struct):
+    error: str = ""
+
+
+class OAuth2Credentials(TokenCredentials):
+    """Fetches a token at first use, and anew before it expires or when the file has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.pulsar_oauth2_issuer_url
+        assert settings.pulsar_oauth2_key_file
+        self._issuer = settings.pulsar_oauth2_issuer_url.rstrip("/")
+        super().__init__(f"pulsar_oauth2_issuer_url {shown_url(self._issuer)}", lambda: self._token)
+        self._file = WatchedFile("pulsar_oauth2_key_file", settings.pulsar_oauth2_key_file)
+        self._asked = {
+            "audience": settings.pulsar_oauth2_audience,
+            "scope": settings.pulsar_oauth2_scope,
+        }
+        self._tls = tls_files(settings, "pulsar")
+        self._token = ""
+        self._of: Stamp | None = None
+        self._renew_at_s = self._expires_at_s = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def fresh_token(self) -> str:
+        """See `Credentials`. Nobody with a good token waits for an issuer that is asked already."""
+        if self._fetching.locked() and time.monotonic() < self._expires_at_s:
+            return self._token
+        async with self._fetching:
+            if time.monotonic() >= self._renew_at_s or stamp_of(self._file.path) != self._of:
+                await self._renew()
+        return self._token
+
+    async def keep_fresh(self) -> None:
+        """Renew the token in time, for as long as this runs; say so when that fails."""
+        while True:
+            await asyncio.sleep(max(_AGAIN_S, self._renew_at_s - time.monotonic()))
+            with suppress(PushlaneError):  # who needs a token says so
+                await self.fresh_token()
+
+    async def _renew(self) -> None:
+        """Fetch a new token. One that is still good is kept when that fails."""
+        try:
+            await self._fetch()
+        except PushlaneError as error:
+            now_s = time.monotonic()
+            if now_s >= self._expires_at_s and self._token and isinstance(error, BadInput):
+                raise Denied(str(error)) from error  # it was good once: who runs waits for it
+            if now_s >= self._expires_at_s:
+                raise
+            self._renew_at_s = now_s + _AGAIN_S
+            log.warning("%s", error, extra={"action": "token_not_renewed"})
+
+    async def _fetch(self) -> None:
+        self._of = stamp_of(self._file.path)
+        form = {"grant_type": "client_credentials", **msgspec.to_builtins(self._client())}
+        form |= {name: value for name, value in self._asked.items() if value}
+        builder = ClientBuilder().timeout(timedelta(seconds=_TIMEOUT_S)).follow_redirects(False)
+        if pem := self._tls.check_ca():
+            builder = builder.add_root_certificate_pem(pem)
+        async with builder.build() as client:
+            found = f"{self._issuer}/.well-known/openid-configuration"
+            endpoint = (await self._ask(client, found, None, _Discovered)).token_endpoint
+            self._check_endpoint(endpoint)
+            issued = await self._ask(client, endpoint, form, _Issued)
+        self._token = issued.access_token
+        now_s = time.monotonic()
+        self._renew_at_s = now_s + _KEPT_SHARE * issued.expires_in
+        self._expires_at_s = now_s + issued.expires_in
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        """Refuse to send the client's secret over http when the issuer is at https."""
+        if urlsplit(endpoint).scheme != urlsplit(self._issuer).scheme:
+            raise Unreachable(
+                f"the OAuth 2.0 issuer at {shown_url(self._issuer)} leads to "
+                f"{shown_url(endpoint)}, which is of another scheme: no secret is sent there; "
+                "check pulsar_oauth2_issuer_url"
+            )
+
+    def _client(self) -> _ClientFile:
+        try:
+            return msgspec.json.decode(self._file.text(), type=_ClientFile)
+        except ValueError as error:
+            raise BadInput(
+                f"pulsar_oauth2_key_file {self._file.path} is not the JSON of a client: give an "
+                "object with client_id and client_secret"
+            ) from error
+
+    async def _ask(
+        self, client: Client, url: str, form: Mapping[str, str] | None, shape: type[T]
+    ) -> T:
+        """Get a JSON object, or post a form and get one."""
+        request = client.get(url) if form is None else client.post(url).form(dict(form))
+        try:
+            response = await request.build().send()
+            status, content = response.status, bytes(await response.bytes())
+        except (ValueError, PyreqwestError) as error:
+            raise await self._unanswered(error, url) from error
+        if status >= 300:
+            raise self._refused(status, content, url)
+        try:
+            return msgspec.json.decode(content, type=shape, strict=False)  # some tell "3600"
+        except ValueError as error:
+            raise Unreachable(
+                f"the OAuth 2.0 issuer answered something else at {shown_url(url)}: check "
+                "pulsar_oauth2_issuer_url"
+            ) from error
+
+    async def _unanswered(self, error: Exception, url: str) -> Unreachable:
+        advice = await url_tls_problem(url, self._tls)
+        return Unreachable(
+            f"the OAuth 2.0 issuer at {shown_url(url)} did not answer ({type(error).__name__}): "
+            f"{advice or 'check pulsar_oauth2_issuer_url, and that it runs'}"
+        )
+
+    def _refused(self, status: int, content: bytes, url: str) -> Denied:
+        try:
+            reason = msgspec.json.decode(content, type=_Refused).error
+        except ValueError:
+            reason = ""
+        shown = f", {reason[:60]}" if reason else ""
+        return Denied(
+            f"the OAuth 2.0 issuer at {shown_url(url)} gives no token (status {status}{shown}): "
+            f"check the client in pulsar_oauth2_key_file {self._file.path}, and "
+            "pulsar_oauth2_audience and pulsar_oauth2_scope"
+        )
+
+
+def credentials_of(settings: Settings) -> Credentials:
+    """Return the credentials that the settings name.
+
+    Raises:
+        BadInput: a file of theirs cannot be read.
+    """
+    if settings.pulsar_oauth2_issuer_url:
+        return OAuth2Credentials(settings)
+    return token_credentials(settings)

@@ -1,0 +1,209 @@
+"""The namespaces that pushlane needs, with their policies.
+
+Policies are read first and changed only where they differ, so that connecting is cheap, and so that
+a token without the right to change policies does when they are as they should be.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pushlane.backends.pulsar.admin import Admin
+from pushlane.core.errors import BadInput, MissingPermission
+from pushlane.settings import Settings
+
+DELAY_TICK_MS = 100
+_MIB = 1024 * 1024
+JOURNAL_COMPACTION_BYTES = 16 * _MIB
+LANE_QUOTA_BYTES = 64 * 1024**3
+
+
+class Policy(NamedTuple):
+    """A value under `key` of a namespace's policies, and the path that sets it.
+
+    Where a retention is `exact`, a longer one is set back to it.
+    """
+
+    key: str
+    path: str
+    value: Any
+    method: str = "POST"
+    exact: bool = False
+
+
+# A topic is removed by pushlane alone, and never made by a client that reconnects to a dropped one.
+_COMMON = (
+    Policy("autoTopicCreationOverride", "autoTopicCreation", {"allowAutoTopicCreation": False}),
+    Policy(
+        "inactive_topic_policies",
+        "inactiveTopicPolicies",
+        {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 60,
+            "deleteWhileInactive": False,
+        },
+    ),
+    Policy("message_ttl_in_seconds", "messageTTL", 0),
+)
+
+_RETENTION = "retention_policies"
+
+# At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
+LANE_POLICIES = (
+    *_COMMON,
+    Policy("deduplicationEnabled", "deduplication", True),
+    Policy(
+        "delayed_delivery_policies", "delayedDelivery", {"active": True, "tickTime": DELAY_TICK_MS}
+    ),
+    Policy(
+        "backlog_quota_map",
+        "backlogQuota",
+        {"limitSize": LANE_QUOTA_BYTES, "limitTime": -1, "policy": "producer_exception"},
+    ),
+)
+
+
+def lane_policies(retention_s: float) -> tuple[Policy, ...]:
+    """Return the policies of the lanes, which keep acked messages for at least so long."""
+    minutes = math.ceil(retention_s / 60)
+    if not minutes:
+        return LANE_POLICIES
+    kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+    return (*LANE_POLICIES, Policy(_RETENTION, "retention", kept))
+
+
+def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
+    """Return the policies of the log of receipts, which keeps committed ones for a while.
+
+    The others are kept up to a bound of bytes. The broker refuses a backlog quota that is not less
+    than the bytes it retains.
+    """
+    most_bytes = settings.receipts_max_bytes // settings.receipts_partitions
+    minutes = math.ceil(settings.receipts_retention_s / 60)
+    kept = {
+        "retentionTimeInMinutes": minutes,
+        "retentionSizeInMB": math.ceil(most_bytes / _MIB) + 1 if minutes else 0,
+    }
+    at_bound = (
+        "producer_exception" if settings.receipts == "required" else "consumer_backlog_eviction"
+    )
+    quota = {"limitSize": most_bytes, "limitTime": -1, "policy": at_bound}
+    return (
+        *_COMMON,
+        Policy(_RETENTION, "retention", kept),
+        Policy("backlog_quota_map", "backlogQuota", quota),
+    )
+
+
+# Compacted messages are trimmed, save the newest two thresholds' worth, whatever their age. Those
+# would be left if the compacted copy were lost; and with no ledger beside that copy, the
+# broker sends its entries one by one, so that a replay takes five times as long.
+JOURNAL_POLICIES = (
+    *_COMMON,
+    Policy(
+        _RETENTION,
+        "retention",
+        {
+            "retentionTimeInMinutes": -1,
+            "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB,
+        },
+        exact=True,
+    ),
+    Policy("compaction_threshold", "compactionThreshold", JOURNAL_COMPACTION_BYTES, "PUT"),
+)
+
+
+def namespaces_of(settings: Settings) -> dict[str, tuple[Policy, ...]]:
+    """Return the namespaces of a deployment: of its lanes, its journal and its receipts."""
+    return {
+        settings.namespace: lane_policies(settings.retention_s),
+        f"{settings.namespace}-registry": JOURNAL_POLICIES,
+        f"{settings.namespace}-receipts": receipt_policies(settings),
+    }
+
+
+async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
+    """Make tenant and namespace when they are missing, and set the policies that differ.
+
+    Harmless when several processes do so at once: a broker that has not heard of a change yet is
+    asked again. Who may not read policies leaves them to `pushlane bootstrap` and to those who may.
+
+    Raises:
+        BadInput: the namespace is not of the form tenant/name.
+        Unreachable: the admin REST does not answer, or refuses.
+    """
+    require_namespace(namespace)
+    path = f"/namespaces/{namespace}"
+    try:
+        current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    except MissingPermission:
+        return
+    if current is None:
+        await _create(admin, namespace)
+        current = {}
+    for policy in unmet(current, policies):
+        await set_policy(admin, namespace, policy)
+
+
+def require_namespace(namespace: str) -> None:
+    """Raise BadInput for a namespace that is not of the form tenant/name."""
+    if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
+        raise BadInput(
+            f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
+        )
+
+
+def unmet(current: Mapping[str, Any], policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies that a namespace does not have now."""
+    return [policy for policy in policies if not _holds(current.get(policy.key), policy)]
+
+
+async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
+    """Give a namespace this policy."""
+    path = f"/namespaces/{namespace}/{policy.path}"
+    doing = f"set {policy.path} of namespace {namespace}"
+    await admin.insist(policy.method, path, doing, policy.value)
+
+
+async def _create(admin: Admin, namespace: str) -> None:
+    tenant = namespace.split("/", 1)[0]
+    doing = f"make tenant {tenant}"
+    if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
+        await make_tenant(admin, tenant, [])
+    await make_namespace(admin, namespace)
+
+
+async def make_tenant(admin: Admin, tenant: str, roles: Sequence[str]) -> None:
+    """Make a tenant with these roles as its admins. One that is there stays as it is."""
+    doing = f"make tenant {tenant}"
+    clusters = await admin.read("/clusters", doing, list[str])
+    body = {"adminRoles": list(roles), "allowedClusters": clusters}
+    await admin.insist("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
+
+
+async def make_namespace(admin: Admin, namespace: str) -> None:
+    """Make a namespace. One that is there stays as it is."""
+    await admin.insist(
+        "PUT", f"/namespaces/{namespace}", f"make namespace {namespace}", allow=(409,)
+    )
+
+
+def _holds(current: Any, policy: Policy) -> bool:
+    if policy.key == "backlog_quota_map" and isinstance(current, dict):
+        current = current.get("destination_storage")
+    if policy.key == _RETENTION and not policy.exact and isinstance(current, dict):
+        return _keeps(current, policy.value)
+    if isinstance(policy.value, dict):
+        return isinstance(current, dict) and policy.value.items() <= current.items()
+    return bool(current == policy.value)
+
+
+def _keeps(current: dict[str, Any], wanted: dict[str, int]) -> bool:
+    """Return whether a retention is as long as needed: none is shortened that others may need."""
+    return all(
+        current.get(name, 0) == -1 or (least != -1 and current.get(name, 0) >= least)
+        for name, least in wanted.items()
+    )

@@ -1,0 +1,273 @@
+"""Takes messages off one lane: the only file that uses the client's raw consumer.
+
+One receive is outstanding at most, and it is the ready signal too: answered at once when a message
+is at hand, later on a thread of the client when none is. It is never cancelled, since the message
+in its answer would be lost until the consumer closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
+
+import _pulsar
+
+from pushlane.backends.pulsar.connection import Connection, ignore, wake
+from pushlane.core.errors import PushlaneError
+from pushlane.lanes.ports import OnReady, Taken
+from pushlane.lanes.pulsar.redelivery_filter import RedeliveryFilter
+
+SUBSCRIPTION = "pushlane"
+_LOOK_EVERY_S = 0.3
+_RENEWED_AT_ONCE = 256
+_IN_DOUBT_S = 10.0
+
+
+class _Answered:
+    """The message that one consumer has answered with, until it is taken.
+
+    Each consumer has its own: the late answer of one that was replaced, on a thread of the client,
+    must not take the place of another's message.
+    """
+
+    __slots__ = ("head",)
+
+    def __init__(self) -> None:
+        self.head: _pulsar.Message | None = None
+
+
+class PulsarReader:
+    """A consumer of the lane's shared subscription."""
+
+    __slots__ = (
+        "_answer",
+        "_answered",
+        "_asked",
+        "_connection",
+        "_consumer",
+        "_loop",
+        "_on_ready",
+        "_recent",
+        "_waiting",
+        "closed",
+        "depth",
+        "lane",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        lane: str,
+        consumer: _pulsar.Consumer,
+        recent: RedeliveryFilter,
+        depth: int,
+        on_ready: OnReady,
+    ) -> None:
+        self.lane = lane
+        self._connection = connection
+        self._use(consumer)
+        self._recent = recent
+        self._on_ready = on_ready
+        self._loop = asyncio.get_running_loop()
+        self._asked = False
+        self._waiting = False
+        self.closed = False
+        self.depth = depth
+
+    def _use(self, consumer: _pulsar.Consumer) -> None:
+        self._consumer = consumer
+        self._answered = _Answered()
+        self._answer = partial(self._arrived, self._answered)
+
+    @property
+    def is_lost(self) -> bool:
+        """True when the connection of its consumer is broken."""
+        return not self.closed and not self._consumer.is_connected()
+
+    async def renew(self, subscribe: Callable[[], Awaitable[_pulsar.Consumer]]) -> None:
+        """Go on with a new consumer: the client might not try the old one again for a minute.
+
+        Messages that were given out stay so, and are acked through the new consumer; those that the
+        old one held in stock come again. An old one that the client has connected meanwhile is
+        kept: if it closed, the broker would give others what it has given out, once more.
+        """
+        consumer = await subscribe()
+        if not self.is_lost:
+            _close(consumer)
+            return
+        old, self._asked = self._consumer, False
+        self._use(consumer)
+        if self._waiting:
+            self.start()
+        _close(old)
+
+    def acknowledge(self, acked: _pulsar.Message) -> None:
+        """Ack by the present consumer, whichever gave the message out."""
+        self._consumer.acknowledge(acked)
+
+    def start(self) -> None:
+        """Wait for the first message."""
+        self._waiting = True
+        self._ask()
+
+    def take(self) -> Taken | None:
+        while not self.closed:
+            message = self._at_hand()
+            if message is None:
+                return None
+            hold = self._recent.hold(self, message)
+            if hold is not None:
+                return Taken(message.data(), self.lane, hold, is_part=_is_part(message))
+        return None
+
+    def refill_wait_s(self) -> float:
+        """Return 0: the client does not tell what the broker still has."""
+        return 0.0
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            await self._connection.call(
+                f"stop reading lane {self.lane}", self._consumer.close_async
+            )
+        except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
+            return
+
+    def _at_hand(self) -> _pulsar.Message | None:
+        """Return the client's next message. After a None, `_arrived` is called for the next one."""
+        if not self._asked:
+            self._ask()
+        answered = self._answered
+        if answered.head is None:
+            self._waiting = True
+            if answered.head is None:  # read again: it may have come before the line above
+                return None
+        message, answered.head = answered.head, None
+        self._asked = self._waiting = False
+        return message
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._consumer.receive_async(self._answer)
+
+    def _arrived(
+        self, answered: _Answered, result: _pulsar.Result, message: _pulsar.Message
+    ) -> None:
+        """Take the answer of a receive, within `_ask` or on a thread of the client."""
+        if result.value:  # the consumer is closed
+            return
+        answered.head = message
+        if self._waiting:
+            wake(self._loop, self._tell)
+
+    def _tell(self) -> None:
+        if self._waiting and self._answered.head is not None and not self.closed:
+            self._waiting = False
+            self._on_ready(self)
+
+
+class Subscriber:
+    """Opens the readers of a process, and holds the state that they share."""
+
+    def __init__(self, connection: Connection, depth: int) -> None:
+        self._connection = connection
+        self._depth = depth
+        self._recent = RedeliveryFilter()
+        self._topics: dict[PulsarReader, str] = {}
+        self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._doubted = 0
+        self._in_doubt_until_s = 0.0
+
+    @property
+    def in_doubt(self) -> bool:
+        """True for a while after a reader lost the broker, found it, or was sent what it had had.
+
+        The broker sends all that is unacked again, to whichever reader of the lane.
+        """
+        if self._recent.dropped > self._doubted:
+            self._doubt()
+        return time.monotonic() < self._in_doubt_until_s
+
+    def _doubt(self) -> None:
+        self._doubted = self._recent.dropped
+        self._in_doubt_until_s = time.monotonic() + _IN_DOUBT_S
+
+    async def read(self, topic: str, lane: str, on_ready: OnReady, depth: int) -> PulsarReader:
+        """Open a reader of the topic, which waits for its first message; see `Broker.read`.
+
+        Raises:
+            UnknownLane: there is no such topic.
+            Unreachable: the broker does not answer.
+        """
+        depth = depth or self._depth
+        consumer = await self._subscribe(topic, lane, depth)
+        reader = PulsarReader(self._connection, lane, consumer, self._recent, depth, on_ready)
+        reader.start()
+        self._topics[reader] = topic
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._renew_lost(), name="renew readers")
+        return reader
+
+    async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
+        start: Callable[..., None] = self._connection.raw.subscribe_async
+        configuration = _configuration(depth)
+        return await self._connection.open(
+            topic,
+            f"read lane {lane}",
+            lambda done: start(topic, SUBSCRIPTION, configuration, done),
+        )
+
+    async def _renew_lost(self) -> None:
+        """Renew readers that lost the broker, as soon as it answers again, for ever."""
+        before: set[PulsarReader] = set()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            self._topics = {one: of for one, of in self._topics.items() if not one.closed}
+            lost = {reader for reader in self._topics if reader.is_lost}
+            if lost != before:
+                self._doubt()
+            late = [one for one in lost & before if one not in self._renewing]
+            before = lost  # a short break the client mends by itself
+            if late and await self._connection.answers(self._topics[late[0]]):
+                for reader in late[: _RENEWED_AT_ONCE - len(self._renewing)]:
+                    self._renewing[reader] = asyncio.create_task(self._renew(reader))
+
+    async def _renew(self, reader: PulsarReader) -> None:
+        topic = self._topics[reader]
+        try:
+            await reader.renew(lambda: self._subscribe(topic, reader.lane, reader.depth))
+        except PushlaneError:  # it is looked at again in a second
+            return
+        finally:
+            del self._renewing[reader]
+
+    def close(self) -> None:
+        """Stop renewing readers, since the client is about to close."""
+        for task in (self._watch, *self._renewing.values()):
+            if task is not None:
+                task.cancel()
+        self._recent.clear()
+
+
+def _close(consumer: _pulsar.Consumer) -> None:
+    consumer.close_async(ignore)
+
+
+def _is_part(message: _pulsar.Message) -> bool:
+    return bool(message.message_id().batch_index() >= 0)
+
+
+@lru_cache(maxsize=64)
+def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
+    """Return one configuration for all readers of a depth: that saves each of them 1 KiB."""
+    configuration = _pulsar.ConsumerConfiguration()
+    configuration.consumer_type(_pulsar.ConsumerType.Shared)
+    configuration.receiver_queue_size(max(1, depth // 2 - 1))  # the reader has one of its own
+    configuration.batch_index_ack_enabled(True)  # for the batches that older versions have written
+    configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
+    return configuration

@@ -1,0 +1,92 @@
+"""Reads the published messages of a lane, acked or not, as far as the namespace retains them.
+
+It does so in threads: reading message by message is the client's only blocking call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import _pulsar
+
+from pushlane.backends.pulsar.connection import OPERATION_TIMEOUT_S, Connection
+from pushlane.core.errors import UnknownLane
+
+PAGE = 1_000
+
+T = TypeVar("T")
+
+
+async def replayed(
+    connection: Connection, topic: str, lane: str, start: _pulsar.MessageId
+) -> AsyncIterator[list[bytes]]:
+    """Yield the bodies from a message on, in the order of the lane, in pages; none without a lane.
+
+    A reader that seeks a time instead may wait for a message that is not there: the client's
+    `has_message_available` is wrong after such a seek (apache/pulsar-client-cpp#498, #556).
+    """
+    doing = f"read lane {lane} again"
+    try:
+        reader = await blocking(connection, doing, lambda: open_reader(connection, topic, start))
+    except UnknownLane:
+        return
+    try:
+        while page := await blocking(connection, doing, lambda: _page(reader)):
+            yield [message.data() for message in page]
+    finally:
+        await blocking(connection, doing, reader.close)
+
+
+async def retained_since_ms(connection: Connection, topic: str, lane: str) -> int | None:
+    """Return when the oldest message was published that is still there."""
+
+    def first() -> int | None:
+        reader = open_reader(connection, topic, _pulsar.MessageId.earliest)
+        try:
+            page = _page(reader, 1)
+            return page[0].publish_timestamp() if page else None
+        finally:
+            reader.close()
+
+    try:
+        return await blocking(connection, f"look at lane {lane}", first)
+    except UnknownLane:
+        return None
+
+
+def open_reader(
+    connection: Connection,
+    topic: str,
+    start: _pulsar.MessageId,
+    queue: int = PAGE,
+    *,
+    compacted: bool = False,
+    inclusive: bool = True,
+) -> _pulsar.Reader:
+    """Open a reader from that message on, or behind it unless `inclusive`. Blocks.
+
+    It holds at most `queue` unread messages.
+    """
+    configuration = _pulsar.ReaderConfiguration()
+    configuration.receiver_queue_size(queue)
+    configuration.start_message_id_inclusive(inclusive)
+    configuration.read_compacted(compacted)
+    return connection.raw.create_reader(topic, start, configuration)
+
+
+def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
+    page: list[_pulsar.Message] = []
+    while len(page) < most and reader.has_message_available():
+        page.append(reader.read_next(OPERATION_TIMEOUT_S * 1000))
+    return page
+
+
+async def blocking(connection: Connection, doing: str, work: Callable[[], T]) -> T:
+    """Run a blocking call in a thread, and translate its errors."""
+    try:
+        return await asyncio.to_thread(work)
+    except _pulsar.PulsarException as error:
+        result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
+        raise connection.failure(result, doing) from error

@@ -1,0 +1,99 @@
+"""Looks through the messages of a lane without taking them away, over the ordinary broker port.
+
+For lanes that nobody else reads. Messages that were shown are held, unacked, until they are removed
+or the browser closes; then they are on the lane as before. The number held at once is bounded,
+since a broker stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from pushlane.core.errors import Unreachable
+from pushlane.lanes.ports import Broker, LaneReader, Taken
+
+MOST_HELD = 40_000
+_PAGE = 1_000
+_LOOK_AGAIN_S = 0.1
+_GIVE_UP_S = 10.0
+
+
+class Browser:
+    """One look at one lane: an async context manager, opened by `async with`.
+
+    Raises UnknownLane when it is entered and there is no such lane.
+    """
+
+    def __init__(self, broker: Broker, lane: str, most: int = MOST_HELD) -> None:
+        self.lane = lane
+        self._broker = broker
+        self._most = most
+        self._reader: LaneReader | None = None
+        self._ready = asyncio.Event()
+        self._held = 0
+        self._has_parts = False
+
+    async def __aenter__(self) -> Self:
+        self._reader = await self._broker.read(self.lane, lambda _: self._ready.set())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+    @property
+    def is_full(self) -> bool:
+        """True when as many messages are held as may be: more come only when some are removed."""
+        return self._held >= self._most
+
+    async def page(self) -> list[Taken]:
+        """Return the next messages; an empty page when all have been shown, or when it is full.
+
+        Raises:
+            Unreachable: another process holds some of them, and they do not come.
+        """
+        give_up_at = time.monotonic() + _GIVE_UP_S
+        while not self.is_full:
+            if page := self._take():
+                return page
+            left = await self._broker.backlog(self.lane)
+            if left <= self._held and self._has_parts:  # more of them than are counted may come
+                await self._more()
+            if page := self._take():
+                return page
+            if left <= self._held:
+                return []
+            if time.monotonic() > give_up_at:
+                raise Unreachable(
+                    f"lane {self.lane} holds more than can be read now: another process has some "
+                    "of it; try again in a minute"
+                )
+            await self._more()
+        return []
+
+    async def remove(self, taken: Sequence[Taken]) -> None:
+        """Take these off the lane for good."""
+        await self._broker.ack(taken)
+        self._held -= len(taken)
+
+    def _take(self) -> list[Taken]:
+        assert self._reader is not None
+        self._ready.clear()
+        page: list[Taken] = []
+        while len(page) < _PAGE and not self.is_full:
+            taken = self._reader.take()
+            if taken is None:
+                break
+            self._held += 1
+            self._has_parts = self._has_parts or taken.is_part
+            page.append(taken)
+        return page
+
+    async def _more(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_AGAIN_S):
+                await self._ready.wait()

@@ -1,0 +1,273 @@
+"""Cells on Redis, for the rules in `backends.cells`, in the form that earlier versions gave them.
+
+Processes of release 0.2 may have the same cell at the same time: each change is one step of the
+server, as theirs are, and shows what it was decided for. All times are the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from pushlane.backends.cells import Cell
+from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.lanes.ports import Grant
+from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY
+from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+
+# The number is given here and not before, since it is to be no lower than the time at which it is
+# given: a Redis that lost everything since it was asked would else give an earlier one.
+_PUT_NEW = (
+    NOW
+    + """
+if redis.call('EXISTS', KEYS[1]) == 1 then return false end
+local fence = math.max(now_ms, tonumber(redis.call('GET', KEYS[2]) or 0) + 1)
+fence = string.format('%.0f', fence)
+redis.call('SET', KEYS[2], fence, 'PX', ARGV[2] + ARGV[3])
+redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', fence)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return {tonumber(fence), now_ms}
+"""
+)
+
+_RENEW = (
+    NOW
+    + """
+local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
+if held[1] ~= ARGV[1] then return false end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[3])
+return {tonumber(held[2]), now_ms}
+"""
+)
+
+_DROP = "return redis.call('HGET', KEYS[1], 'holder') == ARGV[1] and redis.call('DEL', KEYS[1])"
+
+_FENCE_KEPT_MS = 24 * 3600 * 1000
+
+
+class RedisLeaseCells:
+    """See `backends.cells.LeaseCells`: a hash, and the number apart, kept for a day longer.
+
+    There the scripts that write tasks look for it (`backends.redis.writes`).
+    """
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def read(self, key: str) -> Cell | None:
+        held = self._keys.lease(key)
+        return await self._client.call("HMGET", held, "holder", "fence", read=_held)
+
+    async def put_new(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        return await self._last(_PUT_NEW, key, value, ttl_ms)
+
+    async def renew(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        return await self._last(_RENEW, key, value, ttl_ms)
+
+    async def drop(self, key: str, value: bytes) -> bool:
+        return bool(await self._client.run(_DROP, [self._keys.lease(key)], [value]))
+
+    async def _last(self, script: str, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        keys = [self._keys.lease(key), self._keys.fence(key)]
+        return await self._client.run(script, keys, [value, ttl_ms, _FENCE_KEPT_MS], read=_grant)
+
+
+def _held(answer: Any) -> Cell | None:
+    holder, fence = bodies_only(answer)
+    return None if holder is None or fence is None else Cell(holder, int(fence))
+
+
+def _grant(answer: Any) -> Grant | None:
+    if answer is None:
+        return None
+    number, at_ms = answer
+    return Grant(int(number), int(at_ms))
+
+
+# This stays in Lua: a document is journalled between the comparison of its version and its put. A
+# lock keeps the journal in the order of the puts, which a comparison alone does not; and each step
+# looks whether this Redis has all (`ready`), since it may have been lost since the one before.
+_A_PAGE = 100
+_ANY = "any"
+_NONE = ""
+
+_READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
+
+_SCAN = (
+    READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return false end
+return redis.call('HSCAN', KEYS[3], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+"""
+)
+
+_BEGIN = (
+    LOCK
+    + READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
+local kept = redis.call('HGET', KEYS[3], ARGV[3]) or ''
+if ARGV[4] ~= 'any' and string.match(kept, '^%d*') ~= ARGV[4] then return {'other'} end
+if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
+return {'ours', kept}
+"""
+)
+
+_COMMIT = (
+    READY
+    + PUT_DOCUMENT
+    + """
+if redis.call('GET', KEYS[4]) ~= ARGV[1] then return false end
+redis.call('DEL', KEYS[4])
+if not ready(KEYS[1], KEYS[2]) then return false end
+if ARGV[3] == '' then return redis.call('HDEL', KEYS[3], ARGV[2]) end
+return put_document(KEYS[3], ARGV[2], ARGV[3])
+"""
+)
+
+
+class RedisDocumentCells(LockedWrites):
+    """See `backends.cells.DocumentCells`: fields of one hash, each journalled before it is put.
+
+    The order is as with tasks (`backends.redis.writes`): lock, journal, then Redis. A writer that was
+    refused after it had journalled puts the kept value into the journal again.
+    """
+
+    async def read(self, key: str) -> Cell | None:
+        while (found := await self._client.run(_READ, self._shelf(), [key], read=_found)) is None:
+            await self._rebuild.until_ready()
+        with self._client.understood():
+            return _cell(found[0]) if found else None
+
+    async def put(self, key: str, value: bytes, over: int | None) -> int | None:
+        return await self._write(key, value, _NONE if over is None else str(over))
+
+    async def remove(self, key: str) -> bool:
+        return bool(await self._write(key, b"", _ANY))
+
+    async def _write(self, field: str, body: bytes, expected: str) -> int | None:
+        """Return the new version, or whether one was removed; None when another version is kept."""
+        refused = False
+        lock = self._lock(field)
+        async for token, how, _ in self._begin(field, expected):
+            if how == b"other":
+                if refused:
+                    await self._journal_kept(field)
+                return None
+            async with self._unlocked_on_error(lock, token):
+                await self._append(DOCUMENT_KEY + field, body)
+                written = await self._client.run(
+                    _COMMIT, [*self._shelf(), lock], [token, field, body], read=numbers_only
+                )
+            if written is not None:
+                return written
+            refused = True
+        raise unended()
+
+    async def _journal_kept(self, field: str) -> None:
+        """Journal the kept document again, behind the one that was journalled and then refused."""
+        lock = self._lock(field)
+        async for token, _, kept in self._begin(field, _ANY):
+            async with self._unlocked_on_error(lock, token):
+                await self._append(DOCUMENT_KEY + field, kept.partition(b"\n")[2])
+            if await self._unlock(lock, token):
+                return
+
+    def _begin(self, field: str, expected: str) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        keys = [*self._shelf(), self._lock(field)]
+        return self._begun(f"the document {field!r}", _BEGIN, keys, [field, expected])
+
+    def _shelf(self) -> list[str]:
+        return [self._keys.version, self._keys.filled, self._keys.documents]
+
+    def _lock(self, field: str) -> str:
+        return self._keys.lock(f"shelf:{field}")
+
+    async def _scan(self, prefix: str) -> dict[bytes, bytes] | None:
+        """Return all fields that begin so; None when this Redis turned out not to have all."""
+        found: dict[bytes, bytes] = {}
+        cursor: int | None = None
+        while cursor != 0:
+            page = await self._client.run(
+                _SCAN, self._shelf(), [cursor or 0, f"{prefix}*", _A_PAGE], read=_page
+            )
+            if page is None:
+                return None
+            cursor = page[0]
+            found |= page[1]  # one may come twice
+        return found
+
+    async def list(self, prefix: str) -> dict[str, Cell]:
+        while (found := await self._scan(prefix)) is None:
+            await self._rebuild.until_ready()
+        with self._client.understood():
+            return {key.decode(): _cell(value) for key, value in found.items()}
+
+
+def _found(answer: Any) -> list[bytes] | None:
+    """Read a list of the value, empty when there is none; None when that cannot be known."""
+    return None if answer is None else words([value for value in answer if value is not None])
+
+
+def _page(answer: Any) -> tuple[int, dict[bytes, bytes]] | None:
+    """Read a cursor and the fields with their values; None when they cannot be known."""
+    if answer is None:
+        return None
+    cursor, found = answer
+    fields = words(found)
+    return int(cursor), dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+def _cell(value: bytes) -> Cell:
+    number, _, body = value.partition(b"\n")
+    return Cell(body, int(number))
+
+
+# The index ends with the server's time, which only a script has in the step that puts the value.
+_PRUNE = NOW + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))\n"
+
+_ANNOUNCE = (
+    _PRUNE
+    + """
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + ARGV[3]), ARGV[1])
+"""
+)
+
+_LIST = _PRUNE + "return redis.call('ZRANGE', KEYS[1], 0, -1)"
+
+_LEAVE = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+return redis.call('DEL', KEYS[2])
+"""
+
+
+class RedisPresenceCells:
+    """See `backends.cells.PresenceCells`: a key with an expiry for each, and an index of them.
+
+    The index drops those whose time is over whenever anybody writes or looks.
+    """
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def show(self, key: str, value: bytes, ttl_ms: int) -> None:
+        keys = [self._keys.processes, self._keys.process(key)]
+        await self._client.run(_ANNOUNCE, keys, [key, value, ttl_ms])
+
+    async def values(self) -> Sequence[bytes]:
+        ids = await self._client.run(_LIST, [self._keys.processes], read=words)
+        if not ids:
+            return []
+        keys = [self._keys.process(process_id.decode()) for process_id in ids]
+        bodies = await self._client.call("MGET", *keys, read=bodies_only)
+        return [body for body in bodies if body]
+
+    async def remove(self, key: str) -> bool:
+        keys = [self._keys.processes, self._keys.process(key)]
+        return bool(await self._client.run(_LEAVE, keys, [key]))

@@ -1,0 +1,230 @@
+"""Follows the journal from the place up to which Redis has all of it, and stores what Redis lacks.
+
+A difference that stands unchanged over two looks is settled; one that a writer is about to end is
+left to it. The place is in Redis, and moves past a difference once that is settled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+
+from pushlane.backends.cells import CellDocuments
+from pushlane.backends.redis.cells import RedisDocumentCells
+from pushlane.backends.redis.client import RedisClient, bodies_only, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Weights
+from pushlane.lanes.paging import paged
+from pushlane.lanes.ports import Journal, JournalPage
+from pushlane.lanes.redis.codec import READY
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, is_task
+from pushlane.lanes.redis.settlement import Settlement, StoredTask, is_same
+from pushlane.lanes.task_merge import Merged, merged
+
+LOOK_S = 2.0
+MOST_OPEN = 10_000
+PAGES_A_LOOK = 10
+SETTLED_A_LOOK = 500
+_A_CALL = 200
+
+_PLACE = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('GET', KEYS[3]) or ''}"
+
+_MOVE = (
+    READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return 0 end
+if (redis.call('GET', KEYS[3]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[3], ARGV[2])
+return 1
+"""
+)
+
+_STORED = """
+local bodies = redis.call('HMGET', KEYS[1], unpack(ARGV))
+local found = {}
+for at, id in ipairs(ARGV) do
+  found[#found + 1] = bodies[at] or ''
+  found[#found + 1] = redis.call('ZSCORE', KEYS[2], id) and '1' or ''
+end
+return found
+"""
+
+
+class _Difference:
+    """What the journal has of a key since `before`, and what Redis had of it at the last look."""
+
+    __slots__ = ("before", "found", "seen", "since_s", "stored")
+
+    def __init__(self, before: bytes) -> None:
+        self.before = before
+        self.found = Merged()
+        self.stored = StoredTask()
+        self.seen: tuple[Merged, StoredTask] | None = None
+        self.since_s = 0.0
+
+    def look(self, now_s: float) -> bool:
+        """Tell whether it has stood as it is for long enough."""
+        if self.seen != (self.found, self.stored):
+            self.seen, self.since_s = (self.found, self.stored), now_s
+        return now_s - self.since_s >= LOOK_S
+
+    def is_held(self) -> bool:
+        """Tell whether Redis has what stands, though the journal may have another value last."""
+        if not self.found.body:
+            return False
+        return self.found.rank < merged(self.stored.body).rank
+
+
+class JournalFollower:
+    """Looks at the journal whenever it is asked to, at most every LOOK_S."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        keys: Keys,
+        journal: Journal | None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+        self._clock_s = clock_s
+        self._settlement = Settlement(client, keys, journal)
+        self._documents = CellDocuments(RedisDocumentCells(client, keys, journal))
+        self._pages: AsyncGenerator[JournalPage, None] | None = None
+        self._place = b""  # in Redis, as last seen
+        self._position = b""  # up to which it was read
+        self._open: dict[str, _Difference] = {}
+        self._next_s = float("-inf")
+
+    async def look(self) -> None:
+        """Read what is new, and settle what has stood since the last look.
+
+        Raises:
+            Unreachable: the journal or Redis does not answer. The next look begins again.
+        """
+        now_s = self._clock_s()
+        if self._journal is None or now_s < self._next_s:
+            return
+        self._next_s = now_s + LOOK_S
+        try:
+            await self._look(self._journal, now_s)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the reading. What is not settled is found again from the place in Redis."""
+        pages, self._pages = self._pages, None
+        self._open.clear()
+        if pages is not None:
+            await pages.aclose()
+
+    async def _look(self, journal: Journal, now_s: float) -> None:
+        place: list[bytes] | None = await self._client.run(_PLACE, self._place_keys())
+        if place is None:  # it is filled by whoever reads or writes next
+            await self.close()
+            return
+        if self._pages is None or place[0] != self._place:  # it was filled, or another one leads
+            await self.close()
+            self._place = self._position = place[0]
+            self._pages = journal.follow(self._place)
+        is_at_end = await self._read(self._pages)
+        await self._compare([*self._open])
+        await self._settle(now_s, is_at_end=is_at_end)
+        await self._move()
+
+    async def _read(self, pages: AsyncGenerator[JournalPage, None]) -> bool:
+        """Read some pages; return whether that was all there is."""
+        for _ in range(PAGES_A_LOOK):
+            if len(self._open) >= MOST_OPEN:
+                return False
+            page = await anext(pages)
+            if not page.records:
+                return True
+            for key, body in page.records:
+                difference = self._open.setdefault(key, _Difference(self._position))
+                task = difference.found.then(body) if is_task(key) else Merged(last=body)
+                difference.found = task
+            self._position = page.position
+            await self._compare(list(dict.fromkeys(key for key, _ in page.records)))
+        return False
+
+    async def _compare(self, keys: Sequence[str]) -> None:
+        """Look what Redis has of these; where it is what the journal has, that is settled."""
+        for page in paged([key for key in keys if is_task(key)], _A_CALL):
+            names = [self._keys.tasks, self._keys.forgotten]
+            found = await self._client.run(_STORED, names, page, read=words)
+            for key, body, forgotten in zip(page, found[::2], found[1::2], strict=True):
+                self._note(key, StoredTask(body, bool(forgotten) and not body))
+        documents = [key for key in keys if key.startswith(DOCUMENT_KEY)]
+        for page in paged(documents, _A_CALL):
+            fields = [key.removeprefix(DOCUMENT_KEY) for key in page]
+            values = await self._client.call(
+                "HMGET", self._keys.documents, *fields, read=bodies_only
+            )
+            for key, value in zip(page, values, strict=True):
+                self._note(key, StoredTask(value or b""))
+        if WEIGHTS_KEY in keys:
+            self._note(
+                WEIGHTS_KEY, StoredTask(await self._client.call("GET", self._keys.weights) or b"")
+            )
+
+    def _note(self, key: str, stored: StoredTask) -> None:
+        difference = self._open[key]
+        difference.stored = stored
+        if is_task(key):
+            is_over = is_same(difference.found, stored)
+        elif key == WEIGHTS_KEY:
+            is_over = difference.found.last == stored.body
+        else:
+            is_over = difference.found.last == stored.body.partition(b"\n")[2]
+        if is_over:
+            del self._open[key]
+
+    async def _settle(self, now_s: float, *, is_at_end: bool) -> None:
+        """Settle what has stood; before the end only to make room for more."""
+        is_full = len(self._open) >= MOST_OPEN
+        if not (is_at_end or is_full):
+            return
+        settled = 0
+        for key, difference in [*self._open.items()]:
+            if is_full and not is_at_end and difference.is_held():
+                del self._open[key]  # more of it comes later in the journal
+            elif difference.look(now_s) and settled < SETTLED_A_LOOK:
+                settled += 1
+                if not await self._is_settled(key, difference):
+                    del self._open[key]
+
+    async def _is_settled(self, key: str, difference: _Difference) -> bool:
+        """Settle one, which the next look sees. False when it is left as it is."""
+        found, stored = difference.found, difference.stored
+        if is_task(key):
+            return await self._settlement.settle(key, found, stored)
+        with suppress(BadInput, ValueError):  # what is no document or weights of ours
+            if key == WEIGHTS_KEY:
+                weights = Weights.parse(found.last.decode())
+                await self._settlement.set_weights(weights, over=stored.body)
+                return True
+            kind, _, name = key.removeprefix(DOCUMENT_KEY).partition(":")
+            if not found.last:
+                await self._documents.remove(kind, name)
+                return True
+            version = int(stored.body.partition(b"\n")[0]) if stored.body else None
+            await self._documents.put(kind, name, found.last, version)
+            return True
+        return False
+
+    async def _move(self) -> None:
+        """Move the place in Redis to before the first difference."""
+        first = next(iter(self._open.values()), None)
+        place = first.before if first else self._position
+        if place == self._place:
+            return
+        if await self._client.run(_MOVE, self._place_keys(), [self._place, place]):
+            self._place = place
+
+    def _place_keys(self) -> list[str]:
+        return [self._keys.version, self._keys.filled, self._keys.followed]

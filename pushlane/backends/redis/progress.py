@@ -1,0 +1,225 @@
+"""Counts how far each task is: a bitmap of finished seqs a task, and a counter a kind.
+
+A seq counts once however often it is recorded, which also makes a repeated call harmless. These
+counts live in Redis only: they cannot be rebuilt from the journal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from pushlane.backends.redis.client import RedisClient, words
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Finished, Moved, Progress, Span
+from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, Deaths
+from pushlane.lanes.paging import paged
+from pushlane.lanes.redis.codec import KEPT_MS, READY
+
+MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
+SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
+GROUPS_A_CALL = 500
+
+_KINDS = ("delivered", "dead", "expired", "dropped", "failed")
+_DIED_OF = b"dead:"  # what the fields of counts begin with that count deaths of one reason
+
+# KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
+# no task is kept; how many reasons are told apart; of each group id, kind, packed seqs, the reason
+# of dead ones, and whether they failed. Counts without their bitmap are of a task
+# whose lanes are long dropped: they stay as they are.
+_RECORD = (
+    READY
+    + """
+local replies = {}
+local function count_deaths(counts, reason, failed, new)
+  local field = 'dead:' .. reason
+  if failed ~= '' then
+    redis.call('HINCRBY', counts, 'failed', new)
+    if redis.call('HEXISTS', counts, field) == 0 then
+      local known = 0
+      for _, one in ipairs(redis.call('HKEYS', counts)) do
+        if string.sub(one, 1, 5) == 'dead:' then known = known + 1 end
+      end
+      if known >= tonumber(ARGV[2]) then field = 'dead:other' end
+    end
+  end
+  redis.call('HINCRBY', counts, field, new)
+end
+local function count(id, kind, packed, reason, failed, seen, counts)
+  local is_first = redis.call('EXISTS', seen) == 0
+  if is_first and redis.call('EXISTS', counts) == 1 then return end
+  local new = 0
+  for at = 1, #packed, 4 do
+    if redis.call('SETBIT', seen, struct.unpack('<I4', packed, at), 1) == 0 then new = new + 1 end
+  end
+  if new > 0 then
+    redis.call('HINCRBY', counts, kind, new)
+    if reason ~= '' then count_deaths(counts, reason, failed, new) end
+  end
+  if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], id) == 0 then
+    redis.call('PEXPIRE', seen, ARGV[1])
+    redis.call('PEXPIRE', counts, ARGV[1])
+  end
+end
+for group = 1, (#KEYS - 3) / 2 do
+  local seen, counts = KEYS[2 * group + 2], KEYS[2 * group + 3]
+  local id, kind, packed, reason, failed = unpack(ARGV, 5 * group - 2, 5 * group + 2)
+  count(id, kind, packed, reason, failed, seen, counts)
+  replies[#replies + 1] =
+    redis.call('HMGET', counts, 'delivered', 'dead', 'expired', 'dropped', 'failed')
+end
+return replies
+"""
+)
+
+# KEYS: version, filled and tasks; a bitmap. ARGV: as of `_RECORD`, for one group.
+_MARK = (
+    READY
+    + """
+local is_first = redis.call('EXISTS', KEYS[4]) == 0
+for at = 1, #ARGV[3], 4 do
+  redis.call('SETBIT', KEYS[4], struct.unpack('<I4', ARGV[3], at), 1)
+end
+if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then
+  redis.call('PEXPIRE', KEYS[4], ARGV[1])
+end
+"""
+)
+
+# KEYS: the bitmaps of each span. ARGV: first and last byte of each.
+_BYTES = """
+local replies = {}
+for at, key in ipairs(KEYS) do
+  replies[at] = redis.call('GETRANGE', key, ARGV[2 * at - 1], ARGV[2 * at])
+end
+return replies
+"""
+
+# Redis counts the bits of a byte from its highest: ours from the lowest.
+_TURNED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_BITMAPS_A_CALL = 1_000
+
+# Task id, kind, seqs as packed 32-bit numbers, reason, whether they failed.
+_Group = tuple[str, str, bytes, str, str]
+
+
+class TaskProgress:
+    """The progress of tasks; see `core.ports.ProgressStore`."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
+        progress: dict[str, Progress] = {}
+        for chunk in _chunks(finished):
+            keys = self._registry_keys()
+            task_ids = [group[0] for group in chunk]
+            for task_id in task_ids:
+                keys += [self._keys.seen(task_id), self._keys.counts(task_id)]
+            args = [KEPT_MS, MOST_REASONS, *(arg for group in chunk for arg in group)]
+            found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
+            progress |= {one.task_id: one for one in found}
+        return list(progress.values())
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        for item in moved:
+            for seqs in paged(item.seqs, SEQS_A_CALL):
+                packed = _packed(item.task_id, seqs)
+                keys = [*self._registry_keys(), self._keys.moved(item.task_id)]
+                await self._client.run(_MARK, keys, [KEPT_MS, item.task_id, packed])
+
+    async def gone(self, spans: Sequence[Span]) -> list[int]:
+        asked = [(span, key) for span in spans for key in self._bitmaps(span)]
+        gone: dict[Span, int] = dict.fromkeys(spans, 0)
+        for some in paged(asked, _BITMAPS_A_CALL):
+            ends = [end for span, _ in some for end in (span.first >> 3, span.last >> 3)]
+            keys = [key for _, key in some]
+            replies: list[bytes] = await self._client.run(_BYTES, keys, ends, read=words)
+            with self._client.understood():
+                for (span, _), reply in zip(some, replies, strict=True):
+                    gone[span] |= _bits(span, reply)
+        return [gone[span] for span in spans]
+
+    def _registry_keys(self) -> list[str]:
+        return [self._keys.version, self._keys.filled, self._keys.tasks]
+
+    def _bitmaps(self, span: Span) -> list[str]:
+        seen = self._keys.seen(span.task_id)
+        return [seen, self._keys.moved(span.task_id)] if span.moves else [seen]
+
+    async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
+        pipeline = self._client.pipeline()
+        for task_id in task_ids:
+            pipeline.execute_command("HMGET", self._keys.counts(task_id), *_KINDS)
+        with self._client.reach():
+            replies = await pipeline.execute()
+        with self._client.understood():
+            return _read(task_ids, replies)
+
+    async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
+        pipeline = self._client.pipeline()
+        for task_id in task_ids:
+            pipeline.execute_command("HGETALL", self._keys.counts(task_id))
+        with self._client.reach():
+            replies = await pipeline.execute()
+        with self._client.understood():
+            return [_deaths(*pair) for pair in zip(task_ids, replies, strict=True)]
+
+
+def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
+    """Yield groups in their order, as many as one call of the script should take."""
+    chunk: list[_Group] = []
+    room = SEQS_A_CALL
+    for item in finished:
+        for start in range(0, max(1, len(item.seqs)), SEQS_A_CALL):
+            seqs = item.seqs[start : start + SEQS_A_CALL]
+            if chunk and (len(seqs) > room or len(chunk) == GROUPS_A_CALL):
+                yield chunk
+                chunk, room = [], SEQS_A_CALL
+            failed = "1" if item.reason and item.reason != DEAD_ADDRESS else ""
+            packed = _packed(item.task_id, seqs)
+            chunk.append((item.task_id, str(item.kind), packed, item.reason, failed))
+            room -= len(seqs)
+    if chunk:
+        yield chunk
+
+
+def _packed(task_id: str, seqs: Sequence[int]) -> bytes:
+    try:
+        return struct.pack(f"<{len(seqs)}I", *seqs)
+    except struct.error as error:
+        raise BadInput(
+            f"a seq of task {task_id} is not from 1 to {MAX_SEQ}: publish it in several tasks"
+        ) from error
+
+
+def _bits(span: Span, reply: bytes) -> int:
+    """Return a mask where bit n is seq `first + n`; the reply begins with the byte of `first`."""
+    bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
+    return bits & ((1 << (span.last - span.first + 1)) - 1)
+
+
+def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
+    return [_progress(*pair) for pair in zip(task_ids, answer, strict=True)]
+
+
+def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
+    return Progress(task_id, *(int(count or 0) for count in counts))
+
+
+def _deaths(task_id: str, counts: Any) -> Deaths:
+    """Read the counts by reason; the client gives a hash as a dict, or as a list of pairs."""
+    fields = (
+        counts if isinstance(counts, dict) else dict(zip(counts[::2], counts[1::2], strict=True))
+    )
+    by_reason = {
+        name.removeprefix(_DIED_OF).decode(): int(count)
+        for name, count in fields.items()
+        if name.startswith(_DIED_OF)
+    }
+    return Deaths.of(task_id, by_reason)

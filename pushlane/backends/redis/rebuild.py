@@ -1,0 +1,330 @@
+"""Fills a registry from the journal: tasks, keys, names, weights and documents.
+
+That is needed when Redis has lost its data, and whenever its server is another one than before,
+since the data of that may be old. One process does it while the others wait (`lanes.redis.turn`).
+Pages of the journal are written as they are read, each task as it stands by the rule of
+`lanes.task_merge`; readers trust none of it before the end. Counts (`backends.redis.progress`) are
+not in the journal: they start from zero, or from those of an old copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from contextlib import aclosing
+
+from pushlane.backends.redis.client import NOW, RedisClient, bodies_only
+from pushlane.backends.redis.keys import Keys
+from pushlane.core.errors import RefillRefused, UnknownFormat
+from pushlane.lanes.paging import paged
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.rebuilding import Beside
+from pushlane.lanes.redis.codec import (
+    INDEX,
+    KEPT_MS,
+    PUT_DOCUMENT,
+    REMOVE,
+    STORE,
+    index_args,
+    remove_args,
+    store_args,
+)
+from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
+from pushlane.lanes.redis.refill_guard import RefillGuard, stored_tasks
+from pushlane.lanes.redis.turn import HOLD, Patience, Turn
+from pushlane.lanes.task_merge import Merged, merged
+from pushlane.model.task_bytes import glimpse
+
+log = logging.getLogger("pushlane.registry")
+
+TASKS_A_CALL = 200
+DOCUMENTS_A_CALL = 20
+POLL_S = 0.1
+
+_INDEX = (
+    INDEX
+    + HOLD
+    + """
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 3 do
+  if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1 then index(unpack(ARGV, at, at + 2)) end
+end
+return 1
+"""
+)
+
+# The news that a task was forgotten is kept for a day.
+_TRIM = (
+    NOW
+    + """
+local before_ms = now_ms - ARGV[1]
+local old = redis.call('ZRANGE', KEYS[2], '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, ARGV[2])
+for _, id in ipairs(old) do
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('ZREM', KEYS[2], id)
+end
+return #old
+"""
+)
+
+# Processes of an earlier version add and end tasks without a word to the indexes.
+_LACKS = """
+local tasks, active = redis.call('HLEN', KEYS[2]), redis.call('SCARD', KEYS[5])
+local ended = redis.call('ZCARD', KEYS[9])
+return redis.call('ZCARD', KEYS[8]) ~= tasks or redis.call('ZCARD', KEYS[10]) ~= active
+  or active + ended ~= tasks
+"""
+
+_INDEXED = (
+    HOLD
+    + """
+if not holds(KEYS[1], ARGV[1]) then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[2], redis.call('GET', KEYS[3]))
+return 1
+"""
+)
+
+# Refuses when the turn went to somebody else, so that old tasks never overwrite newer ones.
+# Tasks whose lane may still be read count as just changed: who followed the registry before the
+# loss hears of them.
+_FILL = (
+    NOW
+    + STORE
+    + HOLD
+    + """
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 7 do
+  store(at)
+  redis.call('ZADD', KEYS[6], ARGV[at + 6] == 'open' and now_ms or 1, ARGV[at])
+end
+return 1
+"""
+)
+
+# A task that only the old copy holds was forgotten since.
+_EMPTY = (
+    REMOVE
+    + HOLD
+    + """
+if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+local counts = 12
+for at = 4, #ARGV, 3 do
+  remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, counts, counts + 2))
+  redis.call('ZREM', KEYS[6], ARGV[at])
+  counts = counts + 3
+end
+return 1
+"""
+)
+
+# A document that is in Redis alone was removed from the journal since.
+_CLEAR = (
+    HOLD
+    + """
+if not holds(KEYS[1], ARGV[1]) then return 0 end
+redis.call('DEL', KEYS[2])
+return 1
+"""
+)
+
+_FILL_DOCUMENTS = (
+    PUT_DOCUMENT
+    + HOLD
+    + """
+if not hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+for at = 4, #ARGV, 2 do put_document(KEYS[2], ARGV[at], ARGV[at + 1]) end
+return 1
+"""
+)
+
+# Versions start at the server's time in ms, so that they are higher than any from before a loss.
+_OPEN = (
+    NOW
+    + HOLD
+    + """
+if not holds(KEYS[11], ARGV[1]) then return 0 end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
+redis.call('SET', KEYS[16], ARGV[3])
+local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
+redis.call('SET', KEYS[1], string.format('%.0f', version))
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+redis.call('SET', KEYS[13], run_id)
+redis.call('SET', KEYS[14], run_id)
+redis.call('SET', KEYS[15], string.format('%.0f', now_ms))
+redis.call('DEL', KEYS[11])
+redis.call('PUBLISH', KEYS[7], version)
+return 1
+"""
+)
+
+
+class Rebuild:
+    """Makes a registry that is empty, or perhaps old, ready for use."""
+
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+
+    async def until_ready(self, beside: Beside = Beside.REFUSED) -> None:
+        """Return once the registry is ready, whoever made it so.
+
+        Raises:
+            RefillRefused: the journal lacks too many of the tasks that Redis has.
+            Unreachable: another process is at it, and has got no further for PATIENCE_S.
+        """
+        patience = Patience(self._client.where)
+        while True:
+            turn = Turn(self._client, self._keys)
+            how, far = await turn.take(heeds_refusal=beside is Beside.REFUSED)
+            if how == b"ready":
+                return
+            if how == b"refused":
+                raise RefillRefused(far.decode())
+            if how != b"busy":
+                async with turn.kept():
+                    if await (self._index(turn) if how == b"index" else self._fill(turn, beside)):
+                        return
+                far = b"%d" % turn.tasks
+            patience.look(far)
+            await asyncio.sleep(POLL_S)
+
+    async def again(self, beside: Beside = Beside.REFUSED) -> None:
+        """Fill the registry anew, though it may be ready."""
+        await self._client.call("DEL", self._keys.filled, self._keys.server, self._keys.refused)
+        await self.until_ready(beside)
+
+    async def mend(self) -> None:
+        """Trim old news, and fill the indexes again when they lack something.
+
+        The indexes are left alone while another process fills them.
+        """
+        keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
+        while await self._client.run(_TRIM, keys, args):
+            pass
+        if not await self._client.run(_LACKS, self._keys.index):
+            return
+        turn = Turn(self._client, self._keys)
+        if await turn.take_at_rest():
+            async with turn.kept():
+                await self._index(turn)
+
+    async def _index(self, turn: Turn) -> bool:
+        async for page in self._stored():
+            args = [arg for task_id, body in page.items() for arg in index_args(task_id, body)]
+            if not await self._client.run(_INDEX, self._filled_keys(), [*turn.args(), *args]):
+                return False
+            turn.tasks += len(page)
+        keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
+        return bool(await self._client.run(_INDEXED, keys, [turn.token]))
+
+    async def _fill(self, turn: Turn, beside: Beside) -> bool:
+        """Fill the registry. False when the turn went to another process before the end."""
+        started_s, read = time.monotonic(), JournalSum()
+        guard = RefillGuard(self._client, self._keys)
+        if self._journal is not None:
+            unfinished = await guard.unfinished()
+            async with aclosing(self._journal.pages()) as pages:
+                async for page in pages:
+                    if page.is_first:
+                        read = JournalSum(is_beside_others=await self._holds_tasks())
+                    if not await self._fill_tasks(turn, read, read.take(page)):
+                        return False
+            if read.is_beside_others:
+                if beside is Beside.REFUSED:
+                    await guard.check(unfinished, read.known, read.removed)
+                elif beside is Beside.KEPT:
+                    await self._keep(guard, self._journal, read)
+                if not await self._empty(turn, read.known):
+                    return False
+            await self._journal_again(self._journal, read)
+        if not await self._fill_documents(turn, read.documents):
+            return False
+        keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
+        keys += [self._keys.counted, self._keys.followed]
+        if not await self._client.run(_OPEN, keys, [turn.token, read.weights, read.position]):
+            return False
+        text, taken_s = "the registry was filled: %s tasks in %.1f s", time.monotonic() - started_s
+        log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
+        return True
+
+    async def _keep(self, guard: RefillGuard, journal: Journal, read: JournalSum) -> None:
+        """Journal again what Redis alone has."""
+        await guard.journal_tasks(journal, self._stored(), read.known, read.removed)
+        await guard.journal_documents(journal, DOCUMENT_KEY, read.documents)
+        read.weights = read.weights or await guard.journal_weights(journal, WEIGHTS_KEY)
+
+    async def _holds_tasks(self) -> bool:
+        return bool(await self._client.call("HLEN", self._keys.tasks))
+
+    async def _fill_tasks(self, turn: Turn, read: JournalSum, found: Mapping[str, Merged]) -> bool:
+        """Fill in tasks, with bytes as they were written, which may be a newer version's."""
+        for page in paged([*found.items()], TASKS_A_CALL):
+            tasks = await self._against_stored(read, page)
+            args = [arg for task in tasks for arg in (*store_args(*task), _lane_is(task[1]))]
+            turn.tasks += len(page)
+            if not await self._client.run(_FILL, self._filled_keys(), [*turn.args(), *args]):
+                return False
+        return True
+
+    async def _against_stored(
+        self, read: JournalSum, page: Sequence[tuple[str, Merged]]
+    ) -> list[tuple[str, bytes]]:
+        """Return for each of these tasks the value that stands, with what Redis has of it."""
+        stored: dict[str, bytes | None] = {}
+        if asked := [task_id for task_id, _ in page if task_id not in read.fresh]:
+            bodies = await self._client.call("HMGET", self._keys.tasks, *asked, read=bodies_only)
+            stored = dict(zip(asked, bodies, strict=True))
+        tasks = []
+        for task_id, found in page:
+            body = _standing(task_id, found.behind(merged(stored.get(task_id) or b"")))
+            read.note_stored(task_id, is_last=body == found.last)
+            tasks.append((task_id, body))
+        return tasks
+
+    async def _journal_again(self, journal: Journal, read: JournalSum) -> None:
+        """Journal what stands over the last value that the journal has."""
+        for page in paged(sorted(read.overruling), TASKS_A_CALL):
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
+            pairs = zip(page, bodies, strict=True)
+            await asyncio.gather(*(journal.append(one, body) for one, body in pairs if body))
+
+    async def _empty(self, turn: Turn, known: Container[str]) -> bool:
+        async for page in self._stored():
+            old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
+            progress = [key for task_id, _ in old for key in self._keys.progress(task_id)]
+            args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
+            keys = [*self._filled_keys(), *progress]
+            if not await self._client.run(_EMPTY, keys, [*turn.args(), *args]):
+                return False
+        return True
+
+    def _stored(self) -> AsyncIterator[dict[str, bytes]]:
+        return stored_tasks(self._client, self._keys)
+
+    async def _fill_documents(self, turn: Turn, documents: Mapping[str, bytes]) -> bool:
+        keys = [self._keys.rebuilding, self._keys.documents]
+        if not await self._client.run(_CLEAR, keys, [turn.token]):
+            return False
+        for page in paged([*documents.items()], DOCUMENTS_A_CALL):
+            args = [arg for document in page for arg in document]
+            if not await self._client.run(_FILL_DOCUMENTS, keys, [*turn.args(), *args]):
+                return False
+        return True
+
+    def _filled_keys(self) -> list[str]:
+        return [*self._keys.index, self._keys.rebuilding]
+
+
+def _standing(task_id: str, found: Merged) -> bytes:
+    try:
+        return found.standing(task_id)
+    except UnknownFormat:  # it stands as it is
+        return found.body
+
+
+def _lane_is(body: bytes) -> str:
+    return "gone" if glimpse(body).lane_dropped else "open"

@@ -1,0 +1,316 @@
+"""Every write of tasks and weights: lock, journal, then Redis.
+
+The lock is taken before the journal is written, so that of two writers the later one to commit is
+the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
+itself when its holder dies; a commit whose lock has ended is refused and tried again from the
+start. A writer that dies between journal and commit leaves a change that is made by who follows the
+journal (`backends.redis.journal_follower`); one that is refused there journals the kept value
+again, which stands over it, but for a task that it cancelled. A fence is checked at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from pushlane.backends.redis.client import NOW
+from pushlane.core.errors import DamagedRecord, Superseded
+from pushlane.core.task import Task, Weights
+from pushlane.lanes.ports import Edit, Fence
+from pushlane.lanes.redis.codec import (
+    ANNOUNCE,
+    KEPT_MS,
+    READY,
+    REMOVE,
+    STORE,
+    remove_args,
+    store_args,
+)
+from pushlane.lanes.redis.journal_sum import WEIGHTS_KEY
+from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+from pushlane.model.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
+from pushlane.model.task_changes import check_forgettable
+
+# An add that died after it began is carried on with the task it began with: its id may already be
+# in the journal, and a second id for one key must not stay there.
+_BEGIN_ADD = (
+    LOCK
+    + READY
+    + """
+local id, key, body = ARGV[3], ARGV[4], ARGV[5]
+if not ready(KEYS[1], KEYS[6]) then return {'unready'} end
+local kept = redis.call('HGET', KEYS[2], key ~= '' and redis.call('HGET', KEYS[3], key) or id)
+if kept then return {'kept', kept} end
+if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
+if key == '' then return {'ours', body} end
+redis.call('HSETNX', KEYS[5], key, body)
+return {'ours', redis.call('HGET', KEYS[5], key)}
+"""
+)
+
+# The number that a change carries, when it carries one, is its lease's latest.
+_FENCE = """
+local function fenced(key, number)
+  return number ~= '' and redis.call('GET', key) ~= number
+end
+"""
+
+_BEGIN_CHANGE = (
+    LOCK
+    + READY
+    + _FENCE
+    + """
+if not ready(KEYS[1], KEYS[5]) then return {'unready'} end
+if fenced(KEYS[4], ARGV[4]) then return {'fenced'} end
+local body = redis.call('HGET', KEYS[2], ARGV[3])
+if not body then return {'unknown'} end
+if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
+return {'ours', body}
+"""
+)
+
+_BEGIN_WEIGHTS = (
+    LOCK
+    + READY
+    + """
+if not ready(KEYS[1], KEYS[3]) then return {'unready'} end
+return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
+"""
+)
+
+# A registry that is to be filled again takes nothing: what fills it may have been read before.
+# A key stays with the task that has it: two servers of Redis may each have given it to another.
+_COMMIT_TASK = (
+    STORE
+    + ANNOUNCE
+    + READY
+    + _FENCE
+    + """
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
+if fenced(KEYS[15], ARGV[9]) then return 0 end
+local holder = ARGV[4] ~= '' and redis.call('HGET', KEYS[3], ARGV[4])
+if holder and holder ~= ARGV[2] and redis.call('HEXISTS', KEYS[2], holder) == 1 then
+  ARGV[4] = ''
+end
+store(2)
+if ARGV[4] ~= '' then redis.call('HDEL', KEYS[12], ARGV[4]) end
+if ARGV[8] ~= '' then
+  redis.call('PEXPIRE', KEYS[13], ARGV[8])
+  redis.call('PEXPIRE', KEYS[14], ARGV[8])
+end
+announce(ARGV[2])
+return 1
+"""
+)
+
+# For a day those who follow the changes hear of it, by an id without a task.
+_COMMIT_FORGET = (
+    NOW
+    + REMOVE
+    + ANNOUNCE
+    + READY
+    + _FENCE
+    + """
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
+if fenced(KEYS[16], ARGV[5]) then return 0 end
+remove(ARGV[2], ARGV[3], ARGV[4], KEYS[12], KEYS[13], KEYS[14])
+announce(ARGV[2])
+redis.call('ZADD', KEYS[15], now_ms, ARGV[2])
+return 1
+"""
+)
+
+_COMMIT_WEIGHTS = (
+    ANNOUNCE
+    + READY
+    + """
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[13]) then return 0 end
+redis.call('SET', KEYS[12], ARGV[2])
+announce()
+return 1
+"""
+)
+
+
+class Writes(LockedWrites):
+    """Adds and changes, one writer at a time for each task."""
+
+    async def add(self, task: Task) -> Task:
+        lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
+        keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
+        keys.append(self._keys.filled)
+        args: list[str | bytes | int] = [task.id, task.key, encode(task)]
+        what, refused = f"task {task.key or task.id!r}", set[str]()
+        async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
+            if how == b"kept":
+                for task_id in refused:
+                    await self._journal_kept(task_id, 0)
+                return decode(f"of key {task.key!r}", body)
+            async with self._unlocked_on_error(lock, token):
+                added = await self._carried_on(body, task)
+                if await self._write(lock, token, added):
+                    return added
+            refused |= {glimpse(body).id, added.id} - {""}
+        raise unended()
+
+    async def _carried_on(self, body: bytes, task: Task) -> Task:
+        """Return what is to be kept under the key: what an add began with, if it is the same."""
+        with suppress(DamagedRecord):
+            begun = decode(f"of key {task.key!r}", body)
+            if begun.id == task.id or begun.fingerprint == task.fingerprint:
+                return begun
+        if begun_id := glimpse(body).id:
+            await self._append(begun_id, b"")  # it failed, and its rows were mended since
+        await self._client.call("HSET", self._keys.adding, task.key, encode(task))
+        return task
+
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
+        """Change the task as `Registry.change` does. None when there is no such task."""
+        return await self._change(task_id, edit, fence)
+
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        """Forget the task as `Registry.forget` does. False when there is no such task."""
+        return await self._change(task_id, check_forgettable, fence) is not None
+
+    async def discard(self, task_id: str) -> bool:
+        """Remove the task as `Registry.discard` does. False when there is no such task."""
+        lock, refused = self._keys.lock(f"task:{task_id}"), False
+        keys = [self._keys.version, self._keys.tasks, lock]
+        keys += [*self._fence_keys(None), self._keys.filled]
+        args = [task_id, *_fence_args(None)]
+        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
+            if how == b"unknown":
+                return False
+            async with self._unlocked_on_error(lock, token):
+                if refused:
+                    await self._append(task_id, body)  # it may be another one meanwhile
+                refuse_readable(task_id, body)
+                if await self._remove(lock, token, task_id, body, None):
+                    return True
+            refused = True
+        raise unended()
+
+    async def _change(
+        self,
+        task_id: str,
+        edit: Callable[[Task], Task | None],
+        fence: Fence | None,
+        refused: int | None = None,
+    ) -> Task | None:
+        """Return the changed task; the task as it was when the edit gives None, which removes it.
+
+        `refused` is the version of a value in the journal that was not kept: it gets the kept one
+        first, and no lower version, which would not stand over that.
+        """
+        lock = self._keys.lock(f"task:{task_id}")
+        keys = [self._keys.version, self._keys.tasks, lock]
+        keys += [*self._fence_keys(fence), self._keys.filled]
+        args = [task_id, *_fence_args(fence)]
+        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
+            if how == b"unknown":
+                if refused is not None:  # it was forgotten since
+                    await self._append(task_id, b"")
+                return None
+            if how == b"fenced":
+                if refused is not None:
+                    await self._journal_kept(task_id, refused)
+                assert fence is not None
+                raise Superseded(
+                    f"the lease {fence.lease} is another process's now: nothing was changed"
+                )
+            async with self._unlocked_on_error(lock, token):
+                least = 0
+                if refused is not None:
+                    await self._append(task_id, body)
+                    least = refused
+                changed, kept = await self._edit(lock, token, task_id, body, edit, fence, least)
+            if kept:
+                return changed
+            refused = max(least, changed.version)
+        raise unended()
+
+    async def _journal_kept(self, task_id: str, refused: int) -> None:
+        """Journal the kept task again, or that there is none, after a value that was not kept."""
+        await self._change(task_id, lambda task: task, None, refused)
+
+    async def set_weights(self, weights: Weights, over: bytes | None = None) -> None:
+        """Set the weights; where `over` is given, only if they are those now."""
+        lock, body = self._keys.lock("weights"), encode_weights(weights)
+        begin = [self._keys.version, lock, self._keys.filled]
+        commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
+        what = "the level weights"
+        async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
+            async with self._unlocked_on_error(lock, token):
+                if over is not None and await self._weights() != over:
+                    await self._unlock(lock, token)
+                    return
+                await self._append(WEIGHTS_KEY, body.encode())
+                if await self._client.run(_COMMIT_WEIGHTS, commit, [token, body]):
+                    return
+
+    async def _weights(self) -> bytes:
+        stored: bytes | None = await self._client.call("GET", self._keys.weights)
+        return stored or b""
+
+    async def _edit(
+        self,
+        lock: str,
+        token: str,
+        task_id: str,
+        body: bytes,
+        edit: Callable[[Task], Task | None],
+        fence: Fence | None,
+        least: int,
+    ) -> tuple[Task, bool]:
+        """Return the edited task, of no lower version than `least`, and whether it is kept now."""
+        task = decode(task_id, body)
+        edited = edit(task)
+        if edited is None:
+            return task, await self._remove(lock, token, task_id, body, fence)
+        if edited == task and task.version >= least:
+            await self._unlock(lock, token)
+            return task, True
+        edited = replace(edited, version=max(task.version + 1, least))
+        return edited, await self._write(lock, token, edited, fence)
+
+    async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
+        """Write the task. False when the lock or the fence ended before it was kept."""
+        body = encode(task)
+        await self._append(task.id, body)
+        return await self._commit(lock, token, task.id, body, fence)
+
+    async def _commit(
+        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None = None
+    ) -> bool:
+        """Keep what is journalled. False when the lock or the fence ended before."""
+        seen, moved, _ = self._keys.progress(task_id)
+        keys = [*self._keys.index, lock, self._keys.adding, seen, moved]
+        kept_ms = KEPT_MS if glimpse(body).lane_dropped else ""
+        args = [token, *store_args(task_id, body), kept_ms, *_fence_args(fence)]
+        keys += [*self._fence_keys(fence), self._keys.filled]
+        return bool(await self._client.run(_COMMIT_TASK, keys, args))
+
+    async def _remove(
+        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
+    ) -> bool:
+        """Remove the task. False when the lock or the fence ended before."""
+        await self._append(task_id, b"")
+        keys = [*self._keys.index, lock, *self._keys.progress(task_id)]
+        keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
+        args = [token, *remove_args(task_id, body), *_fence_args(fence)]
+        return bool(await self._client.run(_COMMIT_FORGET, keys, args))
+
+    def _fence_keys(self, fence: Fence | None) -> list[str]:
+        return [self._keys.fence(fence.lease if fence else "")]
+
+
+def _fence_args(fence: Fence | None) -> list[str | int]:
+    return [fence.number if fence else ""]

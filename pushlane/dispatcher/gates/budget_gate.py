@@ -1,0 +1,206 @@
+"""Lets the pushes of one line go as far as their budgets have room, and keeps those that wait.
+
+A lane whose task, app or sink has no budget leaves the ring until there is some. A pool lane is
+shared, so there a push of a limited task or app steps aside, and its task is asked to move to a
+lane of its own: then its pushes are forwarded as they surface, and others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat, UnknownTask
+from pushlane.core.lane import Job, Lane, Why
+from pushlane.core.names import is_pool
+from pushlane.core.push import Outcome, Push
+from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.slots import Batch
+from pushlane.core.task import Task
+from pushlane.dispatcher.gates.budgets import UNCHARGED, Budgets, Charge
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.stats import Stats
+from pushlane.model.limits import Limits, Subject
+
+log = logging.getLogger("pushlane.budgets")
+
+T = TypeVar("T")
+
+
+class OwnLaneRequests:
+    """Moves limited tasks from a shared lane to one of their own, each once."""
+
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._asked: dict[str, None] = {}
+        self._due = asyncio.Event()
+
+    def ask(self, task_id: str) -> None:
+        """Move the task soon, unless it has a lane of its own."""
+        task = self._tasks.find(task_id)
+        if task is not None and task.pooled and not task.state.is_terminal:
+            self._asked.setdefault(task_id)
+            self._due.set()
+
+    async def run(self) -> None:
+        await whenever(self._due, self._move_all, Backoff(log, "the registry"))
+
+    async def _move_all(self) -> None:
+        await for_each(list(self._asked), self._move)
+
+    async def _move(self, task_id: str) -> None:
+        """Move one; when that fails it is the last to be tried again."""
+        del self._asked[task_id]
+        try:
+            self._tasks.apply(await self._backend.isolate(task_id))
+        except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
+            return
+        except PushlaneError:
+            self._asked[task_id] = None
+            raise
+        log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
+
+
+class BudgetGate:
+    """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
+
+    def __init__(
+        self,
+        sink: str,
+        cost: float,
+        budgets: Budgets,
+        moves: OwnLaneRequests,
+        stats: Stats,
+    ) -> None:
+        self.changed: Callable[[], None] = _unheard
+        self._sink = sink
+        self._cost = cost
+        self.budgets = budgets
+        self._moves = moves
+        self._stats = stats
+        self._short: dict[Subject, dict[Lane, float]] = {}  # with since when it waits
+        self._aside: dict[str, list[Job]] = {}
+        self._aside_for: dict[Subject, dict[str, float]] = {}
+        self._charges: dict[Job, Charge] = {}  # of those that were let go and have not landed
+
+    def concerns(self, task: Task) -> bool:
+        return self.budgets.is_limited
+
+    def concerns_push(self, push: Push) -> bool:
+        return False
+
+    def lets(self, job: Job, end: Outcome | None) -> bool:
+        """Charge a push, or keep it until there may be room; one that ends unsent costs nothing."""
+        if end is not None:
+            return True
+        task = job.task
+        charge = self.budgets.take(
+            task.id,
+            task.app,
+            self._sink,
+            self._cost,
+            is_first=job.push.attempt == 1,
+            went_before=self._went_before(task, job.push),
+        )
+        if isinstance(charge, Subject):
+            self._stats.limited[charge.kind] += 1
+            self._wait(job, charge)
+            return False
+        if charge is not UNCHARGED:
+            self._charges[job] = charge
+        return True
+
+    def took_back(self, jobs: Iterable[Job]) -> None:
+        """Charge nothing for pushes that did not go after all."""
+        for job in jobs if self._charges else ():
+            if charge := self._charges.pop(job, None):
+                self.budgets.undo(charge)
+
+    def launched(self, batch: Batch) -> None:
+        """Hear of pushes that have taken their slots: they were charged before."""
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        """Give back the places of pushes that went, and all of what did not go.
+
+        Those that cost no attempt go again as if for the first time.
+        """
+        if not self._charges:
+            return
+        for job in batch.spared:
+            if charge := self._charges.get(job):
+                charge.uncount()
+        for job in batch.sent:
+            if charge := self._charges.pop(job, None):
+                self.budgets.land(charge)
+        self.took_back(batch.jobs)
+
+    def on_limits(self, limits: Limits) -> None:
+        """Hear that limits have changed: other tasks may be limited now."""
+        self.changed()
+
+    def on_room(self, subject: Subject, most: float) -> bool:
+        """Let so many go on that wait for this subject, who waits longest first."""
+        now_s, waits = time.monotonic(), self._stats.limit_waits[subject.kind]
+        lanes, left = _first(self._short.pop(subject, {}), most)
+        tasks, left_aside = _first(self._aside_for.pop(subject, {}), most)
+        if left:
+            self._short[subject] = left
+        if left_aside:
+            self._aside_for[subject] = left_aside
+        for since_s in (*lanes.values(), *tasks.values()):
+            waits.add(now_s - since_s)
+        for lane in lanes:
+            lane.unblock(Why.BUDGET)
+        for task_id in tasks:
+            self._come_back(task_id)
+        return bool(left or left_aside)
+
+    def on_task(self, task: Task) -> None:
+        """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
+        if not task.pooled or task.state.is_terminal:
+            self._come_back(task.id)
+
+    def on_unread(self, task_id: str) -> None:
+        self._come_back(task_id)
+
+    def _went_before(self, task: Task, push: Push) -> bool:
+        """Tell whether a push was sent to an earlier sink of its chain: to each that it has an
+        address for.
+        """
+        chain = task.chain
+        if chain[0] == self._sink or self._sink not in chain:
+            return False
+        return any(push.address(name) for name in chain[: chain.index(self._sink)])
+
+    def _wait(self, job: Job, subject: Subject) -> None:
+        lane = job.lane
+        if is_pool(lane.name) and subject.kind in ("task", "app"):
+            lane.park(job, Why.BUDGET)
+            self._aside.setdefault(job.task.id, []).append(job)
+            self._aside_for.setdefault(subject, {}).setdefault(job.task.id, time.monotonic())
+            self._moves.ask(job.task.id)
+        else:
+            lane.give_back(job)
+            lane.block(Why.BUDGET)
+            self._short.setdefault(subject, {}).setdefault(lane, time.monotonic())
+
+    def _come_back(self, task_id: str) -> None:
+        for job in self._aside.pop(task_id, ()):
+            job.lane.release(job)
+
+
+def _unheard() -> None:
+    """Tell nobody: a gate that stands in no list."""
+
+
+def _first(waiting: dict[T, float], most: float) -> tuple[dict[T, float], dict[T, float]]:
+    """Return the first of those that wait, and the others."""
+    if len(waiting) <= most:
+        return waiting, {}
+    order = list(waiting.items())
+    return dict(order[: int(most)]), dict(order[int(most) :])

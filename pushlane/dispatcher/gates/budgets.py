@@ -1,0 +1,286 @@
+"""Tells at once, in memory, whether a push has room in all limits that concern it, and charges it.
+
+A push takes tokens of rates, a place in flight, and when it goes for the first time its part of
+totals: at each sink of that sink's, and once of its task's and app's. With no limits set, asking
+costs one look at `is_limited`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Container, Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pushlane.core.task import now_ms
+from pushlane.core.turns import EVERY_APP
+from pushlane.dispatcher.budgets.place_budget import PlaceBudget
+from pushlane.dispatcher.budgets.subject_budget import SubjectBudget
+from pushlane.dispatcher.budgets.total_budget import TotalBudget
+from pushlane.dispatcher.gates.leasing import LeasedBudget, Leasing
+from pushlane.lanes.ports import Limiter
+from pushlane.model.limits import KINDS, Limit, Limits, Subject
+
+_FIELDS = ("rate_per_s", "in_flight", "total", "total_cost", "a_day", "cost_a_day")
+_OF_SINK = ("sink",)
+_EVERY = Subject("app", EVERY_APP)
+_LOOK_AGAIN_S = 2.0
+_FEWEST = 64
+"""So many that wait are let go at once, or twice as many as there is room for: some may have
+nothing to send any more.
+"""
+
+
+class RoomListener(Protocol):
+    """Who waits for budgets."""
+
+    def on_room(self, subject: Subject, most: float) -> bool:
+        """Hear that this subject may have room again, for so many at most: try, and wait again if
+        it has not. Return whether others still wait.
+        """
+
+
+class Charge:
+    """The tokens and places of a push, of `parts`; some may be given back already."""
+
+    __slots__ = ("_cost", "_taken", "budgets", "parts")
+
+    def __init__(
+        self, cost: float, budgets: list[SubjectBudget], parts: list[LeasedBudget]
+    ) -> None:
+        self._cost = cost
+        self._taken = parts
+        self.parts = parts
+        self.budgets = budgets
+
+    def land(self) -> None:
+        """Give back the places: the push is no longer in flight."""
+        self._give_back(PlaceBudget)
+
+    def uncount(self) -> None:
+        """Give back its part of totals: the push did not count, and goes again as if for the first
+        time.
+        """
+        self._give_back(TotalBudget)
+
+    def undo(self) -> None:
+        """Give back all that is not given back yet: the push did not go."""
+        self._give_back(object)
+
+    def _give_back(self, kind: type) -> None:
+        for part in self._taken:
+            if isinstance(part, kind):
+                part.give_back(self._cost)
+        self._taken = [part for part in self._taken if not isinstance(part, kind)]
+
+
+UNCHARGED = Charge(0.0, [], [])
+"""That of a push that nothing limits."""
+
+
+class Budgets:
+    """The budgets of a process. `defaults` are limits that hold where none is set."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        defaults: Mapping[Subject, Limit] | None = None,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self.leasing = Leasing(limiter, clock_s, self._tell)
+        self._defaults = dict(defaults or {})
+        self._clock_s = clock_s
+        self._clock_ms = clock_ms
+        self._listeners: list[RoomListener] = []
+        self._limits: Limits = {}
+        self._by_kind: dict[str, dict[str, SubjectBudget]] = {}
+        self._gone: dict[Subject, SubjectBudget] = {}
+        self._waiting: dict[Subject, SubjectBudget] = {}
+        self._look_again_s = 0.0
+        self._day = ""
+        self._limits_every_app = False
+        self.is_limited = False
+        self.on_limits({})
+
+    def add_listener(self, listener: RoomListener) -> None:
+        """Tell the listener from now on what has room again."""
+        self._listeners.append(listener)
+
+    def on_limits(self, limits: Limits) -> None:
+        """Take over all limits that are set."""
+        self._limits = {
+            subject: _over(limits.get(subject), self._defaults.get(subject))
+            for subject in {*limits, *self._defaults}
+        }
+        self._day = self._today()
+        self._gone = {subject: one for subject, one in self._gone.items() if one.is_in_use}
+        known = {one.subject for by_name in self._by_kind.values() for one in by_name.values()}
+        for subject in {*known, *self._limits}:
+            self._set(subject)
+        self._by_kind = {kind: by_name for kind, by_name in self._by_kind.items() if by_name}
+        self._limits_every_app = _limits_pushes(self._limits.get(_EVERY, Limit()))
+        self.is_limited = bool(self._by_kind) or self._limits_every_app
+        self._release(dict.fromkeys(self._waiting, math.inf))
+        self.leasing.look()
+
+    def take(
+        self,
+        task_id: str,
+        app: str,
+        sink: str,
+        cost: float,
+        *,
+        is_first: bool,
+        went_before: bool = False,
+    ) -> Charge | Subject:
+        """Charge a push if all its budgets have room; else return which subject has none.
+
+        `is_first` tells that the push was not tried at this sink yet, `went_before` that it was
+        at an earlier one.
+        """
+        found = self._of(task_id, app, sink)
+        if not found:
+            return UNCHARGED
+        now_s = self._clock_s()
+        counts = (_OF_SINK if went_before else KINDS) if is_first else ()
+        parts = [
+            part for one in found for part in (one.all if one.subject.kind in counts else one.again)
+        ]
+        for part in parts:
+            if not part.has_room(cost, now_s):
+                return self._miss(found, cost, now_s, counts)
+        for part in parts:
+            part.take(cost)
+        self.leasing.watch(parts)
+        return Charge(cost, found, parts)
+
+    def land(self, charge: Charge) -> None:
+        """Hear that a push is no longer in flight."""
+        charge.land()
+        self._look_at(charge)
+
+    def undo(self, charge: Charge) -> None:
+        """Hear that a push did not go."""
+        charge.undo()
+        self._look_at(charge)
+
+    def _miss(
+        self, found: list[SubjectBudget], cost: float, now_s: float, counts: Container[str]
+    ) -> Subject:
+        """Note that a push waits for all that it lacks; return the first that lacks some."""
+        short = []
+        for budget in found:
+            is_first = budget.subject.kind in counts
+            if lacking := budget.lacking(cost, now_s, is_first=is_first):
+                budget.miss(lacking, cost, is_first=is_first)
+                self.leasing.watch(lacking)
+                self._waiting[budget.subject] = budget
+                short.append(budget.subject)
+        return short[0]
+
+    def _look_at(self, charge: Charge) -> None:
+        """Tell who waits for what was given back; the store gets what nobody here needs."""
+        self.leasing.watch(part for part in charge.parts if not part.is_idle)
+        if self._waiting:
+            self._release_with_room([one for one in charge.budgets if one.subject in self._waiting])
+
+    def _tell(self) -> None:
+        """Tell who waits for what has room again. Now and then all, as some may not wait any more:
+        their tasks have ended.
+        """
+        now_s = self._clock_s()
+        if self._turn_day() or now_s >= self._look_again_s:
+            self._look_again_s = now_s + _LOOK_AGAIN_S
+            self._release(dict.fromkeys(self._waiting, math.inf))
+        else:
+            self._release_with_room(list(self._waiting.values()))
+
+    def _release_with_room(self, budgets: list[SubjectBudget]) -> None:
+        now_s = self._clock_s()
+        ready = {}
+        for budget in budgets:
+            if lacking := budget.still_lacking(now_s):
+                self.leasing.watch(lacking)
+            else:
+                ready[budget.subject] = max(_FEWEST, 2 * budget.room())
+        self._release(ready)
+
+    def _release(self, most: Mapping[Subject, float]) -> None:
+        """Tell that these have room, each for so many. Who hears of it first may take it all, so
+        that is another one each time. Those for whom it was not are told at the next look.
+        """
+        budgets = [self._waiting.pop(subject) for subject in most]
+        for budget in budgets:
+            budget.unmiss()
+        for budget in budgets:
+            subject = budget.subject
+            at = budget.next_turn(len(self._listeners))
+            listeners = self._listeners[at:] + self._listeners[:at]
+            left = [one.on_room(subject, most[subject]) for one in listeners]
+            if any(left):
+                self._waiting[subject] = budget
+                self.leasing.tell_again(budget.all)
+
+    def _of(self, task_id: str, app: str, sink: str) -> list[SubjectBudget]:
+        """Return the budgets that concern a push."""
+        found = []
+        by_kind = self._by_kind
+        for kind, name in zip(KINDS, (task_id, app, sink), strict=True):
+            budget = by_kind[kind].get(name) if kind in by_kind else None
+            if budget is None and self._limits_every_app and kind == "app":
+                budget = self._set(Subject("app", app))
+            if budget is not None:
+                found.append(budget)
+        return found
+
+    def _set(self, subject: Subject) -> SubjectBudget | None:
+        """Bring a subject's budget in line with its limits; return it, None if it has none."""
+        limit = self._limits.get(subject, Limit())
+        if subject.kind == "app":
+            limit = _over(limit, self._limits.get(_EVERY))
+        by_name = self._by_kind.setdefault(subject.kind, {})
+        if subject == _EVERY or not _limits_pushes(limit):
+            gone = by_name.pop(subject.name, None)
+            if gone is not None and gone.is_in_use:
+                self._gone[subject] = gone
+            return None
+        if (budget := by_name.get(subject.name)) is None:
+            budget = self._gone.pop(subject, None) or SubjectBudget(subject)
+            by_name[subject.name] = budget
+        budget.set_limit(limit, self._day)
+        return budget
+
+    def _turn_day(self) -> bool:
+        """Begin a new day, and tell whether one has begun."""
+        today = self._today()
+        if today == self._day:
+            return False
+        self._day = today
+        for by_name in self._by_kind.values():
+            for budget in by_name.values():
+                budget.set_day(today)
+        return True
+
+    def _today(self) -> str:
+        return utc_day(self._clock_ms())
+
+
+def utc_day(at_ms: int) -> str:
+    """Return the day in UTC, like 2026-11-23."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+
+
+def _limits_pushes(limit: Limit) -> bool:
+    return any(getattr(limit, name) is not None for name in _FIELDS)
+
+
+def _over(limit: Limit | None, under: Limit | None) -> Limit:
+    """Return a limit, where it says nothing what is under it."""
+    own, other = limit or Limit(), under or Limit()
+    values = {name: getattr(own, name) for name in _FIELDS}
+    return Limit(
+        **{name: getattr(other, name) if one is None else one for name, one in values.items()}
+    )

@@ -1,0 +1,46 @@
+"""Keeps pushes whose time has not come: for a start, their own or their task's, or quiet hours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pushlane.core.lane import Job
+from pushlane.core.push import EXPIRED, Outcome, Push
+from pushlane.core.settle import Settler
+from pushlane.core.task import Task
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.deferral import due_ms, hop_s, wait_of
+
+
+def _unheard() -> None:
+    """Tell nobody: a gate that stands in no list."""
+
+
+class Times:
+    """The gate of pushes that have a time. `clock_ms` tells it, as Unix milliseconds."""
+
+    def __init__(self, settler: Settler, stats: Stats, clock_ms: Callable[[], int]) -> None:
+        self.changed: Callable[[], None] = _unheard
+        self._settler = settler
+        self._stats = stats
+        self._clock_ms = clock_ms
+
+    def concerns(self, task: Task) -> bool:
+        return bool(task.not_before_ms or task.quiet)
+
+    def concerns_push(self, push: Push) -> bool:
+        return push.not_before_ms != 0
+
+    def lets(self, job: Job, end: Outcome | None) -> bool:
+        """Tell whether the push may go now; if not, it waits on its later lane."""
+        if end is EXPIRED:
+            return True
+        task, push, now = job.task, job.push, self._clock_ms()
+        if (due := due_ms(task, push, now)) <= now:
+            return True
+        self._stats.deferred += 1
+        self._settler.put_off(job, hop_s(due, now), wait_of(task, push, due, now))
+        return False
+
+    def took_back(self, jobs: Sequence[Job]) -> None:
+        """Hear of pushes that did not go: their time has come still."""

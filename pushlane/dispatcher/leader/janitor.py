@@ -1,0 +1,270 @@
+"""Ends tasks that are past their expiry and drops the lanes of tasks that have ended.
+
+One process at a time does this, whoever leads; its changes carry the number of its lease, so one
+that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
+good and its name is never used again, so a late or a second drop does no harm. A lane goes when
+its task was cancelled, or else when its retention is over and nothing on it is left to send; and
+only when nobody reads it any more. A lane that tasks share stays: what is waited for is that
+nothing of the task is left on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from pushlane.backends.backend import Backend
+from pushlane.backends.leases import Leader
+from pushlane.core.errors import Superseded, UnknownFormat, UnknownTask
+from pushlane.core.retrying import Backoff, for_each
+from pushlane.core.task import TERMINAL_STATES, State, Task
+from pushlane.dispatcher.housekeeping.due_times import DueTimes
+from pushlane.dispatcher.housekeeping.half_made import HalfMade
+from pushlane.dispatcher.housekeeping.shared_lanes import CLOCKS_APART_MS, SharedLanes
+from pushlane.dispatcher.leader.forgetting import Forgetting
+from pushlane.dispatcher.leader.recovery import Recovery
+from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.store_clock import SteadyClock
+from pushlane.model import task_changes
+from pushlane.settings import Settings
+
+log = logging.getLogger("pushlane.janitor")
+
+LEASE = "janitor"
+_EVERY_S = 1.0
+_SOON_S = 0.1
+_JUST_ENDED_MS = 5_000
+_SOON_MS = 100
+_AGAIN_MS = 1_000
+_A_ROUND = 256
+_AT_ONCE = 8
+
+
+class Janitor:
+    """Tidies up after tasks while it holds the lease.
+
+    It keeps the tasks that still need it in mind, by when they do: a round costs as much as is due.
+    What destroys something goes by the store's clock, and waits while that is in doubt.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        holder: str,
+        settings: Settings,
+        clock_s: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = task_changes.now_ms,
+    ) -> None:
+        self._backend = backend
+        self._leader = Leader(backend.lease, LEASE, holder, clock=clock_s, wall_ms=wall_ms)
+        self._now_ms = now = self._leader.store_clock.now_ms
+        self._steady_ms = steady = SteadyClock(clock_s, wall_ms)
+        change = self._change
+        self._recovery = Recovery(
+            backend, change, self._leads_still, settings.dead_retention_s, now, clock_s
+        )
+        self._half_made = HalfMade(backend, change, settings.half_made_retention_s, now, clock_s)
+        self._forgetting = Forgetting(backend, self._leader, settings, now, clock_s)
+        self._passed = SharedLanes(backend, steady, clock_s)
+        self._doubt = ""
+        self._due = asyncio.Event()
+        self._knows_all = False
+        self._leads = False
+        self._tasks: dict[str, Task] = {}
+        self._heard_ms: dict[str, int] = {}
+        self._expiries = DueTimes()
+        self._drops = DueTimes()
+
+    @property
+    def leads(self) -> bool:
+        """True while this process holds the lease."""
+        return self._leader.leads
+
+    @property
+    def clock_apart_s(self) -> float:
+        """By how many seconds the store's clock is ahead of this machine's, as last heard."""
+        return self._leader.store_clock.apart_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while it leads and destroys nothing, as it cannot tell what time it is."""
+        return self.leads and bool(self._doubt)
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed."""
+        self._recovery.on_task(task)
+        self._half_made.on_task(task)
+        if task.state.is_terminal and not task.lane_dropped:
+            self._tasks[task.id] = task
+            self._heard_ms.setdefault(task.id, self._steady_ms())
+            self._expiries.discard(task.id)
+            self._drops.put(task.id, _drop_at_ms(task))
+            self._due.set()
+        elif not task.state.is_terminal and task.expires_at_ms:
+            self._tasks[task.id] = task
+            self._expiries.put(task.id, task.expires_at_ms)
+        else:
+            self._forget(task.id)
+
+    def on_unread(self, task_id: str) -> None:
+        """Only a newer version understands the task: its lanes are left alone."""
+        self._recovery.on_unread(task_id)
+        self._half_made.on_unread(task_id)
+        self._forget(task_id)
+
+    def _forget(self, task_id: str) -> None:
+        self._tasks.pop(task_id, None)
+        self._heard_ms.pop(task_id, None)
+        self._expiries.discard(task_id)
+        self._drops.discard(task_id)
+
+    async def run(self) -> None:
+        backoff = Backoff(log, "a service that the janitor needs")
+        while True:
+            await backoff.until_done(self._lead)
+            await self._wait()
+
+    async def _lead(self) -> None:
+        try:
+            await self._round()
+        except Superseded as error:
+            log.warning("%s", error, extra={"action": "superseded"})
+            self._leader.step_down()
+
+    async def _wait(self) -> None:
+        """Until something is due; not for long, since another may have ceased to lead."""
+        now = self._now_ms()
+        times_ms = [due.soonest_ms() for due in (self._expiries, self._drops)]
+        next_s = min((at_ms - now for at_ms in times_ms if at_ms is not None), default=0) / 1000
+        if self._leads and self._forgetting.has_more:
+            next_s = _SOON_S
+        is_soon = self._leads and (any(times_ms) or self._forgetting.has_more)
+        wait_s = min(max(_SOON_S, next_s), _EVERY_S) if is_soon else _EVERY_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._due.wait()
+
+    async def _round(self) -> None:
+        self._due.clear()
+        self._leads = await self._leader.fence() is not None
+        if not self._leads:
+            return
+        async with self._leader.leading():
+            if not self._knows_all:
+                await self._take_over()
+            parts: list[Callable[[], Awaitable[None]]] = [self._backend.registry.keep_up]
+            if self._is_in_doubt():
+                parts.append(partial(self._recovery.step, may_destroy=False))
+            else:
+                parts += [self._tidy, self._recovery.step]
+                parts += [self._half_made.step, self._forgetting.step]
+            await for_each(parts, lambda part: part())
+
+    def _is_in_doubt(self) -> bool:
+        """Tell whether nothing may be destroyed now, and log when that begins and ends."""
+        doubt, before = self._leader.store_clock.doubt(), self._doubt
+        self._doubt = doubt
+        if doubt and not before:
+            log.warning(
+                "%s: no task expires, and nothing is dropped or forgotten, until that is over; set "
+                "the clocks of all hosts by NTP",
+                doubt,
+                extra={"action": "clocks_apart"},
+            )
+        elif before and not doubt:
+            log.info("clocks agree again: housekeeping goes on", extra={"action": "clocks_agree"})
+            for task in list(self._tasks.values()):
+                self.on_task(task)  # what is due is due by the clock of now
+        return bool(doubt)
+
+    async def _take_over(self) -> None:
+        """What earlier leaders left: tasks that ended before this process began to listen."""
+        await self._backend.registry.mend()
+        async for page in pages(self._backend.registry, TaskQuery(TERMINAL_STATES)):
+            for task in page:
+                if not (task.lane_dropped or task.id in self._tasks):
+                    self.on_task(task)
+        self._knows_all = True
+
+    async def _tidy(self) -> None:
+        now = self._now_ms()
+        past = self._due_of(self._expiries, now)
+        await for_each(
+            past, lambda task: self._change(task, task_changes.finish(State.EXPIRED)), _AT_ONCE
+        )
+        for task_id in await self._passed.look():
+            if task_id in self._tasks:
+                self._drops.put(task_id, now)
+        await for_each(self._due_of(self._drops, now), self._drop_ended, _AT_ONCE)
+
+    def _due_of(self, due: DueTimes, now: int) -> list[Task]:
+        """Each is due again until it is done: at once if it has just ended, else a little later."""
+        tasks = [self._tasks[task_id] for task_id in due.take(now, _A_ROUND)]
+        for task in tasks:
+            just_ended = task.state.is_terminal and now - _drop_at_ms(task) < _JUST_ENDED_MS
+            due.put(task.id, now + (_SOON_MS if just_ended else _AGAIN_MS))
+        return tasks
+
+    async def _drop_ended(self, task: Task) -> None:
+        if self._tasks.get(task.id) is not task:  # another has dropped it meanwhile
+            return
+        ahead_ms = self._steady_ms() - self._now_ms()  # of a clock that was wrong at our start
+        latest_ms = task.finished_at_ms + CLOCKS_APART_MS + ahead_ms
+        ended_ms = min(self._heard_ms[task.id], latest_ms)
+        if self._passed.holds_up(task, ended_ms):
+            self._drops.discard(task.id)
+        else:
+            await self._drop(task)
+
+    async def _drop(self, task: Task) -> None:
+        """A lane that is not there counts as dropped; a task may never have had one of its own."""
+        if not await self._is_spent(task):
+            return
+        lane, later, *further = task.own_lanes()
+        for name in (*further, *([later] if task.has_later else ()), lane):
+            if not await self._backend.broker.drop_lane(name):
+                return
+        await self._change(task, task_changes.lane_dropped)
+        log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
+
+    async def _is_spent(self, task: Task) -> bool:
+        """Whether nothing that lies on its lanes is to be sent any more.
+
+        When every push of a task that is done is counted, what may be left are repeats.
+        """
+        if task.state is not State.DONE:
+            return True
+        [progress] = await self._backend.registry.progress([task.id])
+        if progress.finished >= (task.total or 0):
+            return True
+        left = [await self._backend.broker.backlog(name) for name in task.own_lanes()]
+        return not any(left)
+
+    async def _leads_still(self) -> bool:
+        """Ask the store itself: who has lost it meanwhile destroys nothing."""
+        self._leader.step_down()
+        return await self._leader.fence() is not None
+
+    async def _change(self, task: Task, edit: task_changes.Edit) -> None:
+        try:
+            fence = await self._leader.fence()
+            if fence is not None:
+                self.on_task(await self._backend.registry.change(task.id, edit, fence))
+        except UnknownTask:
+            self._forget(task.id)
+        except UnknownFormat:
+            self.on_unread(task.id)
+
+    async def close(self) -> None:
+        """Let another process take over at once."""
+        await self._leader.resign()
+
+
+def _drop_at_ms(task: Task) -> int:
+    """What was cancelled must go at once: nobody is to send it again by mistake."""
+    kept_s = 0.0 if task.state is State.CANCELLED else task.retention_s
+    return task.finished_at_ms + round(kept_s * 1000)

@@ -1,0 +1,219 @@
+"""Limits: what a task, an app or a sink may take, changeable at runtime.
+
+Each is a small document under its subject, like `app/shop`, that every dispatcher follows. A limit
+that is not set is none. A cost is what the sink's settings say that one push costs, 1 unless given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from shlex import quote
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.core.errors import BadInput, DamagedRecord, TaskConflict, UnknownFormat
+from pushlane.core.task import MAX_QUOTA, Level
+from pushlane.lanes.ports import DocumentStore
+from pushlane.lanes.stored import as_json, place_of
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.util.conversion import number, one_of, shown, whole
+
+KINDS = ("task", "app", "sink")
+ALL_LEVELS = "all"
+"""In `recipient_a_day`: all levels together."""
+
+LEAST_PART = 0.001
+"""The least part of the high level that an app may be left with."""
+
+_AMOUNTS = ("rate_per_s", "total_cost", "cost_a_day")
+_COUNTS = ("in_flight", "total", "a_day")
+KIND = "limit"
+"""The kind of document that a limit is."""
+
+_TRIES = 10
+
+
+class Subject(NamedTuple):
+    """Whom a limit is about: a task's id, an app's or a sink's name."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @staticmethod
+    def parse(given: str) -> Subject:
+        """Return the subject in a text like `app/shop`.
+
+        Raises:
+            BadInput: it is not of that form.
+        """
+        kind, _, name = given.partition("/")
+        if kind not in KINDS or not name:
+            raise BadInput(
+                f"{given[:60]!r} is no subject of a limit; use task/ID, app/NAME or "
+                f"sink/NAME{did_you_mean(kind, KINDS)}"
+            )
+        return Subject(kind, name)
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one subject may take; None is no limit.
+
+    `rate_per_s` is in cost units, as are `total_cost` and `cost_a_day`; `total` and `a_day` count
+    pushes. `in_flight` is how many deliveries may be under way at once, over all processes.
+    Of an app: `quota` is how many pushes it sends in its turn within a level, `high_part` the part
+    of the high level that it may have, and `recipient_a_day` how many pushes a recipient gets from
+    it in a day, by level (`all` for all levels together); 0 is none.
+    """
+
+    rate_per_s: float | None = None
+    in_flight: int | None = None
+    total: int | None = None
+    total_cost: float | None = None
+    a_day: int | None = None
+    cost_a_day: float | None = None
+    quota: int | None = None
+    high_part: float | None = None
+    recipient_a_day: dict[str, int] = {}
+
+    @property
+    def is_none(self) -> bool:
+        return self == Limit()
+
+
+Limits = dict[Subject, Limit]
+
+
+async def read_limits(documents: DocumentStore) -> Limits:
+    """Return all limits that are set.
+
+    Raises:
+        DamagedRecord: one of them cannot be read.
+    """
+    found = await documents.list(KIND)
+    return {Subject.parse(one.name): _decoded(one.name, one.body) for one in found}
+
+
+class ReadableLimits(NamedTuple):
+    """The limits that can be read, and what is wrong with the others, by their names."""
+
+    limits: Limits
+    unread: dict[str, UnknownFormat]
+
+
+async def readable_limits(documents: DocumentStore) -> ReadableLimits:
+    """Return all limits that this version understands, and name the others."""
+    found = ReadableLimits({}, {})
+    for one in await documents.list(KIND):
+        try:
+            found.limits[Subject.parse(one.name)] = _decoded(one.name, one.body)
+        except UnknownFormat as error:
+            found.unread[one.name] = error
+        except BadInput:  # of a kind of subject to come
+            found.unread[one.name] = UnknownFormat(0, f"the limit of {one.name}")
+    return found
+
+
+async def change_limit(
+    documents: DocumentStore, subject: Subject, edit: Callable[[Limit], Limit]
+) -> Limit:
+    """Replace a subject's limit by `edit(limit)`, for every process; return the new one.
+
+    Raises:
+        BadInput: a limit cannot be so, like one of 0.
+        DamagedRecord: the one that is there cannot be read: remove it first.
+        TaskConflict: it is being changed elsewhere again and again.
+    """
+    name = str(subject)
+    for _ in range(_TRIES):
+        found = await documents.get(KIND, name)
+        before = Limit() if found is None else _decoded(name, found.body)
+        after = _checked(subject, edit(before))
+        if after == before:
+            return after
+        if after.is_none:
+            await documents.remove(KIND, name)
+            return after
+        version = found.version if found else None
+        if (
+            await documents.put(KIND, name, as_json(f"the limit of {name}", after, Limit), version)
+            is not None
+        ):
+            return after
+    raise TaskConflict(
+        f"the limit of {name} is being changed elsewhere; look at it, then try again"
+    )
+
+
+async def remove_limit(documents: DocumentStore, subject: Subject) -> None:
+    """Take all limits of a subject away."""
+    await documents.remove(KIND, str(subject))
+
+
+def _checked(subject: Subject, limit: Limit) -> Limit:
+    """Return the limit with each value converted to what is kept. Raises BadInput if one cannot."""
+    given = {name: getattr(limit, name) for name in (*_AMOUNTS, *_COUNTS)}
+    kept: dict[str, Any] = {
+        name: _converted(subject, name, value, must_be_whole=name in _COUNTS)
+        for name, value in given.items()
+        if value is not None
+    }
+    if limit.quota is not None:
+        kept["quota"] = whole("quota", limit.quota, 1, MAX_QUOTA)
+    if limit.high_part is not None:
+        kept["high_part"] = number("high_part", limit.high_part, LEAST_PART, 1)
+    kept["recipient_a_day"] = _caps(subject, limit.recipient_a_day)
+    return replace(limit, **kept)
+
+
+def _caps(subject: Subject, by_level: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(by_level, Mapping):
+        raise BadInput(
+            f"recipient_a_day {shown(by_level)} is no mapping; give numbers by level, like "
+            "{'low': 2, 'all': 5}"
+        )
+    if by_level and subject.kind != "app":
+        raise BadInput(f"recipient_a_day is a limit of an app, and {subject} is none; use app/NAME")
+    levels = (*(level.value for level in Level), ALL_LEVELS)
+    caps: dict[str, int] = {}
+    for given, count in by_level.items():
+        level = one_of("level", given, levels)
+        caps[level] = whole(f"recipient_a_day {level}", count, 0)  # 0 of a level leaves it unsent
+    return caps
+
+
+def _converted(subject: Subject, name: str, value: Any, *, must_be_whole: bool) -> float:
+    converted = whole(name, value, 0) if must_be_whole else number(name, value, 0)
+    if converted == 0:
+        what = subject.name if subject.kind == "task" else "TASK"
+        raise BadInput(
+            f"{name} 0 would let nothing of {subject} go; to stop a task: pushlane pause {what}; "
+            "to take a limit away give none"
+        )
+    return converted
+
+
+def limit_faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:
+    """Yield what is wrong with each limit, by name and body, that cannot be read."""
+    for name, body in bodies:
+        try:
+            _decoded(name, body)
+        except UnknownFormat as error:
+            yield error
+
+
+def _decoded(name: str, body: bytes) -> Limit:
+    """Return the limit. A newer version may add fields, but none that we know is of another type.
+
+    Raises:
+        DamagedRecord: one is, or it is no limit at all.
+    """
+    try:
+        return msgspec.json.decode(body, type=Limit)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        way_out = f"remove it: pushlane limit {quote(name)} --none"
+        raise DamagedRecord(f"the limit of {name}", place_of(error), way_out) from error

@@ -1,0 +1,250 @@
+"""What a sink has to do at one time, and what its tasks share it by: values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pushlane.core.task import State, Task, Weights
+from pushlane.core.turns import EVERY_APP
+from pushlane.lanes.ports import Limiter
+from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
+from pushlane.lanes.zones import zone_or_utc
+from pushlane.model.limits import Limit, Limits, Subject
+from pushlane.model.presence import Process, ServedSink
+
+TOTALS = ("total", "total_cost", "a_day", "cost_a_day")
+_FULL = 0.9
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A task, and how many of its pushes are not finished; None while its total is not known.
+
+    `has_moved_on` tells that all of these have gone on to sinks behind its first; `later` of them
+    wait for their time.
+    """
+
+    task: Task
+    left: int | None
+    has_moved_on: bool = False
+    later: int = 0
+
+    @property
+    def backlog(self) -> float:
+        """The pushes that may go: without end while a submit goes on, none of a stream's."""
+        if self.left is not None:
+            return max(0, self.left - self.later)
+        return 0 if self.task.is_fed else math.inf
+
+    def starts_at_ms(self, now_ms: int) -> int:
+        """Return from when on its pushes may go: after its start, and its quiet hours."""
+        start_ms = max(now_ms, self.task.not_before_ms)
+        return max(start_ms, quiet_until(self.task, start_ms))
+
+    def is_active(self) -> bool:
+        """Return whether it has something to send, now or once it starts."""
+        is_here = self.task.state is State.RUNNING and not self.has_moved_on
+        return is_here and self.backlog > 0
+
+
+def quiet_until(task: Task, at_ms: int) -> int:
+    """Return when the quiet hours of this time end, by the task's own zone; 0 when there are none.
+
+    0, too, where a column told the zone of each push: those that it concerns wait for themselves.
+    """
+    if not task.quiet or task.zone_column:
+        return 0
+    until_ms = quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(task.zone), at_ms)
+    return until_ms if until_ms > at_ms else 0
+
+
+@dataclass(frozen=True)
+class SinkNow:
+    """A sink over all processes that serve it. `per_s` and `delivery_s` are of the last seconds."""
+
+    name: str
+    stands: Sequence[ServedSink]
+
+    @property
+    def slots(self) -> int:
+        return sum(one.slots for one in self.stands)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(one.in_flight for one in self.stands)
+
+    @property
+    def is_full(self) -> bool:
+        """True when hardly a slot is free."""
+        return self.slots > 0 and self.in_flight >= _FULL * self.slots
+
+    @property
+    def per_s(self) -> float:
+        """How many pushes a second it delivers."""
+        return sum(sum(one.delivered_per_s.values()) for one in self.stands)
+
+    @property
+    def delivery_s(self) -> float:
+        """The mean time of a delivery, 0 when nothing is known of it."""
+        known = [one for one in self.stands if one.delivery_s]
+        slots = sum(one.slots for one in known)
+        return sum(one.slots * one.delivery_s for one in known) / slots if slots else 0.0
+
+    @property
+    def capacity_per_s(self) -> float | None:
+        """How many pushes a second its slots can take: slots x 1 / mean delivery time."""
+        rates = [one.slots / one.delivery_s for one in self.stands if one.delivery_s]
+        return sum(rates) * len(self.stands) / len(rates) if rates else None
+
+    @property
+    def cost(self) -> float:
+        """What one push costs, by which a rate in cost is one in pushes."""
+        return max((one.cost for one in self.stands), default=1.0)
+
+
+class SpentTotal(NamedTuple):
+    """A limit on a total, of which less is `left` than one push takes."""
+
+    subject: Subject
+    name: str
+    most: float
+    left: float
+    of_one: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLoad:
+    """What a sink has to do: its active tasks, and what they share it by."""
+
+    sink: SinkNow
+    standings: Sequence[Standing]
+    weights: Weights
+    limits: Limits = field(default_factory=dict)
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
+    now_ms: int = 0
+
+    def spent_totals(self, task: Task) -> list[SpentTotal]:
+        """Return the totals that leave no room for a push of the task.
+
+        A total of its own that is as large as all of its pushes is none of them.
+        """
+        found = []
+        for subject in subjects_of(task):
+            for name in TOTALS:
+                most, spent = self.limit(*subject, name), self.spent.get(subject, {}).get(name, 0)
+                of_one = self.sink.cost if "cost" in name else 1.0
+                if most is not None and spent + of_one > most + _ROUNDING:
+                    pushes = task.total if subject.kind == "task" else None
+                    if pushes is None or most + _ROUNDING < pushes * of_one:
+                        found.append(SpentTotal(subject, name, most, most - spent, of_one))
+        return found
+
+    @property
+    def going(self) -> list[Standing]:
+        """The tasks that may go now: scheduled ones and those in quiet hours do not share yet."""
+        return [one for one in self.standings if one.starts_at_ms(self.now_ms) <= self.now_ms]
+
+    def limit(self, kind: str, name: str, field_name: str) -> Any:
+        """Return one value of a subject's limit, None when there is none.
+
+        What an app has not of its own it has of that of every app.
+        """
+        if not self.limits:
+            return None
+        names = (name, EVERY_APP) if kind == "app" else (name,)
+        found = (self.limits.get(Subject(kind, one), Limit()) for one in names)
+        values = (getattr(one, field_name) for one in found)
+        return next((value for value in values if value is not None), None)
+
+    def most_per_s(self, kind: str, name: str) -> float:
+        """Return how many pushes a second a subject may send, without end when it has no limit.
+
+        That of deliveries in flight counts as so many slots.
+        """
+        if kind != "sink" and not self.limits:
+            return math.inf
+        rate, places = self.rate_limits(kind, name)
+        by_rate = math.inf if rate is None else rate / self.sink.cost
+        delivery_s = self.sink.delivery_s
+        by_places = places / delivery_s if places is not None and delivery_s else math.inf
+        return min(by_rate, by_places)
+
+    def rate_limits(self, kind: str, name: str) -> tuple[float | None, int | None]:
+        """Return a subject's rate, in cost, and its deliveries in flight; None for no limit."""
+        rate = self.limit(kind, name, "rate_per_s")
+        places = self.limit(kind, name, "in_flight")
+        if kind == "sink":
+            stands = self.sink.stands
+            rates = [one.rate_per_s for one in stands if one.rate_per_s is not None]
+            most = [one.most_in_flight for one in stands if one.most_in_flight is not None]
+            rate = min(rates, default=None) if rate is None else rate
+            places = min(most, default=None) if places is None else places
+        return rate, places
+
+    def is_limited(self, task: Task) -> bool:
+        """Return whether the task or its app has a rate of its own."""
+        own = (self.most_per_s("task", task.id), self.most_per_s("app", task.app))
+        return min(own) < math.inf
+
+    def per_s(self, but: str = "") -> float | None:
+        """Return how many pushes a second the sink takes while there is enough to send.
+
+        That is what its slots can take; but what it delivers, if a task (`but` not the one of this
+        id) has more to send and slots are free all the same. None when nothing is known.
+        """
+        is_busy = any(one.task.id != but and not self.is_limited(one.task) for one in self.going)
+        by_slots = self.sink.capacity_per_s
+        is_idle = not is_busy or self.sink.is_full
+        expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s
+        if expected is None:
+            return None
+        return min(expected, self.most_per_s("sink", self.sink.name))
+
+
+def subjects_of(task: Task, sink: str = "") -> list[Subject]:
+    """Return the subjects whose limits concern the pushes of a task at a sink, else its first."""
+    at = Subject("sink", sink or task.chain[0])
+    return [Subject("task", task.id), Subject("app", task.app), at]
+
+
+def sink_now(processes: Sequence[Process], name: str) -> SinkNow:
+    """Return how a sink stands over all processes that serve it; one that starts does not yet."""
+    serving = (one for one in processes if name in one.sink_names and not one.is_starting)
+    return SinkNow(name, [process.at(name) for process in serving])
+
+
+def shared_by_lane(standings: Sequence[Standing]) -> Mapping[str, list[Standing]]:
+    """Return the tasks by lane, each lane's oldest first: one alone, but on lanes of the pool."""
+    lanes: dict[str, list[Standing]] = {}
+    for one in standings:
+        lanes.setdefault(one.task.lane, []).append(one)
+    for shared in lanes.values():
+        shared.sort(key=lambda one: (one.task.created_at_ms, one.task.id))
+    return lanes
+
+
+async def spent_of(
+    limiter: Limiter, subjects: Iterable[Subject], limits: Limits, at_ms: int
+) -> dict[Subject, dict[str, float]]:
+    """Return what the totals that are set count for those of the subjects that have any."""
+    every = limits.get(Subject("app", EVERY_APP), Limit())
+    asked = {
+        subject
+        for subject in subjects
+        if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
+    }
+    if not asked:
+        return {}
+    ordered = sorted(asked)
+    day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+    usage = await limiter.usage([str(subject) for subject in ordered], day)
+    return {subject: used.spent for subject, used in zip(ordered, usage, strict=True)}
+
+
+def _has_total(limit: Limit) -> bool:
+    return any(getattr(limit, name) is not None for name in TOTALS)

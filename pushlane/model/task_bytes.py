@@ -1,0 +1,179 @@
+"""The stored form of a task: a msgpack map, with all that newer versions have added to it.
+
+A field that is not known here is kept, and written back with a change. A task that cannot be
+read is never changed or guessed at: it is skipped, logged once, and left to processes of a newer
+version if its format is higher. Otherwise it is damaged, and can only be removed. What could not be
+read back is not encoded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from pushlane.core.errors import DamagedRecord, InvalidChange, UnknownFormat
+from pushlane.core.task import TERMINAL_STATES, Task, Weights
+from pushlane.lanes.stored import checked, place_of
+
+log = logging.getLogger("pushlane.tasks")
+
+FORMAT = 2
+"""The highest format of tasks that this version reads: 2 is one for a sink that has a name."""
+
+
+class Glimpse(msgspec.Struct, frozen=True):
+    """The few fields that a registry needs to keep a task, even one that it does not understand."""
+
+    id: str = ""
+    key: str = ""
+    name: str = ""
+    state: str = ""
+    format: int = 1
+    version: int = 0
+    finished_at_ms: int = 0
+    lane_dropped: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """True when the task counts as not finished, as one in an unknown state does."""
+        return self.state not in TERMINAL_STATES
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Task)
+_glimpse_decoder = msgspec.msgpack.Decoder(Glimpse)
+_map_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_FIELDS = frozenset(Task.__struct_fields__) - {"unknown"}
+_WHOLE = _encoder.encode(dict.fromkeys(_FIELDS, 0))[:3]  # how a map of just these begins
+
+
+def encode(task: Task) -> bytes:
+    """Return the bytes to store, with the fields that were not known when the task was read.
+
+    Raises:
+        Unstorable: the task could not be read back.
+    """
+    return checked(f"task {task.id}", lambda: _encoded(task), partial(decode, task.id))
+
+
+def encode_weights(weights: Weights) -> str:
+    """Return the weights as they are stored. Raises Unstorable if they could not be read back."""
+    body = checked(
+        "the level weights", str(weights).encode, lambda body: Weights.parse(body.decode())
+    )
+    return body.decode()
+
+
+def _encoded(task: Task) -> bytes:
+    if task.unknown is UNSET:
+        return _encoder.encode(task)
+    known = _map_decoder.decode(_encoder.encode(replace(task, unknown=UNSET)))
+    return _encoder.encode({**_map_decoder.decode(task.unknown), **known})
+
+
+def decode(task_id: str, body: bytes) -> Task:
+    """Return the task in these bytes.
+
+    Raises:
+        UnknownFormat: only a newer version understands it; names the task.
+        DamagedRecord: no version understands it.
+    """
+    try:
+        task = _decoder.decode(body)
+    except _UNREADABLE as error:
+        number = glimpse(body).format
+        if number > FORMAT:
+            raise UnknownFormat(number, f"task {task_id}", task_id=task_id) from error
+        remove = f"remove it: pushlane forget {task_id} --force"
+        place = place_of(error)
+        raise DamagedRecord(f"task {task_id}", place, remove, task_id=task_id) from error
+    if task.format > FORMAT:
+        raise UnknownFormat(task.format, f"task {task_id}", task_id=task_id)
+    return task if body.startswith(_WHOLE) else _with_unknown(task, body)
+
+
+def refuse_readable(task_id: str, body: bytes) -> None:
+    """Raise InvalidChange for a task that can be read, and so can be cancelled and forgotten."""
+    with suppress(UnknownFormat):
+        decode(task_id, body)
+        raise InvalidChange(f"task {task_id} can be read: it is cancelled and forgotten as others")
+
+
+def faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:
+    """Yield what is wrong with each of these tasks that cannot be read."""
+    for task_id, body in bodies:
+        try:
+            decode(task_id, body)
+        except UnknownFormat as error:
+            yield error
+
+
+def glimpse(body: bytes) -> Glimpse:
+    """Return the few fields that can be read of any task, even a newer version's."""
+    try:
+        return _glimpse_decoder.decode(body)
+    except _UNREADABLE:
+        return _glimpse_of_damaged(body)
+
+
+def _glimpse_of_damaged(body: bytes) -> Glimpse:
+    """Return those of the fields that can be read, each by itself."""
+    found: dict[str, Any] = {}
+    with suppress(*_UNREADABLE):
+        fields = _map_decoder.decode(body)
+        for field in msgspec.structs.fields(Glimpse):
+            with suppress(KeyError, *_UNREADABLE):
+                found[field.name] = msgspec.msgpack.decode(fields[field.name], type=field.type)
+    return Glimpse(**found)
+
+
+def _with_unknown(task: Task, body: bytes) -> Task:
+    fields = _map_decoder.decode(body)
+    unknown = {name: fields[name] for name in fields.keys() - _FIELDS}
+    return replace(task, unknown=_encoder.encode(unknown)) if unknown else task
+
+
+class Understood:
+    """Reads many tasks. Of those that it cannot read it logs the new ones in one line a look."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def read(self, bodies: Iterable[tuple[str, bytes]]) -> tuple[list[Task], list[str]]:
+        """Return the tasks among these ids and bodies, and the ids of those that cannot be read."""
+        tasks: list[Task] = []
+        unread: dict[str, UnknownFormat] = {}
+        for task_id, body in bodies:
+            try:
+                tasks.append(decode(task_id, body))
+            except UnknownFormat as error:
+                unread[task_id] = error
+        if not self._told.issuperset(unread):
+            self._tell(unread)
+        return tasks, list(unread)
+
+    def _tell(self, unread: Mapping[str, UnknownFormat]) -> None:
+        new = [error for task_id, error in unread.items() if task_id not in self._told]
+        self._told.update(unread)
+        log.warning("%s", _summary(new), extra={"action": "format_unknown"})
+
+
+def _summary(errors: Sequence[UnknownFormat]) -> str:
+    """Say in one line what cannot be read; of one alone all that is known."""
+    if len(errors) == 1:
+        return str(errors[0])
+    damaged = sum(isinstance(error, DamagedRecord) for error in errors)
+    counts = {"damaged": damaged, "of a newer version": len(errors) - damaged}
+    parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    return (
+        f"{len(errors):,} tasks cannot be read ({parts}), and are left as they are: `pushlane "
+        "doctor` says which, and what to do"
+    )

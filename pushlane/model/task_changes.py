@@ -1,0 +1,250 @@
+"""The transitions of a task's state, as pure functions from one task value to the next.
+
+Each is used as an edit: `registry.change(task_id, task_transitions.pause("why"))`. Those that are
+made on a push's way are in `core.task`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pushlane.core.errors import InvalidChange
+from pushlane.core.names import another_key, own_lane
+from pushlane.core.task import (
+    MAX_QUOTA,
+    Edit,
+    Level,
+    Progress,
+    State,
+    Task,
+    ended,
+    finish,
+    later_opened,
+    now_ms,
+    reached,
+    seal,
+    start,
+)
+from pushlane.model.stop_rule import OFF, parse_stop_rule
+from pushlane.util.conversion import text, whole, word
+
+__all__ = [
+    "Edit",
+    "abandon",
+    "cancel",
+    "check_forgettable",
+    "demote",
+    "finish",
+    "isolate",
+    "lane_dropped",
+    "lane_reopened",
+    "later_opened",
+    "now_ms",
+    "pause",
+    "promote",
+    "reached",
+    "resume",
+    "seal",
+    "set_quota",
+    "set_stop_if_dead",
+    "stalled",
+    "start",
+    "stop",
+    "submit_again",
+]
+
+_RANK = {level: rank for rank, level in enumerate(Level)}
+
+
+def pause(reason: str = "") -> Edit:
+    """Hold a task back. Raises BadInput for a reason that is no text."""
+    why = text("reason", reason)
+
+    def edit(task: Task) -> Task:
+        if task.state is State.PAUSED:
+            return task
+        _live(task, "paused")
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=why)
+
+    return edit
+
+
+def stop(reason: str) -> Edit:
+    """Pause a task of which too many pushes died, unless it was for that before."""
+
+    def edit(task: Task) -> Task:
+        if task.state is not State.RUNNING or task.stopped or task.stop_if_dead == OFF:
+            return task
+        return replace(_on_own_lane(task), state=State.PAUSED, reason=reason, stopped=True)
+
+    return edit
+
+
+def set_stop_if_dead(rule: str, now: Progress) -> Edit:
+    """Set the share of dead pushes that pauses it, though it may have been paused for that before.
+
+    It is the share of those that end from `now` on. The rule that the task has already changes
+    nothing, unless it has paused it.
+
+    Raises:
+        BadInput: no such rule, see `model.stop_rule.parse_stop_rule`.
+    """
+    rule = str(parse_stop_rule(rule) or OFF)
+
+    def edit(task: Task) -> Task:
+        _live(task, "given a limit of dead pushes")
+        if task.stop_if_dead == rule and not task.stopped:
+            return task
+        since = (now.finished, now.failed)
+        return replace(task, stop_if_dead=rule, stopped=False, stop_since=since)
+
+    return edit
+
+
+def resume(task: Task) -> Task:
+    if task.state is State.RUNNING:
+        return task
+    if task.state is not State.PAUSED:
+        _live(task, "resumed")
+        raise InvalidChange(f"task {task.id} is {task.state}: only a paused task can be resumed")
+    return replace(task, state=State.RUNNING, reason="")
+
+
+def cancel(task: Task) -> Task:
+    if task.state is State.CANCELLED:
+        return task
+    if task.state.is_terminal:
+        raise InvalidChange(
+            f"task {task.id} is {task.state}: a finished task cannot be cancelled, and has nothing "
+            f"left to send; its counts: pushlane task show {task.id}"
+        )
+    return ended(task, State.CANCELLED)
+
+
+def set_quota(quota: int | str) -> Edit:
+    """Let a task send so many pushes in its turn. Raises BadInput for what is no quota."""
+    pushes = whole("quota", quota, 1, MAX_QUOTA, hint="; to stop a task, pause it")
+
+    def edit(task: Task) -> Task:
+        _live(task, "given a quota")
+        if task.pooled:
+            raise InvalidChange(
+                f"task {task.id} is {task.level} and shares a pool lane, which has no quota of its "
+                f"own; promote it first: pushlane promote {task.id}"
+            )
+        return replace(task, quota=pushes)
+
+    return edit
+
+
+def promote(level: Level | str) -> Edit:
+    """Move a task to another level, on a lane of its own; its backlog follows.
+
+    Raises BadInput for what is no level.
+    """
+    to = word("level", level, Level)
+
+    def edit(task: Task) -> Task:
+        _live(task, "promoted")
+        if _RANK[to] > _RANK[task.level]:
+            raise InvalidChange(
+                f"task {task.id} is {task.level}: {to} is below it; to move it down: "
+                f"pushlane demote {task.id} --to {to}"
+            )
+        return replace(_on_own_lane(task), level=to)
+
+    return edit
+
+
+def isolate(task: Task) -> Task:
+    """Move a task to a lane of its own, at its level; its backlog follows."""
+    return _on_own_lane(_live(task, "moved"))
+
+
+def demote(level: Level | str) -> Edit:
+    """Move a task down. It keeps its lane, which is served as the new level's from now on.
+
+    Raises BadInput for what is no level.
+    """
+    to = word("level", level, Level)
+
+    def edit(task: Task) -> Task:
+        _live(task, "demoted")
+        if _RANK[to] < _RANK[task.level]:
+            raise InvalidChange(
+                f"task {task.id} is {task.level}: {to} is above it; to move it up: "
+                f"pushlane promote {task.id} --to {to}"
+            )
+        return task if to is task.level else replace(task, level=to)
+
+    return edit
+
+
+def lane_reopened(task: Task) -> Task:
+    if task.state.is_terminal:
+        return task
+    return replace(task, reason="its lane was missing: opened anew, what was on it is lost")
+
+
+def stalled(at_ms: int) -> Edit:
+    """Record since when the task's submitter is gone; 0 records that it is there again."""
+
+    def edit(task: Task) -> Task:
+        if not task.is_half_made or bool(task.stalled_at_ms) == bool(at_ms):
+            return task
+        return replace(task, stalled_at_ms=at_ms)
+
+    return edit
+
+
+def abandon(stalled_at_ms: int, reason: str) -> Edit:
+    """End a task that is half-made since then. One that somebody has gone on with stays."""
+
+    def edit(task: Task) -> Task:
+        if not task.is_half_made or task.stalled_at_ms != stalled_at_ms:
+            return task
+        return replace(ended(task, State.EXPIRED), reason=reason)
+
+    return edit
+
+
+def check_forgettable(task: Task, shown: str = "") -> None:
+    """Raise InvalidChange for a task that has not ended; it says the `shown` state, if given."""
+    if not task.state.is_terminal:
+        raise InvalidChange(
+            f"task {task.id} is {shown or task.state}: only a task that has ended can be "
+            f"forgotten; end it first: pushlane cancel {task.id}"
+        )
+
+
+def lane_dropped(task: Task) -> Task:
+    return replace(task, lane_dropped=True)
+
+
+def _on_own_lane(task: Task) -> Task:
+    """Move a task to a lane of its own, unless it has one, and note where its pushes began.
+
+    What has left that first lane is dropped when it comes off it again: taken for the first, the
+    new lane would lose all that is forwarded to it.
+    """
+    lane = own_lane(task.id)
+    if task.lane == lane:
+        return task
+    return replace(task, lane=lane, first_lane=task.first_lane or task.lane)
+
+
+def _live(task: Task, verb: str) -> Task:
+    if task.state.is_terminal:
+        is_kept = task.state is not State.CANCELLED  # the lane of one that was cancelled is gone
+        clone = f"pushlane clone {task.id}, or " if is_kept else ""
+        raise InvalidChange(
+            f"task {task.id} is {task.state}: a finished task cannot be {verb}; to send it again: "
+            f"{clone}{submit_again(task)}"
+        )
+    return task
+
+
+def submit_again(task: Task) -> str:
+    """Return the advice to submit the file of a task again that has used up its key, if any."""
+    key = f" under another key, such as {another_key(task.key)}" if task.key else ""
+    return f"submit the file again{key}"

@@ -1,0 +1,70 @@
+"""Finds out how far a task was published when the broker may have forgotten its producers.
+
+The pushes of a producer come in order, so what is on the lanes of its seqs, or was finished, is a
+first stretch of them: everything behind the highest seq that is found is missing, nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import MalformedPush, TaskConflict
+from pushlane.core.names import later_lane
+from pushlane.core.task import Task
+from pushlane.wire import open_message
+
+_ASK_AT_ONCE = 10_000
+
+
+async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> list[int]:
+    """Return the last published seq of each stretch, or the one before its first if none was.
+
+    A stretch holds the seqs of one producer. No publish of the task may be under way.
+
+    Raises:
+        TaskConflict: nobody can know any more.
+    """
+    if await backend.registry.counted_since_ms() > task.created_at_ms:
+        raise TaskConflict(
+            f"publishing task {task.id} stopped too long ago to go on: the broker has forgotten "
+            "what it had, and the counts of finished pushes were lost meanwhile. Cancel the task "
+            "(what is on its lane is dropped), and run this again with another --key"
+        )
+    last = [stretch.start - 1 for stretch in stretches]
+    for lane in _lanes(task):
+        async for messages in backend.broker.replay(lane):
+            for seq in _seqs(task.id, messages):
+                for at, stretch in enumerate(stretches):
+                    if seq in stretch:
+                        last[at] = max(last[at], seq)
+    return [
+        max(found, await _last_finished(backend, task, stretch))
+        for found, stretch in zip(last, stretches, strict=True)
+    ]
+
+
+def _lanes(task: Task) -> list[str]:
+    """Return every lane on which a push of the task may wait."""
+    homes = dict.fromkeys((task.first_lane, task.lane))
+    at_home = [name for lane in homes for name in (lane, later_lane(lane))]
+    return list(dict.fromkeys([*at_home, *task.own_lanes()]))
+
+
+def _seqs(task_id: str, messages: Iterable[bytes]) -> Iterable[int]:
+    for message in messages:
+        try:
+            bundle = open_message(message)
+        except MalformedPush:  # of somebody else: all that we publish can be read
+            continue
+        if bundle.task_id == task_id:
+            yield from bundle.seqs
+
+
+async def _last_finished(backend: Backend, task: Task, stretch: range) -> int:
+    for end in range(stretch.stop - 1, stretch.start - 1, -_ASK_AT_ONCE):
+        seqs = range(max(stretch.start, end - _ASK_AT_ONCE + 1), end + 1)
+        finished = await backend.registry.finished(task.id, seqs)
+        if any(finished):
+            return max(seq for seq, is_done in zip(seqs, finished, strict=True) if is_done)
+    return stretch.start - 1
