@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import Level, Task, new_task_id
-from pushlane.lanes.ports import Source
 from pushlane.model import task_changes
 from pushlane.wire import packed
 

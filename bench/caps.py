@@ -20,10 +20,9 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.core.task import Level
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks.null import NullSink
-from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.suppression import EVERYWHERE
+from pushlane.dispatcher.sinks.plain import NullSink
 from pushlane.model.limits import Limit, Subject, change_limit
+from pushlane.model.recipients import EVERYWHERE, kept_hasher
 from pushlane.settings import Settings
 
 _PUSHES = 100_000

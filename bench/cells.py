@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from bench.figures import Figure, at_least, exactly, say
 from dev.stack.local import redis_server
 from dev.stack.services import free_port, redis_answers, wait_until
-from pushlane.lanes.redis import RedisPorts, connect_redis
+from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.model.presence import Process
 
 _TTL_S = 30.0

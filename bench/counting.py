@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
-from pushlane.lanes.ports import Delivery
 
 
 class Mark(NamedTuple):

@@ -24,10 +24,10 @@ from bench.figures import Figure, say
 from dev.receiver import Follower
 from pushlane.backends.backend import connect
 from pushlane.core.names import task_of
+from pushlane.core.ports import LaneReader, OnReady
 from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.plain import LogSink
-from pushlane.lanes.ports import LaneReader, OnReady
 from pushlane.settings import Settings
 
 RUNS = (("--broker", "pulsar"),)

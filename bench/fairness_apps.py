@@ -24,7 +24,7 @@ from bench.figures import Figure, at_least, exactly
 from dev.receiver import ArrivalLine, Follower, running
 from pushlane.backends.backend import connect
 from pushlane.core.task import Level
-from pushlane.lanes.app_share import set_app_share
+from pushlane.model.limits import set_app_share
 from pushlane.settings import Settings
 
 MANY, ONE = "many", "one"

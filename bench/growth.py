@@ -29,12 +29,12 @@ from bench.refill import refilled
 from bench.singles import write_singles
 from bench.steps import Steps
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import TaskQuery
 from pushlane.core.errors import BadInput
 from pushlane.core.names import is_pool, pool_lane
 from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher.service import Dispatcher
-from pushlane.dispatcher.sinks.null import NullSink
-from pushlane.lanes.search import TaskQuery
+from pushlane.dispatcher.sinks.plain import NullSink
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 

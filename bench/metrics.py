@@ -25,7 +25,7 @@ from dev.stack.services import free_port
 from pushlane.backends.backend import connect
 from pushlane.cli.health import HealthFlags
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks.null import NullSink
+from pushlane.dispatcher.sinks.plain import NullSink
 from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))

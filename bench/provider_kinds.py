@@ -23,7 +23,7 @@ from pyreqwest.client import Client
 from pushlane.core.push import Push
 from pushlane.dispatcher.sinks.es256 import base64url
 from pushlane.dispatcher.sinks.http_client import Timeouts, http2_builder
-from pushlane.dispatcher.sinks.webpush_encryption import BrowserKeys, encrypt
+from pushlane.dispatcher.sinks.webpush import BrowserKeys, encrypt
 from pushlane.settings.sinks import SinkSettings
 
 KINDS = {"fcm": "FCM", "apns": "APNs", "webpush": "Web Push"}

@@ -113,9 +113,7 @@ def _took_s(root: Path, name: str, question: Question) -> float:
 
 
 def _asking(root: Path, question: Question) -> Callable[[], object]:
-    from pushlane.pipeline.reports.conditions import parse_where
-    from pushlane.pipeline.reports.dimensions import parse_by
-    from pushlane.pipeline.reports.query import Period, Query
+    from pushlane.pipeline.reports.query import Period, Query, parse_by, parse_where
     from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of, report_of, rows_of
 
     period = Period(_SINCE_MS, _SINCE_MS + (HOURS + 2) * HOUR_MS)

@@ -23,14 +23,13 @@ from bench.backends import environment
 from bench.cleanup import remove_keys
 from bench.figures import Figure, at_most, exactly, say
 from pushlane.backends.backend import connect
+from pushlane.backends.ports import JournalPage, TaskQuery
 from pushlane.backends.pulsar.admin import connect_admin
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.journal import PulsarJournal
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.names import pool_lane
 from pushlane.core.task import Level, State, Task, new_task_id
-from pushlane.lanes.ports import JournalPage
-from pushlane.lanes.search import TaskQuery
 from pushlane.model import task_changes
 from pushlane.model.task_bytes import encode
 from pushlane.settings import Settings, load

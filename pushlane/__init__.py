@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pushlane.backends.backend import Backend, connect
+    from pushlane.backends.memory import MemoryBackend
     from pushlane.core.errors import (
         BadInput,
         BufferFull,
@@ -25,22 +26,20 @@ if TYPE_CHECKING:
         Unreachable,
         UserError,
     )
+    from pushlane.core.ports import Delivery, Sink
     from pushlane.core.push import Arrival, Kind, Outcome, Push, Scope
     from pushlane.core.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
     from pushlane.dispatcher import Dispatcher
     from pushlane.dispatcher.sinks import open_sink
-    from pushlane.dispatcher.sinks.by_type import on
-    from pushlane.dispatcher.sinks.processor import batch
-    from pushlane.lanes.memory import MemoryBackend
-    from pushlane.lanes.ports import Delivery, Sink
+    from pushlane.dispatcher.sinks.processor import batch, on
     from pushlane.model.limits import Limit, Subject
     from pushlane.model.masks import FieldType, Masks, Sensitivity
     from pushlane.model.presence import Process, Resting
     from pushlane.model.receipt import Event
     from pushlane.producers.client import Client
-    from pushlane.producers.events.event import PushEvent
-    from pushlane.producers.outbox.options import ProducerOptions
-    from pushlane.producers.outbox.stats import ProducerStats
+    from pushlane.producers.device_events import PushEvent
+    from pushlane.producers.outbox.buffer import ProducerStats
+    from pushlane.producers.outbox.store import ProducerOptions
     from pushlane.producers.producer import Producer
     from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
     from pushlane.settings import Settings
@@ -49,24 +48,23 @@ if TYPE_CHECKING:
 _PLACES = {
     "dispatcher": "Dispatcher",
     "dispatcher.sinks": "open_sink",
-    "dispatcher.sinks.by_type": "on",
-    "dispatcher.sinks.processor": "batch",
+    "dispatcher.sinks.processor": "batch on",
     "backends.backend": "Backend connect",
     "core.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
     "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
     "model.limits": "Limit Subject",
     "model.masks": "FieldType Masks Sensitivity",
-    "lanes.memory": "MemoryBackend",
-    "lanes.ports": "Delivery Sink",
+    "backends.memory": "MemoryBackend",
+    "core.ports": "Delivery Sink",
     "model.presence": "Process Resting",
     "core.push": "Arrival Kind Outcome Push Scope",
     "model.receipt": "Event",
     "settings": "Settings",
     "core.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
     "producers.client": "Client",
-    "producers.events.event": "PushEvent",
-    "producers.outbox.options": "ProducerOptions",
-    "producers.outbox.stats": "ProducerStats",
+    "producers.device_events": "PushEvent",
+    "producers.outbox.store": "ProducerOptions",
+    "producers.outbox.buffer": "ProducerStats",
     "producers.producer": "Producer",
     "producers.request": "SubmitProgress SubmitRequest SubmitResult",
 }

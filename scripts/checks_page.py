@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.cli.examine import all_checks
+from pushlane.cli.doctor import all_checks
 
 _PAGE = """# Doctor
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pushlane.backends.process_metrics import PROCESS_METRICS
 from pushlane.cli.workers_health import WORKER_METRICS
-from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
-from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
-from pushlane.dispatcher.metrics import LINE_METRICS
-from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS
-from pushlane.pipeline.receipts.job_metrics import JOB_METRICS
-from pushlane.pipeline.rules.rule_metrics import RULE_METRICS
-from pushlane.producers.outbox.stats import PRODUCER_METRICS
+from pushlane.dispatcher.metrics import DISPATCHER_METRICS, LEADER_METRICS, LINE_METRICS
+from pushlane.pipeline.alerts.watch import ALERT_METRICS
+from pushlane.pipeline.receipts.job import JOB_METRICS
+from pushlane.pipeline.rules.runner import RULE_METRICS
+from pushlane.producers.outbox.buffer import PRODUCER_METRICS
 from pushlane.util.metrics import MetricDefinition
 
 METRICS: tuple[MetricDefinition, ...] = tuple(

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pushlane.pipeline.reports.conditions import parse_where
-from pushlane.pipeline.reports.counts import CountRows, count
-from pushlane.pipeline.reports.dimensions import parse_by
 from pushlane.pipeline.reports.engine import Engine
-from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.query import Period, Query, parse_by, parse_where
+from pushlane.pipeline.reports.sections import CountRows, count
 from pushlane.pipeline.store import open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS
 

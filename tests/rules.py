@@ -19,10 +19,9 @@ from pushlane.core.names import own_lane
 from pushlane.core.task import Level, Task, new_task_id
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
 from pushlane.pipeline.rules.rule_store import RuleStore
-from pushlane.pipeline.rules.runner import Expand, Expanded, Runner, RunOrder
+from pushlane.pipeline.rules.runner import Expand, Expanded, RuleStats, Runner, RunOrder
 
 PATIENCE_S = 0.2  # a busy machine takes as long until it tells of a run that has ended
 TASK = {"level": "low", "body": "Hello"}

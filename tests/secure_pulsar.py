@@ -19,8 +19,8 @@ from dev.stack import Ports, default_cache_dir
 from dev.stack.local import LocalWay
 from dev.stack.services import free_port, settle, wait_until
 from pushlane.core.errors import UserError
-from pushlane.lanes.secret import Secret
 from pushlane.settings import Settings
+from pushlane.util.texts import Secret
 from tests.certificates import Authority
 
 ADMINISTRATOR = "administrator"

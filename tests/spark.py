@@ -30,7 +30,7 @@ OPTIONS = {
 def java() -> None:
     """For a test that starts Spark by itself, in a process of its own."""
     try:
-        from pushlane.pipeline.jvm import require_java
+        from pushlane.pipeline.session import require_java
 
         require_java()
     except (BadInput, ImportError) as reason:

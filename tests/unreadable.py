@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from pushlane.backends.ports import TaskStore
 from pushlane.core.task import Task
-from pushlane.lanes.ports import TaskStore
 from pushlane.model import task_bytes
 
 

@@ -17,9 +17,9 @@ from bench.backlog import BUNDLE
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
 from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
-from pushlane.lanes.ports import Source
 from pushlane.model import task_changes
 from pushlane.wire import packed
 

@@ -11,10 +11,10 @@ import os
 import time
 from pathlib import Path
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.webhook import WebhookOptions, WebhookSink
-from pushlane.lanes.ports import Delivery
 
 URL = "FAULTS_URL"
 """The variable with the URL of the receiving end."""

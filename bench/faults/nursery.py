@@ -19,9 +19,9 @@ from pathlib import Path
 _WARM = [
     "pushlane.cli.main",
     "pushlane.dispatcher.sinks.webhook",
-    "pushlane.lanes.embedded",
-    "pushlane.lanes.pulsar",
-    "pushlane.lanes.redis",
+    "pushlane.backends.embedded",
+    "pushlane.backends.pulsar",
+    "pushlane.backends.redis",
 ]
 _KILL_PATIENCE_S = 10.0
 _BEGUN = ("started", "worker_started")

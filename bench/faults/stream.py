@@ -23,9 +23,9 @@ from bench.faults.oracle import Oracle, receiving
 from bench.faults.services import Services
 from bench.faults.world import World
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import listed
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import ACTIVE_STATES
-from pushlane.lanes.search import listed
 
 _LOOK_EVERY_S = 0.01
 _STOP_DEADLINE_S = 60.0

@@ -1,12 +1,16 @@
 """Opens all ports that a process works with from its settings, and makes changes that span two.
 
+What a user reads who looks where there is no embedded store.
+
 A lane is opened before a task points at it, whoever asks for the change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import getpass
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,24 +21,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from pushlane.backends.formats import format_to_write
-from pushlane.core.errors import Denied, TaskConflict, TaskInDoubt, UnknownTask, Unreachable
-from pushlane.core.names import (
-    dead_lane,
-    lane_at,
-    later_lane,
-    own_lane,
-    pool_lanes,
-    spread_over,
-    task_of,
-)
-from pushlane.core.push import FORMAT
-from pushlane.core.task import ACTIVE_STATES, Level, Task
-from pushlane.lanes.no_store import no_store
-from pushlane.lanes.pool import pool_size
-from pushlane.lanes.ports import (
-    Broker,
+from pushlane.backends.ports import (
     DeadAddresses,
-    DocumentStore,
     Fence,
     Lease,
     Ledger,
@@ -44,13 +32,63 @@ from pushlane.lanes.ports import (
     RecipientWindows,
     Registry,
     Suppressions,
+    TaskQuery,
 )
-from pushlane.lanes.search import TaskQuery
+from pushlane.backends.queries import pool_size
+from pushlane.core.errors import (
+    Denied,
+    NoStore,
+    TaskConflict,
+    TaskInDoubt,
+    UnknownTask,
+    Unreachable,
+)
+from pushlane.core.names import (
+    dead_lane,
+    lane_at,
+    later_lane,
+    own_lane,
+    pool_lanes,
+    spread_over,
+    task_of,
+)
+from pushlane.core.ports import Broker
+from pushlane.core.push import FORMAT
+from pushlane.core.task import ACTIVE_STATES, Level, Task
 from pushlane.model import task_changes
+from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Subject, remove_limit
-from pushlane.settings import Settings
+from pushlane.settings import Settings, default_data_dir
 from pushlane.settings.adapters import load_package
 from pushlane.wire import MOST_POOLED, MOST_PUSHES
+
+_MADE = "`pushlane submit` makes a store there"
+
+
+def no_store(settings: Settings) -> NoStore:
+    """Return the error that names the folder, and says what to set and what makes a store."""
+    what, mend = missing_store(settings)
+    return NoStore(f"{what}: {mend}")
+
+
+def missing_store(settings: Settings) -> tuple[str, str]:
+    """Return what is missing, and what mends that."""
+    what = f"there is no pushlane store {settings.place}"
+    if settings.data_dir != default_data_dir():
+        return what, f"check --data-dir and PUSHLANE_DATA_DIR; {_MADE}"
+    return (
+        f"{what} (the default of user {_user()})",
+        "if a service of another user has it, give --data-dir DIR or set PUSHLANE_DATA_DIR=DIR; "
+        f"{_MADE}",
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())
+
 
 log = logging.getLogger("pushlane.backend")
 

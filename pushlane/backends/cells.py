@@ -14,10 +14,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from pushlane.backends.ports import Grant
 from pushlane.core.retrying import Sleep
 from pushlane.core.task import now_ms
-from pushlane.lanes.ports import Document, Grant
-from pushlane.model.documents import check_body, check_place
+from pushlane.model.documents import Document, check_body, check_place
 from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
 
 _MOST_TRIES = 6

@@ -11,11 +11,10 @@ from contextlib import suppress
 
 import msgspec
 
+from pushlane.backends.ports import Presence, TaskQuery, TaskStore
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UserError
 from pushlane.core.push import FORMAT
-from pushlane.lanes.ports import Document, DocumentStore, Presence, TaskStore
-from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.stored import as_json
+from pushlane.model.documents import Document, DocumentStore, as_json
 from pushlane.model.presence import Process
 
 _KIND = "format"

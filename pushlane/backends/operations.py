@@ -1,20 +1,130 @@
-"""What an adapter says about the backend that the settings name: for `doctor` and `stats-dump`.
+"""The words between operators' commands and the adapter that carries them out.
+
+The words between `pushlane bootstrap` and the adapter that carries it out.
+
+A registry that is a copy of a journal, where the two differ: what is to become of that.
+
+What an adapter says about the backend that the settings name: for `doctor` and `stats-dump`.
 
 Each adapter has a module `examiner` with the functions of `Examiner`. It asks, and makes nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
-from pushlane.core.errors import UnknownFormat
+import msgspec
+
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.model.presence import Process
 from pushlane.settings import Settings
 from pushlane.settings.adapters import ADAPTERS, adapter_of
 from pushlane.util.checks import Check, Examination, Fact, Finding
+
+_ROLE = re.compile(r"[\w.@=:/+-]{1,128}", re.ASCII)
+
+
+class Roles(NamedTuple):
+    """The names that dispatchers, writers and the pipeline have towards broker and registry."""
+
+    dispatcher: str = "pushlane-dispatcher"
+    writer: str = "pushlane-writer"
+    pipeline: str = "pushlane-pipeline"
+
+    def check(self) -> None:
+        """Raise BadInput for a name that cannot be one, or stands for two roles."""
+        for role, name in self._asdict().items():
+            if not _ROLE.fullmatch(name):
+                raise BadInput(
+                    f"--{role}-role {name!r} is no name of a role: use letters, digits and ._@-"
+                )
+        if len(set(self)) < len(self):
+            raise BadInput("one name stands for two roles: give each its own")
+
+
+class BootstrapStep(NamedTuple):
+    """A thing that pushlane needs: what it is, how it is, and the command that makes it."""
+
+    what: str
+    state: Literal["there", "missing", "made"]
+    command: str
+
+
+class RoleLogin(NamedTuple):
+    """A role's line for the registry's store, which an administrator gives a password."""
+
+    role: str
+    line: str
+
+
+MOST_LOST = 10
+MOST_LOST_PART = 0.01
+
+
+class Beside(Enum):
+    """What a rebuild does with tasks that the journal lacks."""
+
+    REFUSED = "refused"
+    """They go while few of them are unfinished; else nothing is done."""
+    REMOVED = "removed"
+    KEPT = "kept"
+    """They are journalled again."""
+
+
+class TaskCount(msgspec.Struct, frozen=True):
+    tasks: int = 0
+    unfinished: int = 0
+
+
+class RegistryGap(msgspec.Struct, frozen=True):
+    """What the journal and the registry have. `some` are ids of what the registry alone has.
+
+    Those of unfinished tasks come first.
+    """
+
+    where: str
+    journal: TaskCount
+    registry: TaskCount
+    registry_alone: TaskCount
+    journal_alone: TaskCount
+    some: list[str]
+
+    @property
+    def is_loss(self) -> bool:
+        """True when a rebuild is refused that nobody has given a word on."""
+        return is_loss(
+            self.registry_alone.unfinished,
+            self.registry.unfinished,
+            is_journal_empty=not self.journal.tasks,
+        )
+
+
+def is_loss(lost: int, unfinished: int, *, is_journal_empty: bool) -> bool:
+    """Tell whether so many lost of so many unfinished tasks need somebody's word.
+
+    An empty journal is that of another registry, or was made anew: it takes none away.
+    """
+    if is_journal_empty:
+        return lost > 0
+    return lost > MOST_LOST and lost > unfinished * MOST_LOST_PART
+
+
+def refusal(where: str, lost: int, unfinished: int) -> str:
+    """Say why a registry is not filled, and which commands go on from there."""
+    return (
+        f"the journal has {unfinished - lost:,} of the {unfinished:,} unfinished tasks that Redis "
+        f"at {where} has: the registry is not filled from it, as the other {lost:,} would be lost. "
+        "Either the journal's topic was made anew, or this Redis is an old copy. Look first: "
+        "`pushlane registry rebuild --dry-run`; then journal again what Redis has "
+        "(`pushlane registry rebuild --keep`), or let it go (`pushlane registry rebuild "
+        "--accept-loss`)"
+    )
+
 
 MOST_TOPICS = 50
 MOST_UNREAD = 1_000

@@ -1,8 +1,14 @@
-"""Looks through the messages of a lane without taking them away, over the ordinary broker port.
+"""Looks through lanes, their number, and seqs, over the ordinary ports.
+
+Looks through the messages of a lane without taking them away, over the ordinary broker port.
 
 For lanes that nobody else reads. Messages that were shown are held, unacked, until they are removed
 or the browser closes; then they are on the lane as before. The number held at once is bounded,
 since a broker stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
+
+Keeps how many lanes low tasks share: the setting, until it is changed for all processes.
+
+Tells of single seqs whether they have ended, by asking for the pages that they lie in.
 """
 
 from __future__ import annotations
@@ -13,8 +19,14 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from pushlane.core.errors import Unreachable
-from pushlane.lanes.ports import Broker, LaneReader, Taken
+import msgspec
+
+from pushlane.backends.ports import ProgressStore
+from pushlane.core.errors import TaskConflict, UnknownFormat, Unreachable
+from pushlane.core.ports import Broker, LaneReader, Taken
+from pushlane.core.task import Span
+from pushlane.model.documents import DocumentStore, as_json
+from pushlane.util.conversion import whole
 
 MOST_HELD = 40_000
 _PAGE = 1_000
@@ -97,3 +109,50 @@ class Browser:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_AGAIN_S):
                 await self._ready.wait()
+
+
+MOST = 1024
+_KIND = "pool"
+_NAME = "lanes"
+
+
+async def pool_size(documents: DocumentStore, setting: int) -> int:
+    """Return how many lanes low tasks share: the setting, unless a size was set for all.
+
+    Raises UnknownFormat when only a newer version understands how it is kept.
+    """
+    found = await documents.get(_KIND, _NAME)
+    if found is None:
+        return setting
+    try:
+        return msgspec.json.decode(found.body, type=int)
+    except msgspec.DecodeError as error:
+        raise UnknownFormat(0, "the size of the pool") from error
+
+
+async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
+    """Let all low tasks from now on share so many lanes, whatever the setting of a submitter.
+
+    Raises:
+        BadInput: it cannot be so many.
+        TaskConflict: it is being changed elsewhere.
+    """
+    body = as_json("the size of the pool", whole("pool size", lanes, 1, MOST), int)
+    before = await documents.get(_KIND, _NAME)
+    version = before.version if before else None
+    if await documents.put(_KIND, _NAME, body, version) is None:
+        raise TaskConflict("the pool is being changed elsewhere; look at it, then try again")
+
+
+_SEQS_A_PAGE = 8192  # 1 KiB of bits
+
+
+async def finished_seqs(store: ProgressStore, task_id: str, seqs: Sequence[int]) -> list[bool]:
+    """Return for each of these seqs whether it was recorded; see `ProgressStore.finished`."""
+    pages = list({seq // _SEQS_A_PAGE for seq in seqs})
+    spans = [
+        Span(task_id, page * _SEQS_A_PAGE, page * _SEQS_A_PAGE + _SEQS_A_PAGE - 1, moves=False)
+        for page in pages
+    ]
+    ended = dict(zip(pages, await store.gone(spans), strict=True))
+    return [bool(ended[seq // _SEQS_A_PAGE] >> seq % _SEQS_A_PAGE & 1) for seq in seqs]

@@ -14,18 +14,15 @@ from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
-from pushlane.cli.signals import stop_on_signals
-from pushlane.cli.watchdog import ended_if_hung
+from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.model.times import parse_age
 
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
-    from pushlane.pipeline.alerts.alert_store import AlertStore
-    from pushlane.pipeline.alerts.firing import AlertGroup, AlertState
-    from pushlane.pipeline.alerts.measure import Measured
-    from pushlane.pipeline.alerts.watch import AlertCheck
+    from pushlane.pipeline.alerts.measure import AlertGroup, AlertState, Measured
+    from pushlane.pipeline.alerts.watch import AlertCheck, AlertStore
 
 _LEAST_EVERY_S = 1.0
 _COLUMNS: tuple[Column[AlertRule], ...] = (
@@ -139,8 +136,8 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
     """Measure an alert now, without telling anybody or remembering it."""
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_store import AlertStore
         from pushlane.pipeline.alerts.measure import lag_of, measure
+        from pushlane.pipeline.alerts.watch import AlertStore
         from pushlane.pipeline.store import store_root
 
     root = store_root(settings)
@@ -181,8 +178,7 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
-        from pushlane.pipeline.alerts.watch import serve
+        from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats, serve
         from pushlane.pipeline.store import store_root
         from pushlane.util.url_guard import UrlGuard
 
@@ -233,7 +229,7 @@ def _in_store(
     flags: Flags, work: Callable[[AlertStore], Awaitable[T]], *, create: bool = False
 ) -> T:
     with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_store import AlertStore
+        from pushlane.pipeline.alerts.watch import AlertStore
     return on_backend(
         flags.settings(), lambda backend: work(AlertStore(backend.documents)), create=create
     )
@@ -270,7 +266,7 @@ def _group_text(group: AlertGroup) -> str:
 
 def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
     """Return what was measured, the alarming groups first."""
-    from pushlane.pipeline.alerts.firing import is_alarming
+    from pushlane.pipeline.alerts.measure import is_alarming
 
     rows = [
         {

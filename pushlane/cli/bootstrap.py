@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from pushlane.backends.operations import BootstrapStep, Roles
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
-from pushlane.lanes.bootstrap import BootstrapStep, Roles
 from pushlane.settings import Settings
 from pushlane.settings.adapters import adapter_of
 

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.secret import Secret
-from pushlane.lanes.urls import MASK, masked, shown_url
 from pushlane.settings.sinks import SinkSettings
+from pushlane.util.texts import MASK, Secret, masked, shown_url
 
 _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
     Column("SETTING", lambda row: row[0]),

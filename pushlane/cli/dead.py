@@ -13,9 +13,9 @@ import msgspec
 import typer
 
 from pushlane.backends.backend import Backend
-from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
+from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
 from pushlane.core.push import DeadPush, decode
@@ -24,12 +24,13 @@ from pushlane.model.times import parse_age
 from pushlane.producers.dead import (
     NO_TASK,
     DeadLetters,
+    DeadRetry,
     FoundDead,
+    Retried,
     Selection,
     push_id,
     task_of_push,
 )
-from pushlane.producers.retry_dead import DeadRetry, Retried
 from pushlane.settings import Settings
 
 _LISTED = 100

@@ -1,5 +1,7 @@
 """`dispatch` delivers what is on the lanes, in one process or as the parent of several.
 
+Answers `/drain`: how long the backlog takes, as the dispatcher that leads has found it.
+
 Adds to the library's Dispatcher what a program needs: signals, logs, health and metrics.
 """
 
@@ -10,32 +12,90 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 import uvloop
 
 from pushlane.backends.backend import connect
-from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
+from pushlane.cli.health_server import HealthReply
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
-from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with_stdin
-from pushlane.cli.watchdog import ended_if_hung
+from pushlane.cli.signals import (
+    REPEATED,
+    at_latest,
+    ended_if_hung,
+    stop_on_signals,
+    stop_with_stdin,
+)
 from pushlane.cli.workers import WorkerPool
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
-from pushlane.core.errors import BadInput, UserError
+from pushlane.core.errors import BadInput, PushlaneError, UserError
 from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.ports import Sink
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
-from pushlane.lanes.ports import Sink
+from pushlane.model.presence import DrainFigures
 from pushlane.model.targets import target_of
 from pushlane.settings import Settings
+
+DRAIN = "/drain"
+_LONGEST_S = 5.0
+
+
+def drain_path(
+    dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop
+) -> Callable[[Mapping[str, str]], HealthReply]:
+    """Return what answers a request for the figures of all sinks, or of those in `sinks=a,b`.
+
+    It is called on another thread than the dispatcher's loop.
+    """
+
+    def answer(query: Mapping[str, str]) -> HealthReply:
+        sinks = parse_names(query.get("sinks", ""))
+        if unknown := sorted(set(query) - {"sinks"}):
+            return HealthReply.of_lines(400, f"unknown parameter {unknown[0]!r}; use sinks=NAME,…")
+        try:
+            figures = _answer_to(dispatcher.drain(sinks), loop)
+        except BadInput as error:
+            return HealthReply.of_lines(400, str(error))
+        except PushlaneError as error:
+            return HealthReply.of_lines(503, str(error))
+        return HealthReply(200, msgspec.json.encode(figures) + b"\n", "application/json")
+
+    return answer
+
+
+def _answer_to(
+    question: Coroutine[Any, Any, DrainFigures], loop: asyncio.AbstractEventLoop
+) -> DrainFigures:
+    """Have the loop answer. The server outlives it: nobody answers any more while it ends.
+
+    Raises:
+        PushlaneError: what it answers instead, or that it does not.
+    """
+    try:
+        asked = asyncio.run_coroutine_threadsafe(question, loop)
+    except RuntimeError as error:
+        question.close()
+        raise PushlaneError("the dispatcher has ended") from error
+    try:
+        return asked.result(_LONGEST_S)
+    except CancelledError as error:
+        raise PushlaneError("the dispatcher ends") from error
+    except NoAnswer as error:
+        asked.cancel()
+        raise PushlaneError(f"the dispatcher has not answered for {_LONGEST_S:g} s") from error
+
 
 log = logging.getLogger("pushlane.dispatch")
 

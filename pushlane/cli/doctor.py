@@ -1,29 +1,146 @@
-"""`doctor` says what is set up badly, why that matters and what mends it; `--fix` mends ours.
+"""`doctor` says what is set up badly, and mends ours; `stats-dump` puts all of it into one file.
+
+Makes all checks on a deployment, for `doctor` and `stats-dump`: nothing is sent or changed.
+
+`doctor` says what is set up badly, why that matters and what mends it; `--fix` mends ours.
 
 Exit code 0 when nothing is worse than a note, 4 with warnings, 1 with errors, 3 when a service does
 not answer.
+
+`stats-dump` collects what is known of a deployment into one file, without secrets.
+
+The file is whole or not there at all, and only its owner can read it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import io
+import platform
 import sys
+import tarfile
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from pushlane.backends.operations import MOST_TOPICS, NO_STORE, Bounds, examiner_of
+from pushlane.backends.backend import connect
+from pushlane.backends.operations import (
+    MOST_TOPICS,
+    NO_STORE,
+    Bounds,
+    Inspection,
+    Live,
+    examiner_of,
+    examiners,
+)
+from pushlane.backends.ports import TaskQuery
+from pushlane.cli.config import shown_settings
 from pushlane.cli.errors import note
-from pushlane.cli.examine import examine, refused
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, with_flags
 from pushlane.cli.render import plain, print_json
+from pushlane.cli.sinks import load_live
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
+from pushlane.core.task import ACTIVE_STATES, Task
+from pushlane.diagnosis import host, setup
+from pushlane.diagnosis.host import Host
+from pushlane.diagnosis.setup import Setup
+from pushlane.dispatcher.sinks.named import open_sinks
+from pushlane.model.presence import SinkTarget
 from pushlane.settings import Settings
-from pushlane.util.checks import SEVERITIES, Examination, Finding
+from pushlane.util.checks import (
+    SEVERITIES,
+    Check,
+    Examination,
+    Fact,
+    Finding,
+    combined,
+    examined,
+    fact_of,
+)
+from pushlane.util.files import create_durably
 from pushlane.version import VERSION
+
+_LOOKED_AT = 1_000
+_WITHIN_S = 10.0
+
+
+def all_checks() -> list[Check[Any]]:
+    """Return every check that there is, in the order of the documents."""
+    adapters = [check for examiner in examiners() for check in examiner.CHECKS]
+    return [setup.SETTINGS, *setup.CHECKS, *adapters, *host.CHECKS]
+
+
+async def examine(
+    settings: Settings, bounds: Bounds, root: Path = Path("/")
+) -> tuple[Examination, Inspection]:
+    """Make all checks that fit these settings."""
+    try:
+        inspection = await examiner_of(settings).inspect(settings, bounds)
+        problem = ""
+    except PushlaneError as error:  # a URL or a file of the settings cannot be used
+        problem = str(error)
+        inspection = _nothing(problem)
+    sinks = {name: await _opening_problem(settings, name) for name in settings.served}
+    parts = (
+        examined((setup.SETTINGS,), problem),
+        examined(setup.CHECKS, await _setup(settings, inspection.live, sinks)),
+        inspection.examination,
+        examined(host.CHECKS, Host(settings, root)),
+    )
+    return combined(parts), inspection
+
+
+async def _setup(settings: Settings, live: Live, sinks: Mapping[str, str]) -> Setup:
+    """Add what only an opened backend tells, which is opened beside live processes alone.
+
+    They have to be of this version, as opening a store may bring it up to date.
+    """
+    versions = {process.version for process in live.processes.get_or([])}
+    if not versions:
+        return Setup(settings, live, sinks)
+    if versions != {VERSION}:
+        why_not = "live processes are of other versions than this one"
+        return Setup(settings, live, sinks, tasks=Fact(why_not=why_not))
+    seen = await fact_of(_look(settings), _WITHIN_S, "the store")
+    if seen.why_not:
+        return Setup(settings, live, sinks, tasks=Fact(why_not=seen.why_not))
+    mine, tasks = seen.get()
+    return Setup(settings, live, sinks, mine, Fact(tasks))
+
+
+async def _look(settings: Settings) -> tuple[Mapping[str, SinkTarget], list[Task]]:
+    async with connect(settings) as backend:
+        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
+        return (await load_live(backend, settings)).mine, newest.tasks
+
+
+def refused(error: BadInput) -> Examination:
+    """Return what is found where there are no settings to look at anything with."""
+    return examined((setup.SETTINGS,), str(error))
+
+
+def _nothing(problem: str) -> Inspection:
+    return Inspection(Examination([], [], {}), Live.unseen(problem))
+
+
+async def _opening_problem(settings: Settings, name: str) -> str:
+    """Open a sink as a dispatcher would, and close it; return why it cannot be opened."""
+    try:
+        sink = open_sinks(settings, (name,))[name]
+        await sink.close()
+    except BadInput as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - its text may hold a secret
+        return f"sink {name} cannot be opened ({type(error).__name__})"
+    return ""
+
 
 WARNED = 4
 _ERRORS = 1
@@ -39,7 +156,7 @@ TopicsFlag = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def _register_doctor(app: typer.Typer) -> None:
     add_commands(app, doctor)
 
 
@@ -182,3 +299,96 @@ def _by_reason(skipped: dict[str, str]) -> dict[str, list[str]]:
     for name, why in skipped.items():
         reasons[why].append(name)
     return reasons
+
+
+_TAR, _JSON = ".tar.gz", ".json.gz"
+_OWNER_ONLY = 0o600
+_MOST_TOPICS = 200
+
+
+def _register_stats_dump(app: typer.Typer) -> None:
+    app.command("stats-dump")(with_flags(stats_dump))
+
+
+def stats_dump(
+    flags: Flags,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new .tar.gz or .json.gz.")],
+    topics: Annotated[
+        int, typer.Option("--topics", min=1, max=1_000, help="Topics at most, largest first.")
+    ] = _MOST_TOPICS,
+    bookie_url: Annotated[
+        str, typer.Option("--bookie-url", metavar="URL", help="Web server of a bookie.")
+    ] = "",
+) -> None:
+    """Collect stats, policies, settings and findings into one file, without secrets.
+
+    Secrets, tokens, recipients and payloads are not in it; ids of tasks and names of hosts are.
+    """
+    _require_new(file)
+    settings = flags.settings()
+    documents = {"settings": shown_settings(flags), "versions": _versions()}
+    note(f"looking at {settings.location}, at most {topics} topics")
+    documents |= asyncio.run(_collected(settings, Bounds(topics, bookie=bookie_url)))
+    content = _packed(file.name, documents)
+    try:
+        create_durably(file, content, _OWNER_ONLY)
+    except FileExistsError as error:
+        raise _is_there(file) from error
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}") from error
+    note(f"{file}: {len(content):,} bytes, {', '.join(documents)}")
+
+
+async def _collected(settings: Settings, bounds: Bounds) -> dict[str, Any]:
+    found, inspection = await examine(settings, bounds)
+    return {
+        "doctor": as_document(found),
+        "processes": msgspec.to_builtins(inspection.live.processes.get_or([])),
+        **inspection.said,
+    }
+
+
+def _require_new(file: Path) -> None:
+    if not file.name.endswith((_TAR, _JSON)):
+        raise BadInput(f"{file} ends in neither {_TAR} nor {_JSON}; name it like dump{_TAR}")
+    if file.exists() or file.is_symlink():
+        raise _is_there(file)
+    if not file.parent.is_dir():
+        raise BadInput(f"there is no folder {file.parent}")
+
+
+def _is_there(file: Path) -> BadInput:
+    return BadInput(f"{file} is there already and is left as it is; give another name")
+
+
+def _packed(name: str, documents: dict[str, Any]) -> bytes:
+    if name.endswith(_JSON):
+        return gzip.compress(_encoded(documents))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for title, document in documents.items():
+            body = _encoded(document)
+            entry = tarfile.TarInfo(f"pushlane-stats/{title}.json")
+            entry.size, entry.mode, entry.mtime = len(body), _OWNER_ONLY, int(time.time())
+            tar.addfile(entry, io.BytesIO(body))
+    return packed.getvalue()
+
+
+def _encoded(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
+
+
+def _versions() -> dict[str, Any]:
+    installed = {one.metadata["Name"]: one.version for one in distributions()}
+    return {
+        "pushlane": VERSION,
+        "python": sys.version.split()[0],
+        "system": platform.platform(),
+        "packages": dict(sorted(installed.items())),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def register(app: typer.Typer) -> None:
+    _register_doctor(app)
+    _register_stats_dump(app)

@@ -21,16 +21,14 @@ from pushlane.cli.why import unread_text, waits_as_json
 from pushlane.core.endings import WaitReason
 from pushlane.core.push import Push
 from pushlane.core.task import now_ms
-from pushlane.diagnosis.cause import due_text
-from pushlane.diagnosis.later import what_text
-from pushlane.diagnosis.prediction import SinkPrediction, predict
+from pushlane.diagnosis.look import SinkPrediction, predict
+from pushlane.diagnosis.situation import due_text, what_text
 from pushlane.model.due import waiting_of
 from pushlane.model.receipt import masked_recipients
 from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
-from pushlane.producers.input import OnProgress
-from pushlane.producers.meant import NOTHING
 from pushlane.producers.payloads import OTHERS
-from pushlane.producers.request import SubmitRequest
+from pushlane.producers.request import OnProgress, SubmitRequest
+from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings
 
 _UNSERVED = ("no_dispatcher", "sink_unserved")

@@ -183,8 +183,7 @@ class HealthFlags:
             return
         from prometheus_client import CollectorRegistry
 
-        from pushlane.cli.health_server import served
-        from pushlane.cli.metric_families import ProcessMetrics
+        from pushlane.cli.health_server import ProcessMetrics, served
 
         registry = CollectorRegistry()
         health = Health(stuck_after_s, registry)

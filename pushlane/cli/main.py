@@ -1,20 +1,78 @@
 """The `pushlane` program, which knows the module of each command and loads only that one.
 
+Ends the process of a command with the command's own exit code.
+
+The HTTP client and Pulsar's client have threads of their own. One that needs Python's lock while
+the interpreter takes itself apart aborts the process (exit code 134), so a command ends without
+that: what the interpreter does before is done here, and the process leaves at once.
+
 It holds no command itself. A new group is a module with a `register(app)`, named in `_COMMANDS`
 with the commands that it registers.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
-from typing import Annotated, Any, NoReturn
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from pushlane.cli.ending import run_and_end
 from pushlane.version import VERSION
+
+_UNWRITTEN = 1
+
+
+def run_and_end(command: Callable[[], object]) -> NoReturn:
+    """Run a command, which may end by `SystemExit`, and end the process with its exit code.
+
+    Under a tracer or a profiler the interpreter ends as it always does, since they write their
+    results after the program.
+    """
+    try:
+        command()
+        code = 0
+    except SystemExit as end:
+        code = _number(end.code)
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        raise SystemExit(code)
+    leave(code)
+
+
+def leave(code: int, exit_now: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+    """Wait for threads that are no daemons, run the exit functions, flush, and end the process.
+
+    What cannot be written turns exit code 0 into 1.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    written = [_flushed(sys.stdout), _flushed(sys.stderr)]
+    exit_now(code or (0 if all(written) else _UNWRITTEN))
+
+
+def _number(code: object) -> int:
+    """Return the exit code that Python makes of what `SystemExit` holds."""
+    if code is None or isinstance(code, int):
+        return code or 0
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _flushed(stream: TextIO | None) -> bool:
+    """Write what the stream holds. False when who reads it has gone, or the disk is full."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError):  # ValueError: it is closed
+        return False
+    return True
+
 
 _COMMANDS = {
     "sample": ("sample",),
@@ -22,34 +80,27 @@ _COMMANDS = {
     "fanout": ("fanout",),
     "tasks": (
         *("tasks", "task", "pause", "resume", "cancel"),
-        *("promote", "demote", "levels"),
+        *("promote", "demote", "levels", "forget"),
     ),
-    "limits": ("limit", "limits"),
-    "quota": ("quota",),
-    "stop_if_dead": ("stop-if-dead",),
+    "limits": ("limit", "limits", "quota", "stop-if-dead"),
     "why": ("why",),
-    "forget": ("forget",),
     "pool": ("pool",),
-    "suppress": ("suppress",),
-    "tokens": ("tokens",),
+    "suppress": ("suppress", "tokens"),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),
     "dispatch": ("dispatch",),
     "sinks": ("sinks",),
     "processes": ("processes", "formats"),
-    "backup": ("backup", "restore"),
-    "registry": ("registry",),
-    "pipeline": ("pipeline",),
-    "receipts": ("receipts",),
+    "registry": ("backup", "restore", "registry"),
+    "pipeline": ("pipeline", "receipts"),
     "rules": ("rules",),
     "report": ("report",),
     "alerts": ("alerts",),
     "dev": ("demo", "up", "down"),
     "bootstrap": ("bootstrap",),
     "config": ("config",),
-    "doctor": ("doctor",),
-    "stats_dump": ("stats-dump",),
+    "doctor": ("doctor", "stats-dump"),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 

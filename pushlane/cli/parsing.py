@@ -1,15 +1,32 @@
-"""Reads words on the command line that stand for levels, states and delivery modes.
+"""Reads words on the command line, completes them for the shell, and tells unknown ones.
+
+Reads words on the command line that stand for levels, states and delivery modes.
 
 Read here rather than by typer, so that a wrong one is answered with the nearest right one.
+
+Completes words for the shell: levels, states, delivery modes, ids of the embedded store's tasks.
+
+Remote backends are not asked: a key press must not wait for a network.
+
+Tells whether an app or a sink has been heard of, since a name may be misspelt.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from pushlane.core.errors import BadInput
-from pushlane.core.task import Level, State, Task
-from pushlane.diagnosis.task_status import SCHEDULED, SHOWN_STATES
+import typer
+
+from pushlane import settings
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import ALL, pages
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.task import DeliveryMode, Level, State, Task
+from pushlane.core.turns import EVERY_APP
+from pushlane.diagnosis.causes import SCHEDULED, SHOWN_STATES
+from pushlane.model.limits import Subject
+from pushlane.settings import Settings
 from pushlane.util.conversion import one_of
 
 STATES = (*(state.value for state in State), *SHOWN_STATES)
@@ -61,3 +78,60 @@ def rows_text(number: int, what: str = "row") -> str:
 def parse_word(word: str, what: str, known: Sequence[str]) -> str:
     """Return the known word that this one is. Raises BadInput for a word that is none."""
     return one_of(what, word, list(map(str, known)))
+
+
+def complete_level(incomplete: str) -> list[str]:
+    return [level for level in Level if level.startswith(incomplete)]
+
+
+def complete_state(incomplete: str) -> list[str]:
+    return [state for state in STATES if state.startswith(incomplete)]
+
+
+def complete_delivery(incomplete: str) -> list[str]:
+    return [mode for mode in DeliveryMode if mode.startswith(incomplete)]
+
+
+def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the ids that begin like this, each with the task's name."""
+    flags = {name: ctx.params.get(name) for name in ("broker", "data_dir")}
+    try:
+        return asyncio.run(_tasks(flags, incomplete))
+    except PushlaneError:
+        return []
+
+
+async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[str, str]]:
+    chosen = settings.load(flags)
+    if not chosen.capabilities.is_local or chosen.is_store_missing:
+        return []
+    async with connect(chosen, create=False) as backend:
+        tasks = [task async for page in pages(backend.registry) for task in page]
+    return [(task.id, task.name) for task in tasks if task.id.startswith(incomplete)]
+
+
+_LOOKED_AT = 1_000
+
+
+async def is_used(backend: Backend, kind: str, name: str) -> bool:
+    """Tell whether one of the newest tasks has this app or this sink."""
+    page = await backend.registry.page(ALL, most=_LOOKED_AT)
+    if kind == "app":
+        return any(task.app == name for task in page.tasks)
+    return any(name in task.chain for task in page.tasks)
+
+
+async def unknown_text(backend: Backend, settings: Settings, subject: Subject) -> str:
+    """Return a remark on an app or a sink that nobody knows yet, empty for all else."""
+    kind, name = subject
+    if kind not in ("app", "sink") or name == EVERY_APP or await is_used(backend, kind, name):
+        return ""
+    if kind == "app":
+        return f"no task has the app {name!r} yet; it holds for those that will"
+    served = {one for process in await backend.presence.list() for one in process.sink_names}
+    if name in settings.served or name in served:
+        return ""
+    return (
+        f"no sink is named {name!r} yet, by the settings, a live process or a task; it holds when "
+        "there is one"
+    )

@@ -1,29 +1,37 @@
-"""Commands on the receipts pipeline: run it, mend and tidy up its store, see where it stands.
+"""Commands on the receipts pipeline: run it, mend and tidy up its store, add what devices report.
 
 Spark is loaded only when a command needs it.
+
+`receipts add` puts what devices report of pushes into their receipts.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import msgspec
 import typer
 
 from pushlane.backends.contact import RECEIPTS, Contact
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
+from pushlane.cli.signals import ended_if_hung
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.watchdog import ended_if_hung
+from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.model.times import parse_age, parse_since
+from pushlane.producers.device_events import record_lines
 
 if TYPE_CHECKING:
     from pushlane.pipeline.receipts.batch import BatchDone
@@ -42,7 +50,7 @@ MaxBodies = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def _register_pipeline(app: typer.Typer) -> None:
     about = "Read receipts into the store of reports, and look after it."
     add_group(app, "pipeline", about, run, replay, compact, status)
 
@@ -64,8 +72,7 @@ def run(
     """
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.receipts.job import RunOptions, run
-        from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
+        from pushlane.pipeline.receipts.job import JOB_METRICS, JobStats, RunOptions, run
     contact, stats = Contact(RECEIPTS), JobStats()
     with (
         metrics.serving() as health,
@@ -243,3 +250,61 @@ def _missing(gap: Gap) -> str:
 
 def _ago(at_ms: int) -> str:
     return f"{time_text(at_ms)}, {age_text(at_ms, now_ms())} ago" if at_ms else "none yet"
+
+
+_SHOWN = 10
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines; - for stdin.")]
+BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of no use does.")]
+
+
+def _register_receipts(app: typer.Typer) -> None:
+    about = "Add what devices say of pushes later to their receipts."
+    add_group(app, "receipts", about, add)
+
+
+def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:
+    """Record events of pushes, one JSON object a line, for reports.
+
+    {"push_id": "TASK-7", "event": "clicked", "at": "2030-01-31T18:00Z", "attributes": {...}}
+
+    `task_id` and `seq` may stand for push_id; events are displayed and clicked; `at` is an ISO
+    time, or Unix seconds or milliseconds. The same event again counts once.
+    """
+    settings = flags.settings()
+    refused = _tell_skipped(str(file)) if bad_rows == "skip" else None
+    with _opened(file) as stream:
+        result = on_backend(
+            settings, lambda backend: record_lines(backend, settings, stream, str(file), refused)
+        )
+    if as_json:
+        print_json(asdict(result))
+    else:
+        typer.echo(f"{result.recorded:,} events recorded")
+    if result.rejected:
+        note(f"{result.rejected:,} lines left out")
+
+
+def _tell_skipped(name: str) -> Callable[[int, str], None]:
+    """Return what shows the first lines that were left out."""
+    shown = itertools.count()
+
+    def tell(number: int, why: str) -> None:
+        if next(shown) < _SHOWN:
+            note(f"{name}:{number}: {why}")
+
+    return tell
+
+
+def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    if str(file) == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from error
+
+
+def register(app: typer.Typer) -> None:
+    _register_pipeline(app)
+    _register_receipts(app)

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import listed
+from pushlane.backends.queries import pool_size, set_pool_size
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.names import is_pool, pool_lanes
 from pushlane.core.task import ACTIVE_STATES
-from pushlane.lanes.pool import pool_size, set_pool_size
-from pushlane.lanes.search import listed
 
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("LANE", lambda one: one["lane"]),

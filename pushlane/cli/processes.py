@@ -15,11 +15,9 @@ from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.push import FORMAT
 from pushlane.core.task import Task, now_ms
-from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.causes import unserved_advice
-from pushlane.diagnosis.situation import unserved_sinks
-from pushlane.lanes.sink_conflicts import split_sinks
-from pushlane.model.presence import Process, Resting
+from pushlane.diagnosis.situation import resting_since, unserved_sinks
+from pushlane.model.presence import Process, Resting, split_sinks
 from pushlane.settings import Settings
 
 _COLUMNS: tuple[Column[Process], ...] = (

@@ -1,23 +1,59 @@
-"""`registry rebuild` fills Redis from the journal where that needs an operator's word."""
+"""Commands on the registry as a whole: copy it, restore it, and fill Redis from the journal.
+
+`backup` copies the registry into one file, and `restore` makes an empty one of such a copy.
+
+`registry rebuild` fills Redis from the journal where that needs an operator's word.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from pushlane.backends.operations import Beside, RegistryGap, TaskCount, refusal
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group
 from pushlane.cli.render import print_fields, print_json
 from pushlane.core.errors import BadInput, UserError
-from pushlane.lanes.rebuilding import Beside, RegistryGap, TaskCount, refusal
+from pushlane.settings import Settings
 from pushlane.settings.adapters import load_package
 
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy.")]
 
-def register(app: typer.Typer) -> None:
+
+def _register_backup(app: typer.Typer) -> None:
+    add_commands(app, backup, restore)
+
+
+def backup(flags: Flags, file: FileArgument) -> None:
+    """Copy the registry into a new file, while others use it.
+
+    Of the embedded store all is copied, lanes too; on Pulsar the tasks, weights and documents.
+    """
+    settings = flags.settings()
+    tasks = asyncio.run(load_package(settings).back_up(settings, file))
+    note(f"tasks in {file}: {tasks:,}, with {_besides(settings)}")
+
+
+def restore(flags: Flags, file: FileArgument) -> None:
+    """Make the registry of a copy, where there is none. Dispatchers are started afterwards."""
+    settings = flags.settings()
+    tasks = asyncio.run(load_package(settings).restore(settings, file))
+    note(f"tasks in {settings.location} again: {tasks:,}, with {_besides(settings)}")
+
+
+def _besides(settings: Settings) -> str:
+    if settings.capabilities.is_local:
+        return "all else of the store"
+    return "weights, rules and other documents; no pushes, no counts, no suppressions"
+
+
+def _register_registry(app: typer.Typer) -> None:
     about = "The registry in Redis, and the journal that it is filled from."
     add_group(app, "registry", about, rebuild)
 
@@ -99,3 +135,8 @@ def _tell(found: RegistryGap, *, keep: bool) -> None:
     alone = _text(found.registry_alone)
     what = f"journalled again: {alone}" if keep else f"removed: {alone}"
     note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
+
+
+def register(app: typer.Typer) -> None:
+    _register_backup(app)
+    _register_registry(app)

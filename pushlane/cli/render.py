@@ -19,7 +19,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from pushlane.cli.errors import note
-from pushlane.diagnosis.cause import clock
+from pushlane.diagnosis.situation import clock
 from pushlane.util.conversion import UNIT_S
 
 _PIPED_WIDTH = 240

@@ -17,8 +17,8 @@ from pushlane.cli.tasks import TaskId
 from pushlane.core.task import Task, now_ms
 from pushlane.model.times import parse_since
 from pushlane.producers import replay as replays
-from pushlane.producers.meant import NOTHING
 from pushlane.producers.replay import Begun, ReplayedTask
+from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings
 
 

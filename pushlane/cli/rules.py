@@ -18,7 +18,7 @@ from pushlane.cli.errors import confirm, note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.rules_view import (
+from pushlane.cli.rules_run import (
     RULE_COLUMNS,
     RUN_COLUMNS,
     changed_text,

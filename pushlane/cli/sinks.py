@@ -1,35 +1,186 @@
-"""`sinks` lists the sinks of the settings, shows one with its secrets masked, and tries one."""
+"""`sinks` lists the sinks of the settings, and shows, tries and accepts one of them.
+
+Compares what live processes deliver to with the settings of this shell.
+
+`sinks accept` believes the final answers of a target that has never delivered.
+
+`sinks` lists the sinks of the settings, shows one with its secrets masked, and tries one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
-from pushlane.backends.backend import Backend
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import TaskQuery
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
-from pushlane.cli.live_sinks import LiveSinks, live_if_any, load_live
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.cli.sink_accept import accept
-from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
-from pushlane.core.task import ACTIVE_STATES, Level, Task, new_task_id
-from pushlane.dispatcher.reasons import without_values
+from pushlane.core.task import ACTIVE_STATES, Level, Task, new_task_id, now_ms
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
-from pushlane.lanes.ports import Delivery
-from pushlane.lanes.search import TaskQuery
-from pushlane.lanes.sink_conflicts import LiveTarget, split_sinks, told_apart
-from pushlane.model.presence import Process
-from pushlane.model.targets import PlainTarget
+from pushlane.dispatcher.stats import without_values
+from pushlane.model.presence import (
+    LiveTarget,
+    Process,
+    SinkTarget,
+    difference,
+    live_texts,
+    process_names,
+    split_sinks,
+    targets_by_sink,
+    told_apart,
+)
+from pushlane.model.targets import PlainTarget, SinkTargets, target_history
+from pushlane.model.targets import accept as accept_target
 from pushlane.settings import Settings
 from pushlane.settings.sinks import option_of
+
+_WITHIN_S = 5.0
+
+
+class LiveSinks(NamedTuple):
+    """The live processes, and what these settings' sinks deliver to, as far as that can be told."""
+
+    processes: Sequence[Process]
+    mine: dict[str, SinkTarget]
+
+    def targets(self, name: str) -> list[LiveTarget]:
+        """Return what live processes deliver a sink's pushes to."""
+        return targets_by_sink(self.processes).get(name, [])
+
+    def text(self, name: str) -> str:
+        """Return what delivers a sink's pushes now, and to where."""
+        if found := self.targets(name):
+            return "; ".join(live_texts(found))
+        serving = [one for one in self.processes if name in one.sink_names]
+        return f"not known, by {process_names(serving)}" if serving else "nobody serves it"
+
+    def difference(self, name: str) -> str | None:
+        """Say that these settings lead elsewhere than live processes do; None if they do not."""
+        return difference(name, self.mine.get(name), self.targets(name))
+
+
+async def load_live(backend: Backend, settings: Settings) -> LiveSinks:
+    """Look at the live processes, and at what these settings' sinks deliver to.
+
+    Nothing is written where no live process says what it delivers to.
+    """
+    processes = await backend.presence.list()
+    mine: dict[str, SinkTarget] = {}
+    if targets_by_sink(processes):
+        targets = SinkTargets(backend.documents)
+        await targets.load()
+        for name in settings.served:
+            try:
+                found = targets.of(target_in(settings, name))
+            except BadInput:  # whoever opens the sink says what is wrong with it
+                continue
+            if found is not None:
+                mine[name] = found
+    return LiveSinks(processes, mine)
+
+
+async def live_if_any(settings: Settings) -> LiveSinks | None:
+    """Return what is live, or None where there is no store yet, or none that answers in time."""
+    if settings.is_store_missing:
+        return None
+    try:
+        async with asyncio.timeout(_WITHIN_S), connect(settings) as backend:
+            return await load_live(backend, settings)
+    except (PushlaneError, TimeoutError):
+        return None
+
+
+def accept(
+    flags: Flags,
+    name: Annotated[str, typer.Argument(metavar="SINK")],
+    undo: Annotated[bool, typer.Option("--undo", help="Believe them no longer.")] = False,
+) -> None:
+    """Believe a sink that has never delivered and gives final answers, like HTTP 404, to all.
+
+    It rests, as its URL may be wrong. From now on its pushes die by such answers, in every process,
+    until it delivers. It is about what live processes deliver to, else about these settings.
+    """
+    settings = flags.settings()
+
+    async def apply(backend: Backend) -> list[SinkTarget]:
+        targets = await _new_targets(backend, name, await _targets(backend, settings, name))
+        for one in targets:
+            await accept_target(backend.documents, one.hash, 0 if undo else now_ms())
+        return targets
+
+    for one in on_backend(settings, apply):
+        if undo:
+            note(f"sink {name}: once {one} gives final answers to 20 pushes in a row, it rests")
+        else:
+            note(
+                f"sink {name}: pushes die by the final answers of {one} until it delivers; to take "
+                f"that back: pushlane sinks accept {name} --undo"
+            )
+
+
+async def _targets(backend: Backend, settings: Settings, name: str) -> list[SinkTarget]:
+    """Return what live processes deliver to by this name, else what the settings say.
+
+    Raises:
+        BadInput: no process or setting says what the sink delivers to.
+    """
+    processes = [one for one in await backend.presence.list() if name in one.sink_names]
+    if processes:
+        return _announced(processes, name)
+    targets = SinkTargets(backend.documents)
+    await targets.load()
+    plain = target_in(settings, name)
+    target = targets.of(plain)
+    if target is None or not target.delivers:
+        raise BadInput(
+            f"no live process serves sink {name}, and in these settings it is {plain.kind}, which "
+            "delivers nothing; start pushlane dispatch with its sink first"
+        )
+    return [target]
+
+
+def _announced(processes: Sequence[Process], name: str) -> list[SinkTarget]:
+    known = [one.at(name).target for one in processes]
+    targets = {one.hash: one for one in known if one is not None and one.delivers}
+    if not targets:
+        raise BadInput(
+            f"the processes that serve sink {name} deliver to nothing whose answers could be "
+            "accepted, or are of an older version"
+        )
+    return list(targets.values())
+
+
+async def _new_targets(
+    backend: Backend, name: str, targets: Sequence[SinkTarget]
+) -> list[SinkTarget]:
+    """Return those that have never delivered: while a rollout lasts, others may be there too.
+
+    Raises:
+        BadInput: all of them have delivered.
+    """
+    histories = [await target_history(backend.documents, one.hash) for one in targets]
+    new = [
+        one for one, history in zip(targets, histories, strict=True) if not history.delivered_at_ms
+    ]
+    if not new:
+        raise BadInput(
+            f"sink {name}: {targets[0]} has delivered before, so there is nothing to accept; if it "
+            "gives final answers to all now, it rests, and is believed after two hours"
+        )
+    return new
+
 
 _LOOKED_AT = 1_000
 _INSTEAD = {

@@ -13,8 +13,8 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.producers.outbox import inspect
-from pushlane.producers.outbox.inspect import Spooled, SpoolSent
+from pushlane.producers.outbox import sender
+from pushlane.producers.outbox.sender import Spooled, SpoolSent
 
 _COLUMNS: tuple[Column[Spooled], ...] = (
     Column("TASK", lambda one: one.task.id),
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
     """Show the tasks in a spool, and how many pushes of each are not sent yet."""
-    found = inspect.look(folder)
+    found = sender.look(folder)
     if as_json:
         print_json([_as_json(one) for one in found])
     else:
@@ -47,7 +47,7 @@ def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
 
 def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag = False) -> None:
     """Send what a submit or a producer has left in a spool; print the tasks."""
-    sent = asyncio.run(inspect.send(flags.settings(), folder, seal=seal, tell=note))
+    sent = asyncio.run(sender.send(flags.settings(), folder, seal=seal, tell=note))
     for one in sent:
         note(_remark(one))
     if as_json:

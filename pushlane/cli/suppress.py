@@ -1,30 +1,52 @@
-"""`suppress` keeps the recipients and addresses that must not be sent to, as keyed hashes."""
+"""Commands on recipients and addresses that must not be sent to: suppressions and dead addresses.
+
+`suppress` keeps the recipients and addresses that must not be sent to, as keyed hashes.
+
+`tokens` lists dead addresses for who owns them, and clears those that are registered again.
+
+An address is shown to nobody who has not asked for just that.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
-from pushlane.cli.known import is_used
-from pushlane.cli.parsing import rows_text
+from pushlane.cli.parsing import is_used, rows_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import Column, print_json, print_table
-from pushlane.core.errors import UserError
-from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope, scope_of
+from pushlane.cli.render import Column, age_text, print_json, print_table, time_text
+from pushlane.core.errors import BadInput, UserError
+from pushlane.core.task import now_ms
+from pushlane.model.masks import FieldType, Masks
+from pushlane.model.recipients import (
+    EVERYWHERE,
+    DeadAddress,
+    DeadAddressQuery,
+    SuppressionScope,
+    scope_of,
+)
+from pushlane.model.times import parse_since
+from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.suppress import (
     ChangedSuppressions,
     Values,
     change_suppressed,
+    register_file,
+    register_lines,
     suppressed_in,
 )
+from pushlane.settings import Settings
 
 _COLUMNS: tuple[Column[tuple[SuppressionScope, int]], ...] = (
     Column("SCOPE", lambda row: row[0].kind),
@@ -41,7 +63,7 @@ FormatOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def _register_suppress(app: typer.Typer) -> None:
     about = "Keep the recipients and addresses that must not be sent to."
     add_group(app, "suppress", about, add, remove, count, check, clear)
 
@@ -176,3 +198,271 @@ def _named(scope: SuppressionScope) -> str:
     if scope == EVERYWHERE:
         return "everywhere"
     return f"in the app {scope.name}" if scope.kind == "app" else f"at the sink {scope.name}"
+
+
+_LISTED = 100
+_SINCE = "7d"
+_FIELDS = ("sink", "fingerprint", "app", "reason", "died_at_ms", "recorded_at_ms")
+_ADDRESS = "address"
+
+_TOKENS_COLUMNS: tuple[Column[DeadAddress], ...] = (
+    Column("SINK", lambda one: one.sink),
+    Column("FINGERPRINT", lambda one: one.fingerprint),
+    Column("APP", lambda one: one.app, spare=4),
+    Column("DIED", lambda one: age_text(one.died_at_ms, now_ms()), number=True),
+    Column("RECORDED", lambda one: age_text(one.recorded_at_ms, now_ms()), number=True),
+    Column("REASON", lambda one: one.reason, elastic=True),
+)
+
+SinkOption = Annotated[str, typer.Option("--sink", metavar="NAME", help="Only of this sink.")]
+AddressFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV, JSON Lines or Parquet; - for standard input, one address a line.",
+    ),
+]
+
+
+def _register_tokens(app: typer.Typer) -> None:
+    about = "List dead addresses, and let those that are registered again live."
+    add_group(app, "tokens", about, dead, register_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    """The options that say in which form dead addresses are printed, and whether in the clear."""
+
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="At most so many; 0 for all. [100 in a table]"),
+    ] = None
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show the addresses too, decrypted with address_key.")
+    ] = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False
+    as_json: JsonFlag = False
+
+    @property
+    def is_table(self) -> bool:
+        return not (self.as_csv or self.as_json)
+
+    @property
+    def most(self) -> int:
+        """The most that is printed, 0 for all."""
+        return self.limit if self.limit is not None else _LISTED if self.is_table else 0
+
+
+def dead(
+    flags: Flags,
+    output: _Output,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Recorded since: 2026-11-01, or 7d, 12h ago.")
+    ] = _SINCE,
+    sink: SinkOption = "",
+) -> None:
+    """List addresses that sinks called dead, by a fingerprint: they are sent to no more.
+
+    A table has the newest; --csv and --json have all there are, oldest first. With --reveal they
+    show the addresses themselves, so that they can be deleted where they are kept.
+    """
+    if output.as_csv and output.as_json:
+        raise BadInput("--csv and --json exclude each other; give one of them")
+    settings = flags.settings()
+    reader = _Reader(settings, reveal=output.reveal)
+    query = DeadAddressQuery(parse_since(since, now_ms()), sink, newest_first=output.is_table)
+    if output.is_table:
+        count = _print_table(settings, query, output.most, reader)
+    else:
+        count = _print_all(settings, query, output, reader)
+    if not count:
+        where = f" at the sink {sink}" if sink else ""
+        note(f"no dead address was recorded{where} since {time_text(query.since_ms)}")
+    reader.tell()
+
+
+def register_(
+    flags: Flags,
+    file: AddressFile,
+    sink: Annotated[str, typer.Option("--sink", metavar="NAME", help="At this sink.")],
+    column: ColumnOption = "token",
+    kind: FormatOption = None,
+) -> None:
+    """Let addresses of a file be sent to again at a sink: devices have registered them anew.
+
+    Each is suppressed there no longer, its record is removed, and news of an earlier death that
+    comes late changes nothing.
+    """
+    settings = flags.settings()
+    if str(file) == "-" and kind is None:
+        lines = sys.stdin.buffer
+        done = on_backend(
+            settings, lambda backend: register_lines(backend, sink, lines), create=True
+        )
+    else:
+        values = Values(file, column, kind)
+        with SubmitBar() as bar:
+            done = on_backend(
+                settings, lambda backend: register_file(backend, sink, values, bar), create=True
+            )
+    note(f"{done.given:,} registered, of which {done.changed:,} had been dead or suppressed")
+    tell_left_out(done)
+    tell_unknown(flags, SuppressionScope("sink", sink))
+
+
+class _Reader:
+    """Makes rows of records, and opens their addresses: to be revealed, or masked.
+
+    Raises:
+        BadInput: they are to be revealed and there is no key, or it cannot be used.
+    """
+
+    def __init__(self, settings: Settings, *, reveal: bool) -> None:
+        self.reveals = reveal
+        self._shown = self._unkept = self._unopened = 0
+        self.has_key = settings.address_key is not None
+        if settings.address_key is None:
+            if not reveal:
+                return
+            raise BadInput(
+                "--reveal needs the setting address_key (PUSHLANE_ADDRESS_KEY), with which the "
+                "dispatchers encrypt dead addresses; without one only fingerprints are kept"
+            )
+        from pushlane.model.address_seal import AddressSeal  # slow to import, and rarely needed
+
+        self._seal = AddressSeal(settings.address_key)
+        self._masks = Masks(settings.address_key.reveal().partition(",")[0].strip())
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (*_FIELDS, _ADDRESS) if self.reveals else _FIELDS
+
+    def row(self, one: DeadAddress) -> dict[str, Any]:
+        """Return the values of the fields; an address that cannot be shown is None."""
+        row = {name: getattr(one, name) for name in _FIELDS}
+        return {**row, _ADDRESS: self.address(one)} if self.reveals else row
+
+    def address(self, one: DeadAddress) -> str | None:
+        address = self._seal.opened(one.sealed) if one.sealed else None
+        self._shown += address is not None
+        self._unkept += not one.sealed
+        self._unopened += bool(one.sealed) and address is None
+        return address
+
+    def cell(self, one: DeadAddress) -> str:
+        """Return an address as a table has it, or its mask; a dash when it cannot be opened."""
+        if self.reveals:
+            return self.address(one) or "-"
+        address = self._seal.opened(one.sealed) if one.sealed else None
+        return self._masks.mask(address, FieldType.TOKEN) or "-"
+
+    def tell(self) -> None:
+        """Say what was shown and what could not be.
+
+        Raises:
+            UserError: addresses were sealed with another key.
+        """
+        if self._shown:
+            shown = "1 address is" if self._shown == 1 else f"{self._shown:,} addresses are"
+            note(f"{shown} shown in the clear: keep this where you keep the tokens themselves")
+        if self._unkept:
+            note(f"{_count(self._unkept)} cannot be shown: no address_key was set at the time")
+        if self._unopened:
+            raise UserError(
+                f"{_count(self._unopened)} cannot be shown: address_key does not open them. If the "
+                "key was changed, give the older ones behind it, with commas between"
+            )
+
+
+def _print_table(settings: Settings, query: DeadAddressQuery, most: int, reader: _Reader) -> int:
+    """Print the newest; return how many."""
+    found: list[DeadAddress] = []
+    _read(settings, query, most + 1 if most else 0, found.append)
+    shown = found[:most] if most else found
+    columns = list(_TOKENS_COLUMNS)
+    if reader.has_key:
+        columns.insert(2, Column("ADDRESS", reader.cell))
+    if shown:
+        print_table(columns, shown)
+    if len(found) > len(shown):
+        note(f"there are more than {most}; see them with --limit, --sink, --csv or --json")
+    return len(shown)
+
+
+def _print_all(
+    settings: Settings, query: DeadAddressQuery, output: _Output, reader: _Reader
+) -> int:
+    """Print rows as they come, however many; return how many."""
+    rows = _CsvRows(reader.fields) if output.as_csv else _JsonRows()
+    bar = contextlib.nullcontext(None) if sys.stdout.isatty() else SubmitBar()
+    with bar as progress:
+
+        def add(one: DeadAddress) -> None:
+            rows.add(reader.row(one))
+            if progress is not None and rows.count % _LISTED == 0:
+                progress(SubmitProgress(SubmitStage.LISTING, rows.count))
+
+        _read(settings, query, output.most, add)
+    rows.end()
+    return rows.count
+
+
+def _read(
+    settings: Settings,
+    query: DeadAddressQuery,
+    most: int,
+    add: Callable[[DeadAddress], None],
+) -> None:
+    """Give the records that fit to `add`, page by page; at most so many, 0 for all."""
+
+    async def work(backend: Backend) -> None:
+        left, after, is_last = most or sys.maxsize, 0, False
+        while left and not is_last:
+            page = await backend.dead_addresses.page(query, after)
+            for one in page.addresses[:left]:
+                add(one)
+            left -= min(left, len(page.addresses))
+            after, is_last = page.after, not page.after
+
+    on_backend(settings, work)
+
+
+class _CsvRows:
+    """Prints rows as CSV, one at a time; what is not known is empty."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.count = 0
+        self._writer = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
+        self._writer.writeheader()
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.count += 1
+        self._writer.writerow(row)
+
+    def end(self) -> None:
+        sys.stdout.flush()
+
+
+class _JsonRows:
+    """Prints rows as one JSON document, one at a time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        sys.stdout.write(",\n  " if self.count else "[\n  ")
+        sys.stdout.write(msgspec.json.encode(row).decode())
+        self.count += 1
+
+    def end(self) -> None:
+        sys.stdout.write("\n]\n" if self.count else "[]\n")
+        sys.stdout.flush()
+
+
+def _count(number: int) -> str:
+    return "1 address" if number == 1 else f"{number:,} addresses"
+
+
+def register(app: typer.Typer) -> None:
+    _register_suppress(app)
+    _register_tokens(app)

@@ -9,13 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.cli.limits import stop_text
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
-from pushlane.cli.stop_if_dead import stop_text
 from pushlane.core.task import DeliveryMode, Progress, State, Task, now_ms, settled
-from pushlane.diagnosis.deaths import reasons_text
+from pushlane.diagnosis.causes import STALLED, TaskStatus, TaskStatuses
 from pushlane.diagnosis.look import died_of, is_stalled, put_offs_of
-from pushlane.diagnosis.task_status import STALLED, TaskStatus, TaskStatuses
+from pushlane.diagnosis.situation import reasons_text
 from pushlane.model.presence import Process
 
 COLUMNS: tuple[Column[TaskView], ...] = (

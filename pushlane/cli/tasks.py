@@ -1,14 +1,21 @@
-"""Commands on tasks that exist: look at them, and change what they may send and when."""
+"""Commands on tasks that exist: look at them, change what they may send and when, forget them.
+
+Removes tasks that cannot be read, for `cancel` and `forget --force`.
+
+`forget` removes tasks that have ended before their time is over.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from pushlane.backends.backend import Backend
-from pushlane.cli.completion import complete_level, complete_state, complete_task
+from pushlane.backends.ports import TaskQuery, pages
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
     Flags,
@@ -19,17 +26,77 @@ from pushlane.cli.flags import (
     add_group,
     on_backend,
 )
-from pushlane.cli.parsing import STATES, parse_level, parse_word, pushes_text, shown_state
+from pushlane.cli.parsing import (
+    STATES,
+    complete_level,
+    complete_state,
+    complete_task,
+    parse_level,
+    parse_word,
+    pushes_text,
+    shown_state,
+)
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of
-from pushlane.cli.unreadable import remove_unreadable
-from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.errors import BadInput, UnknownFormat, UserError
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
-from pushlane.diagnosis.task_status import STORED_AS
-from pushlane.lanes.search import TaskQuery, pages
+from pushlane.diagnosis.causes import STORED_AS
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
+from pushlane.producers.dead import DeadLetters, Selection
+from pushlane.settings import Settings
+
+_LEAVE_S = 0.25
+_LEAVE_TRIES = 40
+
+
+def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, yes: bool) -> None:
+    """Remove these tasks with all that is theirs, after a question.
+
+    Raises:
+        TaskConflict: a live process of a newer version may read them.
+        UserError: the answer is no, or there is nobody to ask.
+    """
+    task_ids = [fault.task_id for fault in faults]
+    on_backend(settings, partial(_refuse_newer, task_ids=task_ids))  # before anybody is asked
+    for fault in faults:
+        if not yes:
+            _confirm(fault)
+    on_backend(settings, partial(_remove_all, task_ids=task_ids))
+
+
+def _confirm(fault: UnknownFormat) -> None:
+    what = f"task {fault.task_id}"
+    question = (
+        f"{fault.fault}.\nRemove it, with its key, its counts, its lanes and its dead pushes? What "
+        "it has not sent will not go out."
+    )
+    confirm(f"removing {what}", question, f"{what} is not removed")
+
+
+async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
+    for task_id in task_ids:
+        await backend.refuse_newer(f"task {task_id}")
+
+
+async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
+    await _refuse_newer(backend, task_ids)
+    for task_id in task_ids:
+        await DeadLetters(backend).purge(Selection(task=task_id))
+        is_gone = await _removed(backend, task_id)
+        later = "" if is_gone else "; its lane goes in about 10 minutes, as somebody still reads it"
+        note(f"task {task_id} could not be read: it is removed, and sends nothing more{later}")
+
+
+async def _removed(backend: Backend, task_id: str) -> bool:
+    """Remove a task; false when readers of its lanes have not left within some seconds."""
+    for _ in range(_LEAVE_TRIES):
+        if await backend.discard(task_id):
+            return True
+        await asyncio.sleep(_LEAVE_S)
+    return False
+
 
 TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
@@ -64,7 +131,7 @@ _ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
 
 
-def register(app: typer.Typer) -> None:
+def _register_tasks(app: typer.Typer) -> None:
     add_commands(app, tasks)
     add_group(app, "task", "Look at one task.", show)
     add_commands(app, pause, resume, cancel, promote, demote)
@@ -315,3 +382,87 @@ def _unsent(view: TaskView) -> str:
         return "what it has not sent yet"
     about = "about " if view.state == State.RUNNING else ""
     return f"{about}{pushes_text(view.left)}"
+
+
+def _register_forget(app: typer.Typer) -> None:
+    add_commands(app, forget)
+
+
+def forget(
+    flags: Flags,
+    tasks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK...", help="Id, key or name of each.", autocompletion=complete_task
+        ),
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove those that cannot be read, too.")
+    ] = False,
+    yes: YesFlag = False,
+) -> None:
+    """Remove tasks that have ended, with their counts, keys, lanes and dead pushes.
+
+    One that cannot be read is removed with --force, whether it has ended or not.
+    """
+    settings = flags.settings()
+    faults, views = on_backend(settings, partial(_load, words=tasks))
+    if faults and not force:
+        raise next(iter(faults.values()))
+    for view in views:  # refuse before anybody is asked
+        task_changes.check_forgettable(view.task, view.status.state)
+    wanted = {view.task.id: view.task for view in views}
+    if wanted and not yes:
+        _confirm_forget(list(wanted.values()))
+    if faults:
+        remove_unreadable(settings, list(faults.values()), yes=yes)
+    if wanted:
+        on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+
+
+async def _load(
+    backend: Backend, words: list[str]
+) -> tuple[dict[str, UnknownFormat], list[TaskView]]:
+    """Return by id why tasks cannot be read, and all others."""
+    faults: dict[str, UnknownFormat] = {}
+    tasks: dict[str, Task] = {}
+    for word in words:
+        try:
+            task = await backend.registry.get(word)
+        except UnknownFormat as error:
+            faults[error.task_id] = error
+        else:
+            tasks[task.id] = task
+    return faults, await views_of(backend, list(tasks.values()), await backend.presence.list())
+
+
+def _confirm_forget(tasks: list[Task]) -> None:
+    """Ask the user, since a task whose key is forgotten can be submitted again."""
+    what = f"task {tasks[0].id}" if len(tasks) == 1 else f"{len(tasks)} tasks"
+    keyed = " What has a key can then be submitted again." if any(t.key for t in tasks) else ""
+    question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
+    confirm(f"forgetting {what}", question, f"{what}: not forgotten")
+
+
+async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
+    for task in tasks:
+        await DeadLetters(backend).purge(Selection(task=task.id))
+        await _forget(backend, task)
+        note(f"task {task.id} is forgotten")
+
+
+async def _forget(backend: Backend, task: Task) -> None:
+    """Forget a task once the readers of its lanes have left, a second or two after its end."""
+    for _ in range(_LEAVE_TRIES):
+        if await backend.forget(task):
+            return
+        await asyncio.sleep(_LEAVE_S)
+    raise UserError(
+        f"task {task.id} is not forgotten: somebody still reads its lane; see which dispatchers "
+        "run (`pushlane processes`), then try again"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    _register_tasks(app)
+    _register_forget(app)

@@ -24,8 +24,7 @@ from prometheus_client.registry import Collector
 
 from pushlane.backends.contact import Contact, LastAnswer
 from pushlane.cli.health import Health
-from pushlane.cli.health_server import METRICS, HealthReply
-from pushlane.cli.metric_families import of_worker, together
+from pushlane.cli.health_server import METRICS, HealthReply, of_worker, together
 from pushlane.core.errors import BadInput
 from pushlane.util.metrics import Exporter, MetricCollector, MetricMaker, ReadMetric
 

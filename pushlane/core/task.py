@@ -1,7 +1,4 @@
-"""A task: one stream of pushes, with its level, quota, state and lane.
-
-Values are frozen; a change makes a new value through the rules of `model.task_changes`.
-"""
+"""A task: one stream of pushes, with its level, quota, state and lane, and how far it is."""
 
 from __future__ import annotations
 
@@ -105,7 +102,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
     that the same key with other content is refused; `made_of` has short hashes of its parts, by
-    which what differs can be named (`producers.submit_keys`). Times are Unix milliseconds; 0 means
+    which what differs can be named (`producers.task_builder`). Times are Unix milliseconds; 0 means
     unset. Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which
     recipients are left alone, `zone` (an IANA name) where those are whose push does not tell.
     `has_later` tells that its later lane is open, where pushes wait for their time.

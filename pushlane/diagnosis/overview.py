@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import TaskQuery, pages
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
-from pushlane.diagnosis.cause import resting_since
-from pushlane.diagnosis.look import died_of, put_offs_of
-from pushlane.diagnosis.task_status import (
+from pushlane.diagnosis.causes import (
     FAILING,
     RESTING,
     SCHEDULED,
@@ -25,10 +24,17 @@ from pushlane.diagnosis.task_status import (
     TaskStatus,
     TaskStatuses,
 )
-from pushlane.lanes.search import TaskQuery, pages
-from pushlane.lanes.sink_shares import entitled_rates
+from pushlane.diagnosis.look import died_of, put_offs_of
+from pushlane.diagnosis.situation import resting_since
 from pushlane.model.limits import Limits, Subject, readable_limits
-from pushlane.model.load import SinkLoad, Standing, shared_by_lane, sink_now, spent_of
+from pushlane.model.load import (
+    SinkLoad,
+    Standing,
+    entitled_rates,
+    shared_by_lane,
+    sink_now,
+    spent_of,
+)
 from pushlane.model.presence import Process
 
 MOST_NAMED = 10

@@ -10,11 +10,16 @@ from pushlane.backends.operations import Live
 from pushlane.core.errors import DamagedRecord
 from pushlane.core.push import FORMAT
 from pushlane.core.task import Task
-from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.causes import unserved_advice
-from pushlane.diagnosis.situation import unserved_sinks
-from pushlane.lanes.sink_conflicts import difference, split_sinks, targets_by_sink
-from pushlane.model.presence import Process, Resting, SinkTarget
+from pushlane.diagnosis.situation import resting_since, unserved_sinks
+from pushlane.model.presence import (
+    Process,
+    Resting,
+    SinkTarget,
+    difference,
+    split_sinks,
+    targets_by_sink,
+)
 from pushlane.settings import Settings
 from pushlane.util.checks import Check, Fact, Remark, Severity
 from pushlane.version import VERSION

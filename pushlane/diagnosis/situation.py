@@ -1,17 +1,79 @@
-"""What is known of a task and of all that it shares its sink with, at one time: values only."""
+"""What is known of a task and of all that it shares its sink with, at one time: values only.
+
+One thing that a task waits for, as a value.
+
+Says of what the pushes of a task died. Pure.
+
+`died_of` are the counts by reason of `model.stop_rule.Deaths`. What an older version has
+counted has no reason, and is told as such.
+
+Counts the pushes that wait for their time, and moves the ETA accordingly. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
+from pushlane.core.endings import WaitReason
+from pushlane.core.ports import Delayed
 from pushlane.core.task import Progress, Task, Weights
-from pushlane.lanes.ports import Delayed
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.limits import Limits, Subject
-from pushlane.model.load import SinkLoad, Standing, sink_now
-from pushlane.model.presence import Process
+from pushlane.model.load import SinkLoad, Standing, quiet_until, sink_now
+from pushlane.model.presence import Process, Resting, continued
+from pushlane.model.stop_rule import DEAD_ADDRESS
+from pushlane.model.times import zone_or_utc
 from pushlane.settings import Settings
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that a task waits for. `name` is for programs, `since_ms` 0 where not known.
+
+    One that is `final` holds all of the task. One `at_later` holds pushes that went on to a sink
+    behind the first: when those will be through is not known.
+    """
+
+    name: str
+    detail: str
+    do: str = ""
+    since_ms: int = 0
+    final: bool = False
+    at_later: bool = False
+
+
+def clock(at_ms: int) -> str:
+    """Return a time as people write it, in UTC."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def due_text(at_ms: int, now_ms: int, zone: str = "") -> str:
+    """Return a time to come, without its date within a day; with a zone by its clock, too.
+
+    One that is an hour away or more is rounded up to a minute.
+    """
+    is_near = at_ms - now_ms < _HOUR_MS
+    seconds = ":%S" if at_ms % _MINUTE_MS and is_near else ""
+    at_ms = at_ms if is_near else -(-at_ms // _MINUTE_MS) * _MINUTE_MS
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    date = "%Y-%m-%d " if at_ms - now_ms >= _DAY_MS else ""
+    local = f" ({at.astimezone(zone_or_utc(zone)):%H:%M} in {zone})" if zone else ""
+    return f"{at.strftime(f'{date}%H:%M{seconds}')} UTC{local if zone != 'UTC' else ''}"
+
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+def resting_since(one: Resting, again_at_ms: int | None = None) -> str:
+    """Return why something rests, since when, and when it is tried next if that is known.
+
+    `again_at_ms` goes over the time that it says itself, as the first of several processes tries.
+    """
+    next_ms = one.again_at_ms if again_at_ms is None else again_at_ms
+    next_try = f"; next try {clock(next_ms)}" if next_ms else ""
+    return continued(one.why, f"since {clock(one.since_ms)}{next_try}", by=", ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,3 +212,176 @@ def unserved_sinks(task: Task, processes: Sequence[Process]) -> list[str]:
     served = {name for process in processes for name in process.sink_names}
     here = dict.fromkeys((task.chain[0], *task.reached))
     return [name for name in here if name not in served]
+
+
+_MOST_NAMED = 5
+_MANY = 100
+_SHARE = 0.01
+
+
+def matter(progress: Progress, died_of: Mapping[str, int]) -> bool:
+    """Tell whether a hundred pushes died, or one in a hundred: dead addresses are none of them."""
+    died = progress.dead - died_of.get(DEAD_ADDRESS, 0)
+    return died > 0 and (died >= _MANY or died >= _SHARE * progress.finished)
+
+
+def reasons_text(progress: Progress, died_of: Mapping[str, int]) -> str:
+    """Return the reasons as `HTTP 404 (4,990), no answer (8)`, or `HTTP 404` when it is the only.
+
+    Empty when none is known.
+    """
+    unknown = progress.dead - sum(died_of.values())
+    known = {**died_of, "unknown reason": unknown} if unknown > 0 and died_of else died_of
+    if len(known) == 1:
+        return next(iter(known))
+    named = [f"{reason} ({count:,})" for reason, count in list(known.items())[:_MOST_NAMED]]
+    if len(known) > _MOST_NAMED:
+        named.append(f"{len(known) - _MOST_NAMED} more reasons")
+    return ", ".join(named)
+
+
+def deaths_text(progress: Progress, died_of: Mapping[str, int]) -> str:
+    """Return `4,998 of 5,000 died: HTTP 404 (4,990), no answer (8)`."""
+    reasons = reasons_text(progress, died_of)
+    return f"{progress.dead:,} of {progress.finished:,} died" + (f": {reasons}" if reasons else "")
+
+
+def short_deaths_text(progress: Progress, died_of: Mapping[str, int]) -> str:
+    """Return the same for a column, with the commonest reason; empty when they do not matter."""
+    if not matter(progress, died_of):
+        return ""
+    commonest = next((one for one in died_of if one != DEAD_ADDRESS), "")
+    others = ", most often " if len(died_of) > 1 else ": "
+    return f"{progress.dead:,} died" + (f"{others}{commonest}" if commonest else "")
+
+
+def with_deaths(
+    task: Task, progress: Progress, died_of: Mapping[str, int], found: list[Cause]
+) -> list[Cause]:
+    """Return the causes with what died of a task that goes on: first if it matters, else last."""
+    if not progress.dead or task.state.is_terminal:
+        return found
+    do = (
+        f"look at them: pushlane dead list --task {task.id}; when that is mended: "
+        f"pushlane dead retry --task {task.id}"
+    )
+    cause = Cause("deaths", deaths_text(progress, died_of), do)
+    return [cause, *found] if matter(progress, died_of) else [*found, cause]
+
+
+_WHAT = {
+    WaitReason.QUIET_HOURS: ("quiet hours", "wait: they go by themselves once it is not quiet"),
+    WaitReason.START: ("a start of their own", "wait: they go by themselves at that time"),
+    WaitReason.RETRY: ("another attempt", "wait: they are tried again by themselves"),
+}
+_OTHERS = ("their time", "wait: they go by themselves at that time")
+_SURE_MS = 23 * 3_600_000
+"""Pushes that wait longer come up once a day, so a later time on a lane may not be their last."""
+
+_LOOK_EVERY_MS = 900_000
+_MOST_LOOKS = 200
+
+
+def later_causes(now: Situation) -> Iterator[Cause]:
+    """Yield what pushes of the task wait for on its later lane, each reason with its times."""
+    for one in now.waits:
+        what, do = _WHAT.get(WaitReason(one.reason), _OTHERS) if _is_known(one) else _OTHERS
+        yield Cause(
+            f"later_{one.reason}", waits_text(one, what, now.now_ms), do, final=now.all_wait
+        )
+    if others := now.later_unnoted:
+        more = " more" if now.waits else ""
+        waits = "waits" if others == 1 else "wait"
+        until = _unnoted_until(now)
+        detail = f"{others:,}{more} {waits} for {_OTHERS[0]}: {until}"
+        yield Cause("later", detail, _OTHERS[1], final=now.all_wait)
+
+
+def waits_text(one: Waiting, what: str, now_ms: int) -> str:
+    """Return how many pushes wait for something, and when the first and the last may go."""
+    first = due_text(one.first_ms, now_ms, one.zone)
+    last = due_text(one.last_ms, now_ms)
+    if one.pushes == 1:
+        return f"1 waits for {what}: it may go {first}"
+    if due_text(one.first_ms, now_ms) == last:
+        return f"{one.pushes:,} wait for {what}: they may go {first}"
+    return f"{one.pushes:,} wait for {what}: the next may go {first}, the last {last}"
+
+
+def what_text(reason: str) -> str:
+    """Return what pushes wait for in words."""
+    known = (WaitReason.QUIET_HOURS, WaitReason.START, WaitReason.RETRY)
+    return next((_WHAT[one][0] for one in known if one == reason), _OTHERS[0])
+
+
+def _is_known(one: Waiting) -> bool:
+    return one.reason in set(WaitReason)
+
+
+def _unnoted_until(now: Situation) -> str:
+    if now.delayed is None or not now.delayed.last_ms:
+        return "when they may go is not known"
+    first, last = (due_text(at, now.now_ms) for at in (now.delayed.first_ms, now.delayed.last_ms))
+    if now.waits:
+        return f"until {last} or earlier"
+    return f"the next may go {first}, the last {last}"
+
+
+def ends_in_s(now: Situation, goes_in_s: float | None, per_s: float | None) -> float | None:
+    """Return in how many seconds the task is through, None when that cannot be told.
+
+    What may go now has gone in `goes_in_s`; what waits for its time goes at `per_s` from then on.
+    """
+    if not now.later:
+        return goes_in_s
+    if not per_s or (goes_in_s is None and not now.all_wait):
+        return None
+    end_s = goes_in_s or 0.0
+    for one in sorted(now.waiting_notes, key=lambda note: note.first_ms):
+        end_s = max(end_s, (one.first_ms - now.now_ms) / 1000) + one.pushes / per_s
+        end_s = max(end_s, (one.last_ms - now.now_ms) / 1000)
+    if now.later_unnoted:
+        if now.delayed is None or now.delayed.last_ms - now.now_ms > _SURE_MS:
+            return None
+        last_s = (now.delayed.last_ms - now.now_ms) / 1000
+        end_s = max(end_s, last_s) + now.later_unnoted / per_s
+    return end_s
+
+
+def not_before(now: Situation) -> int:
+    """Return before which time (Unix ms) the task cannot be through, 0 when none is known."""
+    known = [one.last_ms for one in now.waits]
+    if now.later_unnoted and now.delayed is not None:
+        known.append(now.delayed.last_ms)
+    return max(known, default=0)
+
+
+def unforeseen(now: Situation, end_s: float) -> str:
+    """Return why pushes that may go now may still have to wait for their time; empty if they won't.
+
+    Whose clock a push goes by shows only when it comes up.
+    """
+    task = now.task
+    if not now.knows_rows and now.may_go:
+        if task.start_column or task.is_fed:
+            return "pushes may have starts of their own"
+        if task.quiet and task.zone_column:
+            return "recipients in their quiet hours wait until those end"
+    if task.quiet and (begins_ms := _quiet_from(now, end_s)):
+        return f"its quiet hours begin before it is through, {due_text(begins_ms, now.now_ms)}"
+    return ""
+
+
+def _quiet_from(now: Situation, end_s: float) -> int:
+    """Return about when it is quiet, by the task's zone, while pushes still go; 0 for never."""
+    task = now.task
+    start_ms = max(now.now_ms, task.not_before_ms)
+    start_ms = max(start_ms, quiet_until(task, start_ms))
+    end_ms = now.now_ms + round(end_s * 1000)
+    for number in range(_MOST_LOOKS):
+        at_ms = start_ms + number * _LOOK_EVERY_MS
+        if at_ms > end_ms:
+            return 0
+        if quiet_until(task, at_ms):
+            return at_ms // _LOOK_EVERY_MS * _LOOK_EVERY_MS
+    return 0

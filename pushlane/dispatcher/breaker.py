@@ -53,12 +53,14 @@ from pushlane.dispatcher.failures import (
     CAUSES,
     SAME_PROBES,
     FailureShare,
+    FinalRow,
     Flight,
     ProbeRotation,
     Sign,
+    TargetStanding,
+    TargetWords,
     sign_of,
 )
-from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
 
 PROBE_SOONEST_S = 1.0
 PROBE_EVERY_S = (3.4, 4.0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pushlane.core.ports import Delivery, Sink
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
-from pushlane.dispatcher.reasons import without_values
+from pushlane.dispatcher.stats import without_values
 
 log = logging.getLogger("pushlane.delivery_pool")
 

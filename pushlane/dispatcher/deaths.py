@@ -1,21 +1,86 @@
-"""Warns of pushes that die at one sink: at once, then once a minute for each class of reasons.
+"""What is done about pushes that die: a warning, and a pause of their task.
+
+Pauses whole tasks for which a sink asks.
+
+Warns of pushes that die at one sink: at once, then once a minute for each class of reasons.
 
 A line has how many died since the last one and of which tasks, and names no recipient. Dead
 addresses are no news: a list always has some, and `pushlane_dead_addresses_total` counts them.
+
+Pauses a task of which too many pushes die, where they are counted.
+
+The counts are those of all processes, so whoever counts past the limit sees it, and of several that
+do one pauses the task. What is in flight then still lands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
+from pushlane.core.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Progress
-from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
+from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.task import Finished, Progress, State
+from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.model.stop_rule import (
+    DEAD_ADDRESS,
+    MOST_REASONS,
+    OTHER,
+    Deaths,
+    StopRule,
+    read_stop_rule,
+)
 
-log = logging.getLogger("pushlane.deaths")
+log = logging.getLogger("pushlane.pauses")
+
+
+class PauseRequests:
+    """Pauses whole tasks when a sink asks for it, once for all pushes of a task that are in flight.
+
+    A request that does not get through is tried again until it does or the task has ended.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._asked: dict[str, str] = {}
+        self._due = asyncio.Event()
+
+    def ask(self, task_id: str, reason: str) -> None:
+        """Pause the task soon, unless it does not run."""
+        task = self._tasks.find(task_id)
+        if task is not None and task.state is State.RUNNING:
+            self._asked.setdefault(task_id, reason)
+            self._due.set()
+
+    async def run(self) -> None:
+        await whenever(self._due, self._pause_all, Backoff(log, "the registry"))
+
+    async def _pause_all(self) -> None:
+        while self._asked:
+            task_id, reason = next(iter(self._asked.items()))
+            await self._pause(task_id, reason)
+            del self._asked[task_id]
+
+    async def _pause(self, task_id: str, reason: str) -> None:
+        try:
+            self._tasks.apply(await self._backend.pause(task_id, reason))
+        except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
+            return
+        log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
+
+
+_death_warnings_log = logging.getLogger("pushlane.deaths")
 
 _EVERY_S = 60.0
 _MOST_TASKS = 3
@@ -99,7 +164,7 @@ class DeathWarnings:
         now_s, said_at_s = self._clock_s(), unsaid.said_at_s
         count = f"{unsaid.count:,} push{'es' if unsaid.count > 1 else ''} died"
         since = "" if said_at_s is None else f" in the last {max(1, round(now_s - said_at_s))} s"
-        log.warning(
+        _death_warnings_log.warning(
             "%s: %s%s: %s (%s)",
             self._sink,
             count,
@@ -115,3 +180,94 @@ class DeathWarnings:
 def _named(tasks: list[str]) -> str:
     others = " and others" if len(tasks) > _MOST_TASKS else ""
     return f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks[:_MOST_TASKS])}{others}"
+
+
+pauses_log = logging.getLogger("pushlane.pauses")
+
+_AT_ONCE = 8
+
+
+class _Passed(NamedTuple):
+    """A task that is to be paused: `failed` of `ended` pushes, since its limit was set `anew`."""
+
+    task_id: str
+    failed: int
+    ended: int
+    anew: bool
+
+
+class StopIfDead:
+    """Keeps to the tasks' `stop_if_dead`."""
+
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._passed: dict[str, _Passed] = {}
+        self._due = asyncio.Event()
+
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
+        """Hear of what is counted now."""
+        self.on_counted(progress, finished)
+
+    def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
+        """Hear how far tasks are, now that these seqs are counted."""
+        ruled = [(one, found) for one in progress if one.failed and (found := self._rule(one))]
+        if not ruled:
+            return
+        added: Counter[str] = Counter()
+        for group in finished:
+            added[group.task_id] += len(group.seqs)
+        for one, (rule, since) in ruled:
+            if rule.is_passed(one, added[one.task_id], since):
+                ended, failed = one.finished - since[0], one.failed - since[1]
+                passed = _Passed(one.task_id, failed, ended, anew=any(since))
+                self._passed.setdefault(one.task_id, passed)
+                self._due.set()
+
+    async def run(self) -> None:
+        """Pause what has passed its limit, until cancelled."""
+        await whenever(self._due, self._stop_all, Backoff(pauses_log, "the registry"))
+
+    def _rule(self, progress: Progress) -> tuple[StopRule, tuple[int, int]] | None:
+        """Return the rule that may stop a task now, and what it does not count."""
+        task = self._tasks.find(progress.task_id)
+        if task is None or task.stopped or task.state is not State.RUNNING:
+            return None
+        if task.total is not None and progress.finished >= task.total:
+            return None
+        rule = read_stop_rule(task.stop_if_dead)
+        return rule and (rule, task.stop_since)
+
+    async def _stop_all(self) -> None:
+        await for_each(list(self._passed.values()), self._stop, _AT_ONCE)
+
+    async def _stop(self, passed: _Passed) -> None:
+        await self._pause(passed)
+        del self._passed[passed.task_id]
+
+    async def _pause(self, passed: _Passed) -> None:
+        task_id = passed.task_id
+        [deaths] = await self._backend.registry.deaths([task_id])
+        reason = _reason(passed, deaths)
+        try:
+            task = await self._backend.stop(task_id, reason)
+        except (UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
+            return
+        self._tasks.apply(task)
+        if task.reason == reason:
+            pauses_log.warning(
+                "task %s is paused: %s", task_id, reason, extra={"action": "task_paused"}
+            )
+
+
+def _reason(passed: _Passed, deaths: Deaths) -> str:
+    commonest = next((one for one in deaths.by_reason if one != DEAD_ADDRESS), "")
+    most = f", most often {commonest}" if commonest else ""
+    since = " since the limit was set" if passed.anew else ""
+    task_id = passed.task_id
+    return (
+        f"stopped: {passed.failed:,} of {passed.ended:,} died{since}{most}; mend it, then pushlane "
+        f"resume {task_id} (dead ones: pushlane dead retry --task {task_id})"
+    )

@@ -1,26 +1,52 @@
-"""Opens the readers of lanes, several at once, high lanes first.
+"""The lanes that this process reads: how they are found, opened, held and followed.
+
+Opens the readers of lanes, several at once, high lanes first.
 
 One that takes long or fails never delays another.
+
+Tasks that start later: which they are, and a call for each when its time has come.
+
+The wall clock may be set while we wait, so it is looked at once a second at least.
+
+Which lanes this process reads, and whether their tasks let them move.
+
+It opens a lane when a task has one, holds it while the task is paused or starts later, and retires
+it when the task ends.
+
+Bounds what waits on later lanes: at the limit a main lane rests until less of it waits.
+
+Nothing is lost by that: what is left on the main lane stays there, and what comes due goes on. A
+process looks at a later lane again after so many pushes of its own have gone there, so the limit
+may be passed by that many for each process.
+
+Follows the registry: what changes there becomes known here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from pushlane.backends.backend import Backend
+from pushlane.backends.contact import REGISTRY, Contact
+from pushlane.backends.ports import Changes
 from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
-from pushlane.core.names import is_pool, task_of
-from pushlane.core.retrying import Backoffs
-from pushlane.core.task import Level
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.lanes.ports import Broker, LaneReader, OnReady
+from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink, task_of
+from pushlane.core.ports import Broker, LaneReader, OnReady
+from pushlane.core.retrying import Backoff, Backoffs, for_each, raise_first
+from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.core.turns import Scheduler
+from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.lanes")
 
@@ -160,3 +186,280 @@ class ReaderOpener:
             self._fill(lane)
 
         return feed
+
+
+_LOOK_EVERY_S = 1.0
+
+
+class StartTimer:
+    """Remembers each task once, until its time has come: also one that has ended meanwhile."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._starts: list[tuple[int, str]] = []
+        self._known: set[str] = set()
+        self._added = asyncio.Event()
+
+    def waits(self, task: Task) -> bool:
+        """Tell whether its start is still to come; then remember it."""
+        if not task.is_scheduled(self._clock_ms()):
+            return False
+        if task.id not in self._known:
+            self._known.add(task.id)
+            heapq.heappush(self._starts, (task.not_before_ms, task.id))
+            self._added.set()
+        return True
+
+    async def run(self, start: Callable[[str], None]) -> None:
+        """Call `start` with the id of each task whose time has come, for ever."""
+        while True:
+            self._added.clear()
+            for task_id in self._due():
+                start(task_id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s()):
+                    await self._added.wait()
+
+    def _due(self) -> list[str]:
+        due = []
+        now = self._clock_ms()
+        while self._starts and self._starts[0][0] <= now:
+            _, task_id = heapq.heappop(self._starts)
+            self._known.discard(task_id)
+            due.append(task_id)
+        return due
+
+    def _wait_s(self) -> float | None:
+        """Return the time to the next start, at most to the next look; None without a start."""
+        if not self._starts:
+            return None
+        left_s = (self._starts[0][0] - self._clock_ms()) / 1000
+        return min(_LOOK_EVERY_S, max(0.0, left_s))
+
+
+_SHARED = 2  # as if bundles were so small: many tasks that share a lane have one at hand, or a push
+
+
+class LaneManager:
+    """Listens to tasks and keeps their lanes at one sink.
+
+    `prefetch` is how many pushes of one are at hand.
+    """
+
+    def __init__(
+        self,
+        sink: str,
+        tasks: KnownTasks,
+        lanes: Lanes,
+        opener: ReaderOpener,
+        prefetch: int,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._sink = sink
+        self._tasks = tasks
+        self._lanes = lanes
+        self._opener = opener
+        self._prefetch = prefetch
+        self._start_timer = StartTimer(clock_ms)
+
+    def open_pool(self, count: int) -> None:
+        """Read every lane that low tasks share, with its later lane."""
+        for name in pool_lanes(count, self._sink):
+            self._open_pool_lane(name)
+
+    async def open_old_pool(self, broker: Broker) -> None:
+        """Read the lanes of when the pool was larger: something may be left on them."""
+        for name in await broker.lanes():
+            if is_pool(name) and not is_later(name) and pool_sink(name) == self._sink:
+                self._open_pool_lane(name)
+
+    def on_task(self, task: Task) -> None:
+        if task.state.is_terminal:
+            self._retire(task.id)
+        elif self._sink in task.reached:
+            self._place(task, task.lane_at(self._sink), has_later=True)
+        elif self._sink == task.chain[0]:
+            for name in (task.first_lane, task.lane):  # our settings may have a smaller pool
+                if is_pool(name):
+                    self._open_pool_lane(name)
+            if not task.pooled and task.state is not State.SUBMITTED:
+                self._place(task, task.lane, has_later=task.has_later)
+
+    def on_unread(self, task_id: str) -> None:
+        self._retire(task_id)
+
+    def _retire(self, task_id: str) -> None:
+        self._lanes.retire(own_lane(task_id))
+        self._lanes.retire(lane_at(task_id, self._sink))
+
+    def read_again(self) -> None:
+        """Read the lanes that were left to others for long enough."""
+        for lane in self._lanes.take_left():
+            for lane_input in lane.inputs:
+                if lane_input.wanted:
+                    self._opener.open(lane, lane_input)
+
+    async def run_starts(self) -> None:
+        """Let scheduled tasks move when their time has come, for ever."""
+        await self._start_timer.run(self._start)
+
+    def _start(self, task_id: str) -> None:
+        if task := self._tasks.active.get(task_id):
+            log.info("task %s starts", task_id, extra={"action": "task_started"})
+            self.on_task(task)
+
+    def _place(self, task: Task, name: str, *, has_later: bool) -> None:
+        """Open a lane that a task has alone, unless it is open; let it move unless it must wait."""
+        is_home = name == (task.first_lane or task.lane)
+        lane = self._lanes.by_name.get(name)
+        if lane is None:
+            bundle = task.bundle if is_home else 1
+            lane = self._open(name, task.level, task.quota, bundle, task.app)
+        total = (task.total or 0) if is_home else 0
+        held = self._start_timer.waits(task) or task.state is State.PAUSED
+        self._lanes.update(lane, task, total, held=held)  # first: a reader opens by its level
+        if has_later and not lane.later.wanted:
+            self._opener.open(lane, lane.later)
+
+    def _open_pool_lane(self, name: str) -> None:
+        if name not in self._lanes.by_name:
+            self._open(name, Level.LOW, 1, _SHARED)
+
+    def _open(self, name: str, level: Level, quota: int, bundle: int, app: str = "") -> Lane:
+        """Open a lane of at most `bundle` pushes a message; on its later lane each is alone."""
+        depth = max(2, self._prefetch // max(1, bundle))
+        lane = self._lanes.add(
+            name, level, quota=quota, app=app, depth=depth, later_depth=self._prefetch
+        )
+        self._opener.open(lane, lane.main)
+        return lane
+
+
+delay_log = logging.getLogger("pushlane.delay_limit")
+
+_EVERY_S = 1.0
+_LOOKS_A_LIMIT = 100
+_AT_ONCE = 16
+
+
+class DelayLimit:
+    """`lanes` are those that this process reads."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        most: int,
+        lanes: Callable[[], Iterable[Lane]],
+    ) -> None:
+        self._broker = broker
+        self._most = most
+        self._step = max(1, most // _LOOKS_A_LIMIT)
+        self._lanes = lanes
+
+    def full(self) -> int:
+        """Return how many lanes rest now. It may be asked on any thread."""
+        return sum(lane.later_full for lane in list(self._lanes()))
+
+    async def run(self) -> None:
+        backoff = Backoff(delay_log, "the broker")
+        while True:
+            await backoff.until_done(self._look)
+            await asyncio.sleep(_EVERY_S)
+
+    async def _look(self) -> None:
+        due = [lane for lane in self._lanes() if lane.later_full or lane.deferred >= self._step]
+        groups = [due[first : first + _AT_ONCE] for first in range(0, len(due), _AT_ONCE)]
+        await for_each(groups, self._measure_all)
+
+    async def _measure_all(self, lanes: Sequence[Lane]) -> None:
+        found = await asyncio.gather(*map(self._measure, lanes), return_exceptions=True)
+        raise_first(found)
+
+    async def _measure(self, lane: Lane) -> None:
+        deferred = lane.take_deferred()
+        try:
+            is_full = await self._broker.backlog(lane.later.name) >= self._most
+        except UnknownLane:  # dropped with its task
+            return
+        except PushlaneError:  # it is due still
+            lane.add_deferred(deferred)
+            raise
+        if is_full is not lane.later_full:
+            lane.set_later_full(is_full)
+            self._log(lane)
+
+    def _log(self, lane: Lane) -> None:
+        if lane.later_full:
+            text = "lane %s rests: %d of its pushes wait for their time (later_max)"
+            delay_log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
+        else:
+            delay_log.info("lane %s goes on", lane.name, extra={"action": "lane_resumed"})
+
+
+follower_log = logging.getLogger("pushlane.registry_follower")
+
+_APPLIED_AT_ONCE = 100
+
+
+class FollowingLine(Protocol):
+    """A sink's part of the dispatcher, as far as changes in the registry concern it."""
+
+    scheduler: Scheduler[Lane]
+    manager: LaneManager
+
+    def wake(self) -> None:
+        """Look at once at what may go."""
+
+
+class RegistryFollower:
+    """Applies what changes in the registry: tasks, level weights, what is forgotten there."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        lines: Sequence[FollowingLine],
+        contact: Contact,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._lines = lines
+        self._contact = contact
+        self._version = 0
+
+    async def run(self) -> None:
+        """Apply changes, for ever."""
+        self._contact[REGISTRY].asked()
+        self._version = 0
+        broker = self._backend.broker
+        for line in self._lines:
+            await Backoff(follower_log, "the broker").until_done(
+                partial(line.manager.open_old_pool, broker)
+            )
+        backoff = Backoff(follower_log, "the registry")
+        while True:
+            changes = await backoff.until_done(self._changes)
+            self._contact[REGISTRY].heard()
+            await self._apply(changes)
+            self._version = changes.version
+            self._tasks.synced.set()
+            self._contact.started()
+
+    async def _changes(self) -> Changes:
+        return await self._backend.registry.changes(self._version, timeout_s=1.0)
+
+    async def _apply(self, changes: Changes) -> None:
+        for line in self._lines:
+            if changes.weights.by_level() != line.scheduler.weights():
+                line.scheduler.set_weights(changes.weights)
+        for some in paged(changes.tasks, _APPLIED_AT_ONCE):
+            for task in some:
+                self._tasks.apply(task)
+            await asyncio.sleep(0)
+        for task_id in changes.unread:
+            self._tasks.leave(task_id)
+        for task_id in changes.forgotten:
+            self._tasks.forget(task_id)
+        for line in self._lines:
+            line.manager.read_again()
+            line.wake()

@@ -28,36 +28,32 @@ from pushlane.core.settle import Settler, backoff
 from pushlane.core.slots import Slots, Watcher
 from pushlane.core.task import now_ms
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.adaptive_cap import AdaptiveCap, CapWatch
 from pushlane.dispatcher.breaker import Breaker, Restraint
 from pushlane.dispatcher.checked_sink import CheckedSink
-from pushlane.dispatcher.deaths import DeathWarnings
-from pushlane.dispatcher.delay_limit import DelayLimit
-from pushlane.dispatcher.gates.budget_gate import BudgetGate, OwnLaneRequests
+from pushlane.dispatcher.deaths import DeathWarnings, PauseRequests, StopIfDead
+from pushlane.dispatcher.gates.budget_gate import (
+    AppLimits,
+    BudgetGate,
+    LimitsFollower,
+    OwnLaneRequests,
+)
 from pushlane.dispatcher.gates.budgets import Budgets
 from pushlane.dispatcher.gates.key_order import KeyOrder
-from pushlane.dispatcher.gates.times import Times
+from pushlane.dispatcher.gates.times import PutOffNotes, Times
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
-from pushlane.dispatcher.guards.contact_guard import ContactGuard
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
-from pushlane.dispatcher.guards.recipient_guard import RecipientGuard
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane_manager import LaneManager
-from pushlane.dispatcher.lanes import ReaderOpener
-from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
+from pushlane.dispatcher.guards.recipient_guard import (
+    ContactGuard,
+    DeadAddressRecorder,
+    RecipientGuard,
+)
+from pushlane.dispatcher.lanes import DelayLimit, LaneManager, ReaderOpener
 from pushlane.dispatcher.line_report import LineReport
-from pushlane.dispatcher.outage import Outage
+from pushlane.dispatcher.outage import Outage, TargetMemory
 from pushlane.dispatcher.receipts import Receipts
-from pushlane.dispatcher.settlement.completion import Completion
-from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
-from pushlane.dispatcher.settlement.further_lanes import FurtherLanes
-from pushlane.dispatcher.settlement.pauses import PauseRequests
-from pushlane.dispatcher.settlement.put_off_notes import PutOffNotes
-from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
-from pushlane.dispatcher.slow import Shares, SlotWatch
+from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares, SlotWatch
 from pushlane.dispatcher.stats import Stats
-from pushlane.dispatcher.target_memory import TargetMemory
-from pushlane.dispatcher.tasks import TaskLookups
+from pushlane.dispatcher.tasks import Completion, FurtherLanes, KnownTasks, TaskLookups
 from pushlane.model.limits import Limits
 from pushlane.model.presence import SinkTarget
 from pushlane.model.targets import SinkTargets, target_of

@@ -18,16 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from pushlane.backends.ports import ReceiptLog
 from pushlane.core.endings import Ending
 from pushlane.core.lane import Job
 from pushlane.core.push import Push
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, now_ms
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.dates import LAST_MS
-from pushlane.lanes.deferral import eligible_ms
-from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.recipient_hash import Hasher
+from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import (
     VERSION,
     ReceiptBatch,
@@ -35,6 +33,8 @@ from pushlane.model.receipt import (
     encode_receipts,
     masked_recipients,
 )
+from pushlane.model.recipients import Hasher
+from pushlane.model.times import LAST_DATE_MS
 from pushlane.settings import Settings
 
 T = TypeVar("T")
@@ -159,8 +159,8 @@ class Receipts:
             attempt=_within(MOST_ATTEMPTS, [push.attempt for push in pushes]),
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
-            submitted_at_ms=_within(LAST_MS, [push.submitted_at_ms for push in pushes]),
-            eligible_at_ms=_within(LAST_MS, _eligible(jobs, pushes)),
+            submitted_at_ms=_within(LAST_DATE_MS, [push.submitted_at_ms for push in pushes]),
+            eligible_at_ms=_within(LAST_DATE_MS, _eligible(jobs, pushes)),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
             responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),

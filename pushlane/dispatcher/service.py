@@ -1,5 +1,9 @@
 """The dispatcher as one thing to start and stop, alone or inside somebody's own service.
 
+Side tasks of a dispatcher: each has a name, and says which it is when it dies.
+
+Tells a dispatcher that drains when it may end: nothing can move to its sinks any more.
+
 It installs no signal handlers, keeps no globals and shows metrics only in the registry it is given.
 Its side tasks are named and supervised: when one dies, `run` stops and says which.
 """
@@ -11,9 +15,12 @@ import logging
 import os
 import secrets
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,32 +28,162 @@ from prometheus_client import CollectorRegistry
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
 from pushlane.backends.process_metrics import folders_in_use
-from pushlane.core.errors import PushlaneError, UserError
+from pushlane.backends.queries import pool_size
+from pushlane.core.errors import PushlaneError, UnknownLane, UserError
 from pushlane.core.lanes import Lanes
-from pushlane.core.names import DEAD_LANE, DEFAULT_SINK
+from pushlane.core.names import DEAD_LANE, DEFAULT_SINK, later_lane
+from pushlane.core.ports import Sink
 from pushlane.core.push import FORMAT
-from pushlane.core.task import Level, Weights, now_ms
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import Level, State, Task, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
-from pushlane.dispatcher.dispatcher_metrics import DispatcherState, collectors
-from pushlane.dispatcher.drain_watch import DrainWatch
+from pushlane.dispatcher.gates.budget_gate import limits_in
+from pushlane.dispatcher.lanes import RegistryFollower
 from pushlane.dispatcher.leader.janitor import Janitor
-from pushlane.dispatcher.leading.drain_reader import DrainReader
-from pushlane.dispatcher.leading.survey import Survey
-from pushlane.dispatcher.limits_follower import limits_in
+from pushlane.dispatcher.leader.survey import DrainReader, Survey
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED
+from pushlane.dispatcher.metrics import DispatcherState, collectors
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
-from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
-from pushlane.dispatcher.registry_follower import RegistryFollower
+from pushlane.dispatcher.presence import PresenceAnnouncer
 from pushlane.dispatcher.stats import Stats
-from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
-from pushlane.lanes.pool import pool_size
-from pushlane.lanes.ports import Sink
+from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.presence import DrainFigures, LaneWait, Process
 from pushlane.settings import Settings
 from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
+
+_CANCEL_AGAIN_S = 0.5
+
+
+def supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Begin a side task; an error of its own names it, as a PushlaneError."""
+
+    async def run() -> None:
+        try:
+            await work
+        except PushlaneError:
+            raise
+        except Exception as error:
+            raise PushlaneError(f"the dispatcher's {name} task died of {_fault(error)}") from error
+
+    return asyncio.create_task(run(), name=name)
+
+
+def _fault(error: BaseException) -> str:
+    """Name the kind and place of an error: its text might hold what a push holds."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
+
+
+async def end_all(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel all until they have ended: a library below may swallow the first cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)
+
+
+def raise_cause(tasks: list[asyncio.Task[None]]) -> None:
+    """Raise what the first of these tasks died of, if any did."""
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical(
+                "stopped since its task %r has ended: %s",
+                task.get_name(),
+                error,
+                extra={"action": "task_died"},
+            )
+            raise error
+
+
+_AGAIN_S = 1.0
+
+
+class DrainWatch:
+    """Tells when no task is left that could move now to one of these sinks.
+
+    Of a task with pushes at a later sink of its chain that is not among them, only what is left on
+    its lanes at these counts: the others may wait for ever for somebody who serves that sink.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        sinks: set[str],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._sinks = sinks
+        self._clock_ms = clock_ms
+        self._given_up: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+
+    def give_up(self, sinks: frozenset[str]) -> None:
+        """Wait for these sinks no longer, and for all others of its own again."""
+        if sinks != self._given_up:
+            self._given_up = sinks
+            self._changed.set()
+
+    def on_task(self, task: Task) -> None:
+        self._changed.set()
+
+    def on_unread(self, task_id: str) -> None:
+        self._changed.set()
+
+    async def wait(self) -> frozenset[str]:
+        """Return the sinks that were given up, once nothing is left to move to the others."""
+        backoff = Backoff(log, "the broker")
+        await self._tasks.synced.wait()
+        while True:
+            given_up = self._given_up
+            moving = [task for task in self._tasks.active.values() if self._can_move(task)]
+            if not moving:
+                return given_up
+            elsewhere = all(self._is_elsewhere(task) for task in moving)
+            if elsewhere and not await backoff.until_done(partial(self._is_left, moving)):
+                if given_up == self._given_up:
+                    return given_up
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S if elsewhere else None):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    def _can_move(self, task: Task) -> bool:
+        if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
+            return False
+        return not self._waited_for().isdisjoint((task.chain[0], *task.reached))
+
+    def _waited_for(self) -> set[str]:
+        return self._sinks - self._given_up
+
+    def _is_elsewhere(self, task: Task) -> bool:
+        """Tell whether some of its pushes have gone on to a sink that is not served here."""
+        return task.total is not None and not self._waited_for().issuperset(task.reached)
+
+    async def _is_left(self, tasks: list[Task]) -> bool:
+        """Tell whether anything is left on a lane of these at the sinks that are served here."""
+        lanes = {
+            name
+            for task in tasks
+            for sink in self._waited_for().intersection((task.chain[0], *task.reached))
+            for lane in (task.lane_at(sink), task.first_lane or task.lane)
+            for name in (lane, later_lane(lane))
+        }
+        for lane in lanes:
+            with suppress(UnknownLane):
+                if await self._backend.broker.backlog(lane):
+                    return True
+        return False
+
 
 _CONCLUDE_S = 1.5
 _RELEASE_S = 0.75

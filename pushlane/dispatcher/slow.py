@@ -1,10 +1,22 @@
-"""Shares of slots: which lanes hold theirs for longer than others, and what that costs them.
+"""Lanes that hold their slots for long: measured, judged, and what it costs them.
+
+Measures how long deliveries hold their slots, and judges when that is longer than others do.
+
+Slot-seconds count while they pass (Little's law): a delivery that hangs is seen before it lands.
+Pure: whoever holds it tells the time.
+
+Shares of slots: which lanes hold theirs for longer than others, and what that costs them.
 
 While all deliveries take equally long, turns alone share the slots, exactly. A lane whose
 deliveries take longer than the others' would hold more than its part by the same number of turns.
 So its turns come less often, and its level pays for what it holds beyond what its picks paid for:
 then slots held are as the weights, and inside a level as the quotas. Both are told to the
 scheduler, twenty times a second at most; a pick does not get longer for it.
+
+How many deliveries a sink bears at once, found out by its latency and its errors.
+
+Additive increase, multiplicative decrease, as in TCP (Chiu and Jain, 1989); growth of latency over
+its best counts like an error, before the sink begins to refuse (TCP Vegas).
 """
 
 from __future__ import annotations
@@ -15,10 +27,129 @@ from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.core.lane import Lane
-from pushlane.core.slots import Batch
+from pushlane.core.slots import Batch, Slots
 from pushlane.core.task import Level
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.dwell import Mean, Read, Stopwatch
+from pushlane.dispatcher.failures import Sign, sign_of
+
+ALIKE = 1.25
+ALIKE_AGAIN = 1.15
+OURS_S = 0.01
+"""A difference below this is of our own loop, not of a sink."""
+
+_FEWEST_PICKS = 3
+_CERTAIN = 5.0
+_KEEP = 1 - 1 / 400
+_KEEP_SLOW = 1 - 1 / 50
+_CHANGED = 0.1
+_FADES_S = 10.0
+
+
+class Read(NamedTuple):
+    """Slot-seconds, picks and landings between two looks at a stopwatch."""
+
+    spent_s: float
+    picks: int
+    landings: int
+
+
+class Mean:
+    """Slot-seconds, picks and landings, which fade as picks and time go on.
+
+    `cost` is how many times as long as others' its deliveries take, 1 when it counts as alike.
+    """
+
+    __slots__ = ("_fed_s", "cost", "landings", "picks", "spent_s")
+
+    def __init__(self) -> None:
+        self._fed_s = 0.0
+        self.spent_s = 0.0
+        self.picks = 0.0
+        self.landings = 0.0
+        self.cost = 1.0
+
+    def feed(self, now_s: float, read: Read) -> None:
+        kept = math.exp((self._fed_s - now_s) / _FADES_S)
+        kept *= (_KEEP if self.cost == 1 else _KEEP_SLOW) ** read.picks
+        self._fed_s = now_s
+        self.spent_s = self.spent_s * kept + read.spent_s
+        self.picks = self.picks * kept + read.picks
+        self.landings = self.landings * kept + read.landings
+
+    @property
+    def a_pick_s(self) -> float:
+        """Return the mean of a delivery; one in flight counts with what it has taken so far."""
+        return self.spent_s / self.picks if self.picks else 0.0
+
+    @property
+    def a_landing_s(self) -> float:
+        """At least as much as a delivery takes."""
+        return self.spent_s / self.landings if self.landings else math.inf
+
+    def is_surely_shorter(self, than_s: float) -> bool:
+        longest_s = max(self.a_landing_s, 1e-9)
+        return than_s - longest_s > OURS_S and math.log(than_s / longest_s) > _doubt(self.landings)
+
+    def judge(self, base_s: float) -> bool:
+        """Set `cost` against deliveries that take `base_s`; whether it has changed."""
+        before = self.cost
+        if self.picks >= _FEWEST_PICKS:
+            self.cost = self._cost(self.a_pick_s, base_s)
+        return self.cost != before
+
+    def _cost(self, a_pick_s: float, base_s: float) -> float:
+        ratio = a_pick_s / base_s
+        if a_pick_s - base_s <= OURS_S:
+            return 1.0
+        if self.cost == 1:
+            return ratio if math.log(ratio) > _doubt(self.picks) else 1.0
+        if ratio < ALIKE_AGAIN:
+            return 1.0
+        return ratio if abs(ratio - self.cost) > _CHANGED * self.cost else self.cost
+
+
+def _doubt(count: float) -> float:
+    """Return by how much such a mean may be off, as a logarithm, and what counts as alike."""
+    return max(math.log(ALIKE), _CERTAIN / math.sqrt(count))
+
+
+class Stopwatch:
+    """Slot-seconds of pushes that take off and land."""
+
+    __slots__ = ("_landed_s", "_landings", "_picks", "_started_s", "in_flight")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self._started_s = 0.0
+        self._landed_s = 0.0
+        self._picks = 0
+        self._landings = 0
+
+    def took_off(self, now_s: float, count: int) -> None:
+        self.in_flight += count
+        self._started_s += now_s * count
+        self._picks += count
+
+    def landed(self, now_s: float, since_s: float, count: int) -> None:
+        self.in_flight -= count
+        self._started_s -= since_s * count
+        self._landed_s += (now_s - since_s) * count
+        self._landings += count
+
+    def skip(self, passed_s: float) -> None:
+        """Leave so much out of the time of those in flight."""
+        self._landed_s -= passed_s * self.in_flight
+
+    def read(self, now_s: float) -> Read:
+        """Return what came since the last call."""
+        if not self.in_flight:
+            self._started_s = 0.0  # what rounding left of it
+        total_s = self._landed_s + self.in_flight * now_s - self._started_s
+        new = Read(max(0.0, total_s), self._picks, self._landings)
+        self._landed_s -= total_s  # so the next one begins at 0
+        self._picks = self._landings = 0
+        return new
+
 
 _LOOK_EVERY_S = 0.05
 _STOPPED_S = 5.0
@@ -237,3 +368,92 @@ class SlotWatch:
 
     def landed(self, batch: Batch, now_s: float) -> None:
         self._shares.gave(now_s, self._held.pop(batch))
+
+
+_FEWEST = 8
+_MOST_ERRORS = 0.1
+_SLOWER = 2.0
+_FALLS_TO = 0.5  # so low that the best latency is seen again
+_BEST_FADES = 1.001
+_NEW_BEST = 1.02
+_STRAINED = frozenset({Sign.REFUSED, Sign.FAILED, Sign.SILENT})
+
+
+class AdaptiveCap:
+    """A cap between `floor` and `ceiling`, for deliveries in batch.
+
+    It begins at the floor and doubles until there is first trouble. It is looked at once in as many
+    landings as there are places, so that each step has shown what it does before the next one.
+    """
+
+    def __init__(self, floor: int, ceiling: int) -> None:
+        self._floor = floor
+        self._ceiling = max(floor, ceiling)
+        self._cap = float(floor)
+        self._had_trouble = False
+        self._best_s = 0.0
+        self._landed = 0
+        self._errors = 0
+        self._sum_s = 0.0
+        self._was_full = False
+
+    @property
+    def cap(self) -> int:
+        """How many deliveries may be in batch now."""
+        return int(self._cap)
+
+    def landed(self, latency_s: float, in_flight: int, *, is_error: bool) -> None:
+        """Hear of a delivery, and how many were in batch with it.
+
+        An error is one that says something of the sink: refused, busy, timed out.
+        """
+        self._landed += 1
+        self._errors += is_error
+        self._sum_s += latency_s
+        self._was_full = self._was_full or in_flight >= self.cap
+        if self._landed >= max(_FEWEST, self.cap):
+            self._step()
+
+    def _step(self) -> None:
+        mean_s = self._sum_s / self._landed
+        if self._errors > _MOST_ERRORS * self._landed:
+            self._fall()
+        elif self._best_s and mean_s > _SLOWER * self._best_s:
+            self._fall()
+            self._best_s *= _NEW_BEST  # it may be slower for good, whatever is in batch
+        else:
+            self._best_s = min(self._best_s * _BEST_FADES, mean_s) if self._best_s else mean_s
+            if self._was_full:  # else it shows nothing of more
+                more = 1 if self._had_trouble else self._cap
+                self._cap = min(self._ceiling, self._cap + more)
+        self._landed = self._errors = 0
+        self._sum_s = 0.0
+        self._was_full = False
+
+    def _fall(self) -> None:
+        self._cap = max(self._floor, self._cap * _FALLS_TO)
+        self._had_trouble = True
+
+
+class CapWatch:
+    """Keeps the slots in use under the cap that it finds."""
+
+    def __init__(self, cap: AdaptiveCap) -> None:
+        self._cap = cap
+        self._slots: Slots | None = None
+
+    def limit(self, slots: Slots) -> None:
+        """Let no more of these be in use, from now on."""
+        self._slots = slots
+        slots.usable = self._cap.cap
+
+    def launched(self, batch: Batch) -> None:
+        """Hear of pushes that go: they say nothing of the sink yet."""
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        if self._slots is None:
+            return
+        for outcome in batch.outcomes:
+            is_error = sign_of(outcome) in _STRAINED
+            self._cap.landed(batch.took_s, self._slots.in_flight, is_error=is_error)
+        self._slots.usable = self._cap.cap

@@ -1,9 +1,23 @@
-"""Looks up the tasks that pushes name before the registry has told of them.
+"""The tasks as this process knows them, and when each of them is done.
+
+The tasks as this process knows them, at most a second behind the registry.
+
+Everybody who hears of a newer value of a task hands it in here, and everybody who has to act on it
+listens here.
+
+Looks up the tasks that pushes name before the registry has told of them.
 
 A task that the registry does not have at a look is not taken for over. Redis may have lost it, and
 get it back from its journal: what names it is put aside for some seconds, so that it holds up no
 other task and costs no memory, while the registry finds out. On a lane that tasks share a push goes
 to the later lane; a task's own lane is left alone as a whole.
+
+Opens the lanes of a task that not every task needs.
+
+Tells when a task is done: its distinct finished seqs add up to the total it was sealed with.
+
+Counts come from the registry, where all dispatchers record, so the answer is exact however many
+processes share the task.
 """
 
 from __future__ import annotations
@@ -14,17 +28,119 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
 
-from pushlane.core.errors import TaskInDoubt, UnknownFormat
+from pushlane.backends.backend import Backend
+from pushlane.backends.ports import FoundTasks, Registry
+from pushlane.core.endings import Ending
+from pushlane.core.errors import PushlaneError, TaskInDoubt, UnknownFormat, UnknownTask
 from pushlane.core.lane import Job, Why
 from pushlane.core.lanes import Lanes
 from pushlane.core.names import is_pool
 from pushlane.core.retrying import Backoff, for_each, whenever
 from pushlane.core.settle import Settler
-from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import Registry
+from pushlane.model import task_changes
+from pushlane.util.texts import paged
+
+_ENDED_KEPT = 10_000
+
+
+class TaskListener(Protocol):
+    """A part of the dispatcher that acts on changes of tasks."""
+
+    def on_task(self, task: Task) -> None:
+        """Hear that a task is new or changed."""
+
+    def on_unread(self, task_id: str) -> None:
+        """Hear that only a newer version understands the task."""
+
+
+class KnownTasks:
+    """Remembers tasks that go on, and the last that ended; older values change nothing.
+
+    Listeners hear of a change in the order in which they were added. `synced` is set once the
+    registry has told of all tasks.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._listeners: list[TaskListener] = []
+        self._ended: OrderedDict[str, Task] = OrderedDict()
+        self.active: dict[str, Task] = {}
+        self.synced = asyncio.Event()
+
+    def add_listener(self, listener: TaskListener) -> None:
+        """Tell the listener of every change from now on."""
+        self._listeners.append(listener)
+
+    def find(self, task_id: str) -> Task | None:
+        """Return the task, if this process has heard of it."""
+        return self.active.get(task_id) or self._ended.get(task_id)
+
+    def apply(self, task: Task) -> None:
+        """Take a newer value of a task into account; an older one changes nothing."""
+        known = self.find(task.id)
+        if known is None or known.version <= task.version:
+            self._set(task)
+
+    def forget(self, task_id: str) -> None:
+        """Take into account that the task is gone for good."""
+        self._set(_forgotten(task_id))
+
+    def leave(self, task_id: str) -> None:
+        """Leave a task to the newer version that understands it."""
+        self.active.pop(task_id, None)
+        self._ended.pop(task_id, None)
+        for listener in self._listeners:
+            listener.on_unread(task_id)
+
+    def take(self, found: FoundTasks) -> None:
+        """Take an answer of the registry into account."""
+        for task in found.tasks:
+            self.apply(task)
+        for task_id in found.forgotten:
+            self.forget(task_id)
+
+    async def has_ended(self, task_id: str) -> bool:
+        """Ask the registry whether the task has ended, and take the answer into account.
+
+        Raises:
+            TaskInDoubt: nobody can tell now.
+            UnknownFormat: only a newer version understands the task.
+        """
+        task = await self._backend.find(task_id)
+        if task is None:
+            self.forget(task_id)
+            return True
+        self.apply(task)
+        return task.state.is_terminal
+
+    def _set(self, task: Task) -> None:
+        if task.state.is_terminal:
+            self.active.pop(task.id, None)
+            self._ended[task.id] = task
+            if len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
+        else:
+            self.active[task.id] = task
+        for listener in self._listeners:
+            listener.on_task(task)
+
+
+def _forgotten(task_id: str) -> Task:
+    """Make a task for one that was forgotten: its pushes are dropped."""
+    return Task(
+        id=task_id,
+        level=Level.LOW,
+        lane="pool-0",
+        state=State.CANCELLED,
+        reason="unknown task",
+        lane_dropped=True,
+    )
+
 
 log = logging.getLogger("pushlane.task_lookups")
 
@@ -186,3 +302,138 @@ class TaskLookups:
         for task_id in (*(task.id for task in found.tasks), *found.unread, *found.forgotten):
             self._doubts.clear(task_id)
         self._doubts.tell()
+
+
+class FurtherLanes:
+    """Opens the later lane of a task when a push first has to wait for its time, and its lane at a
+    later sink of its chain when a push first goes on there.
+
+    An idle reader costs memory in every process, so a task that needs neither has none.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._opening: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def find(self, task_id: str) -> Task | None:
+        """Return the task of this id, None when it was forgotten. Raises as `Backend.find` does."""
+        return await self._backend.find(task_id)
+
+    async def ensure(self, task_id: str, sink: str = "") -> None:
+        """Return once the task has a later lane, or its lane at this sink, or has ended.
+
+        Raises:
+            PushlaneError: broker or registry does not answer, or many change the task at once.
+        """
+        if self._is_settled(task_id, sink):
+            return
+        async with self._opening.setdefault((task_id, sink), asyncio.Lock()):
+            if not self._is_settled(task_id, sink):
+                await self._open(task_id, sink)
+        self._opening.pop((task_id, sink), None)
+
+    def _is_settled(self, task_id: str, sink: str) -> bool:
+        task = self._tasks.find(task_id)
+        if task is None or task.state.is_terminal:
+            return task is not None
+        return sink in task.reached if sink else task.has_later
+
+    async def _open(self, task_id: str, sink: str) -> None:
+        backend = self._backend
+        try:
+            self._tasks.apply(
+                await (backend.reach(task_id, sink) if sink else backend.open_later(task_id))
+            )
+        except UnknownTask:  # it went with its lanes, as a publish will tell
+            return
+
+
+_completion_log = logging.getLogger("pushlane.completion")
+
+_COMPLETION_AT_ONCE = 32
+
+
+class Completion:
+    """Marks tasks done once all that they were sealed with is finished."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        tasks: KnownTasks,
+    ) -> None:
+        self._registry = registry
+        self._tasks = tasks
+        self._unchecked: dict[str, None] = {}
+        self._full: dict[str, None] = {}
+        self._due = asyncio.Event()
+        self.finished: dict[str, int] = {}
+
+    async def settled(
+        self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
+    ) -> None:
+        """Hear the new counts of tasks."""
+        self.on_progress(progress)
+
+    def on_progress(self, progress: Sequence[Progress]) -> None:
+        for count in progress:
+            task = self._tasks.find(count.task_id)
+            if task is None or task.state.is_terminal:
+                continue
+            self.finished[count.task_id] = count.finished
+            if task.total is not None and count.finished >= task.total:
+                self._full[task.id] = None
+                self._due.set()
+
+    def on_task(self, task: Task) -> None:
+        """Look at a task that is new or changed: once it is sealed, its count may be full."""
+        if task.state.is_terminal:
+            self.finished.pop(task.id, None)
+        elif task.total is not None:
+            self._unchecked[task.id] = None
+            self._due.set()
+
+    def on_unread(self, task_id: str) -> None:
+        """Leave the task to the newer version that understands it, which ends it."""
+
+    async def run(self) -> None:
+        await whenever(self._due, self._check_and_finish, Backoff(_completion_log, "the registry"))
+
+    async def conclude(self) -> None:
+        """Do now what is due, at a stop. Whoever leads makes up for what does not get through."""
+        with suppress(PushlaneError):
+            await self._check_and_finish()
+
+    async def _check_and_finish(self) -> None:
+        await self._check()
+        await self._finish()
+
+    async def _check(self) -> None:
+        if unchecked := list(self._unchecked):
+            progress = await self._registry.progress(unchecked)
+            for task_id in unchecked:  # not those that came in meanwhile
+                self._unchecked.pop(task_id, None)
+            self.on_progress(progress)
+
+    async def _finish(self) -> None:
+        while self._full:
+            some = list(self._full)[:_COMPLETION_AT_ONCE]
+            await asyncio.gather(*(self._done(task_id) for task_id in some))
+            for task_id in some:
+                self._full.pop(task_id, None)
+
+    async def _done(self, task_id: str) -> None:
+        try:
+            self._tasks.apply(await self._registry.change(task_id, task_changes.finish(State.DONE)))
+        except UnknownFormat:  # a newer version ends it
+            return
+        except UnknownTask:
+            _completion_log.warning(
+                "task %s ended but is not in the registry", task_id, extra={"action": "task_lost"}
+            )
+            return
+        _completion_log.info("task %s is done", task_id, extra={"action": "task_done"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.secret import Secret
+from pushlane.util.texts import Secret
 
 _HELP = (
     "give 32 random bytes in base64, as `openssl rand -base64 32` prints them; several with "

@@ -2,11 +2,20 @@
 
 Each is a small document under its subject, like `app/shop`, that every dispatcher follows. A limit
 that is not set is none. A cost is what the sink's settings say that one push costs, 1 unless given.
+
+Changes how much an app may have of each level, and of the high one, for every dispatcher.
+
+Frequency caps: how many pushes a recipient gets from an app in a day, by level and in all.
+
+Pure. A day is the calendar day in the push's zone, else in its task's, else in UTC; pushes of all
+zones with the same date count together. An app without a cap of its own has that of `app/*`, each
+such app by itself: apps that are to share a cap have to be one app.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -15,10 +24,12 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, DamagedRecord, TaskConflict, UnknownFormat
 from pushlane.core.task import MAX_QUOTA, Level
-from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.stored import as_json, place_of
-from pushlane.lanes.suggestions import did_you_mean
-from pushlane.util.conversion import number, one_of, shown, whole
+from pushlane.core.turns import EVERY_APP
+from pushlane.model.documents import DocumentStore, as_json, place_of
+from pushlane.model.recipients import NO_CAP, Cap
+from pushlane.model.times import zone_or_utc
+from pushlane.util.conversion import number, one_of, shown, text, whole
+from pushlane.util.texts import did_you_mean
 
 KINDS = ("task", "app", "sink")
 ALL_LEVELS = "all"
@@ -217,3 +228,122 @@ def _decoded(name: str, body: bytes) -> Limit:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         way_out = f"remove it: pushlane limit {quote(name)} --none"
         raise DamagedRecord(f"the limit of {name}", place_of(error), way_out) from error
+
+
+async def set_app_share(
+    documents: DocumentStore,
+    app: str,
+    *,
+    quota: int | str | None = None,
+    high_part: float | str | None = None,
+) -> Limit:
+    """Set the quota of an app, its part of the high level, or both; `*` is every app without one.
+
+    What is None stays as it is. Returns all that the app is limited to.
+
+    Raises:
+        BadInput: the app has no name, or a value is out of range.
+        TaskConflict: it is being changed elsewhere again and again.
+    """
+    _require_name(app)
+    of = f" of app {app!r}"
+    if quota is not None:
+        quota = whole("quota", quota, 1, MAX_QUOTA, of=of, hint="; to stop a task, pause it")
+    if high_part is not None:
+        hint = "; give 0.5 for half of what the high level has"
+        high_part = number("high part", high_part, LEAST_PART, 1, of=of, hint=hint)
+    given = {"quota": quota, "high_part": high_part}
+    changes = {name: value for name, value in given.items() if value is not None}
+
+    def edit(limit: Limit) -> Limit:
+        return msgspec.structs.replace(limit, **changes)
+
+    return await change_limit(documents, Subject("app", app), edit)
+
+
+async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
+    """Take the quota of an app and its part away; return what else it is limited to.
+
+    Raises:
+        BadInput: the app has no name.
+        TaskConflict: it is being changed elsewhere again and again.
+    """
+    _require_name(app)
+
+    def edit(limit: Limit) -> Limit:
+        return msgspec.structs.replace(limit, quota=None, high_part=None)
+
+    return await change_limit(documents, Subject("app", app), edit)
+
+
+async def app_share(documents: DocumentStore, app: str) -> Limit:
+    """Return what an app is limited to, its quota and its part among it.
+
+    Raises:
+        BadInput: the app has no name.
+    """
+    _require_name(app)
+    return (await read_limits(documents)).get(Subject("app", app), Limit())
+
+
+def _require_name(app: str) -> None:
+    if not text("app", app):
+        raise BadInput(f"app is empty; name who sends, or {EVERY_APP!r} for every app")
+
+
+_UNIX_DAY = datetime(1970, 1, 1).toordinal()
+_MOST_ZONES = 1_024
+
+
+class FrequencyCaps:
+    """The caps that are set, by app and level."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._apps = {
+            subject.name: limit.recipient_a_day
+            for subject, limit in limits.items()
+            if subject.kind == "app" and limit.recipient_a_day
+        }
+        self._every = self._apps.pop(EVERY_APP, {})
+
+    @property
+    def is_none(self) -> bool:
+        return not (self._apps or self._every)
+
+    def has(self, app: str) -> bool:
+        """Return whether any cap holds for an app."""
+        return bool(self._apps.get(app, self._every))
+
+    def of(self, app: str, level: Level) -> Cap | None:
+        """Return what holds for an app's pushes of a level; None when nothing does."""
+        given = self._apps.get(app, self._every)
+        if level not in given and ALL_LEVELS not in given:
+            return None
+        return Cap(given.get(level, NO_CAP), given.get(ALL_LEVELS, NO_CAP))
+
+
+class Calendar:
+    """Tells the date in a zone, in days since 1970; looks into a zone's rules once a day."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def day(self, zone: str) -> int:
+        """Return today's date in a zone: in UTC for one that this machine does not know."""
+        now_ms = self._clock_ms()
+        day, ends_ms = self._known.get(zone, (0, 0))
+        if now_ms >= ends_ms:
+            if len(self._known) >= _MOST_ZONES:
+                self._known.clear()
+            day, ends_ms = self._known[zone] = _looked_up(zone, now_ms)
+        return day
+
+
+def _looked_up(zone: str, now_ms: int) -> tuple[int, int]:
+    """Return the date in a zone, and the Unix time in milliseconds at which it ends."""
+    rules = zone_or_utc(zone)
+    wall = datetime.fromtimestamp(now_ms / 1000, rules)
+    morrow = wall.date() + timedelta(days=1)
+    end = datetime(morrow.year, morrow.month, morrow.day, tzinfo=rules)
+    return wall.toordinal() - _UNIX_DAY, round(end.timestamp() * 1000)

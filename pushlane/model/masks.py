@@ -14,8 +14,8 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.recipient_hash import Hasher
 from pushlane.model.receipt import masked_recipients
+from pushlane.model.recipients import Hasher
 
 LEAST_KEY_BYTES = 16
 FINGERPRINT_CHARACTERS = 12

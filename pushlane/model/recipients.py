@@ -1,16 +1,83 @@
-"""Marks for pushes to the same recipient, by which duplicates and the newest push are found.
+"""Recipients, known again without being kept: hashes, marks, suppressions, dead addresses.
+
+Keyed hashes of recipients, by which they are known again without being kept; of sinks' targets
+too (`sink_target`), under a key of their own.
+
+Whoever has the hashes but not the key cannot find out by trying whom a hash stands for.
+
+Marks for pushes to the same recipient, by which duplicates and the newest push are found.
 
 A mark never holds the recipient, only a hash of it. Tokens compare as texts. Here is also what a
 store is told of a frequency cap, which counts pushes with the same key on a day.
+
+Suppression: recipients that must not be sent to, by an app, at a sink or at all.
+
+A dead address: one that a sink's provider will never deliver to again, such as an old token.
+
+Neither value holds the address itself: only its keyed hash (`model.recipients`) and, if the
+settings have a key, its encrypted text (`model.address_seal`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.push import Push
 from pushlane.core.task import Level
+from pushlane.model.documents import DocumentStore
+
+_KIND = "secret"
+_RECIPIENTS = "recipients"
+_KEY_BYTES = 32
+
+
+class Hasher:
+    """64-bit hashes (signed, as Parquet has them) under one key.
+
+    The key goes first, which makes a MAC of BLAKE2 (RFC 7693, 2.9, says why it needs no HMAC), and
+    not as BLAKE2's own parameter: that costs every hash a second block.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        secret = hashlib.blake2b(key, digest_size=32).digest()
+        self._start = hashlib.blake2b(secret, digest_size=8)
+
+    def hashes(self, recipients: Sequence[str]) -> list[int]:
+        copy = self._start.copy
+        digests: list[bytes] = []
+        add = digests.append
+        for recipient in recipients:
+            state = copy()
+            state.update(recipient.encode())
+            add(state.digest())
+        return array("q", b"".join(digests)).tolist()
+
+    def digest(self, value: bytes) -> bytes:
+        """Return the eight bytes of one hash."""
+        state = self._start.copy()
+        state.update(value)
+        return state.digest()
+
+
+async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher:
+    """Return the hasher for what is kept of recipients, or of something else.
+
+    Its key is made once for all processes.
+    """
+    found = await documents.get(_KIND, of)
+    if found is None:
+        await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)
+        found = await documents.get(_KIND, of)
+    if found is None:
+        raise TaskConflict(f"the key of the hashes of {of} was removed just now; try again")
+    return Hasher(found.body)
+
 
 NO_CAP = 2**31 - 1
 
@@ -71,3 +138,94 @@ def _hashed(*parts: str) -> str:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
     return digest.hexdigest()
+
+
+_LONGEST = 200
+
+
+class SuppressionScope(NamedTuple):
+    """Where a value is suppressed: in all apps, as a recipient of one, or as a sink's address."""
+
+    kind: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}" if self.name else self.kind
+
+    @staticmethod
+    def parse(text: str) -> SuppressionScope:
+        """Return the scope in a text that `str` gave."""
+        kind, _, name = text.partition("/")
+        return SuppressionScope(kind, name)
+
+
+EVERYWHERE = SuppressionScope("all")
+
+
+def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
+    """Return the scope of an app or a sink; everywhere without a name.
+
+    Raises:
+        BadInput: both are given, or a name cannot be used.
+    """
+    if app and sink:
+        raise BadInput("--app and --sink exclude each other; give one of them, or none for all")
+    name = app or sink
+    if len(name) > _LONGEST or not name.isprintable():
+        raise BadInput(
+            f"{name[:40]!r} is no name of an app or a sink; take at most {_LONGEST} printable "
+            "characters"
+        )
+    if not name:
+        return EVERYWHERE
+    return SuppressionScope("app" if app else "sink", name)
+
+
+REASON_LONGEST = 200
+_SIGNS = 2**64
+
+
+class AddressDeath(NamedTuple):
+    """The end of an address, as a sink heard of it from a push of `app`.
+
+    `died_at_ms` is when its provider found it dead, or else when that push was sent. `sealed` is
+    empty when no key is set.
+    """
+
+    hash: int
+    died_at_ms: int
+    reason: str
+    app: str = ""
+    sealed: str = ""
+
+
+class DeadAddress(NamedTuple):
+    """The record of a dead address at a sink, kept since `recorded_at_ms` (Unix ms)."""
+
+    sink: str
+    hash: int
+    recorded_at_ms: int
+    died_at_ms: int
+    reason: str
+    app: str
+    sealed: str
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash as a text, by which the address is told from others and not known."""
+        return f"{self.hash % _SIGNS:016x}"
+
+
+class DeadAddressQuery(NamedTuple):
+    """The records that are wanted: those made since then, of one sink or of all."""
+
+    since_ms: int = 0
+    sink: str = ""
+    newest_first: bool = False
+
+
+class DeadAddressPage(NamedTuple):
+    """Some of the records. `after` is where the next page begins, 0 on the last one."""
+
+    addresses: list[DeadAddress]
+    after: int = 0

@@ -15,13 +15,12 @@ from pydantic_core import ErrorDetails
 
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
-from pushlane.lanes.suggestions import did_you_mean
-from pushlane.producers.meant import NOTHING, has_content
-from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
-from pushlane.producers.task_options import read_options, written_options
+from pushlane.producers.task_options import read_options, read_payload_file, written_options
+from pushlane.producers.validate import NOTHING, has_content
 from pushlane.settings import Settings
+from pushlane.util.texts import did_you_mean
 
 _NOT_HERE = {
     "ordered_by": "an audience has no order; submit an ordered task from a file",

@@ -22,13 +22,21 @@ from pushlane.core.errors import BadInput
 from pushlane.core.publish import chunk_size
 from pushlane.core.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
-from pushlane.producers.input import OnProgress, as_file
-from pushlane.producers.prefetch import prefetched
-from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
-from pushlane.producers.rows import BadRow, RowSource, Wanted
-from pushlane.producers.sources import open_source
-from pushlane.producers.submit_keys import other_content, short_hashes
-from pushlane.producers.task_builder import DESCRIBED, describe, described
+from pushlane.producers.request import (
+    OnProgress,
+    SubmitProgress,
+    SubmitRequest,
+    SubmitStage,
+    as_file,
+)
+from pushlane.producers.rows import BadRow, RowSource, Wanted, open_source, prefetched
+from pushlane.producers.task_builder import (
+    DESCRIBED,
+    describe,
+    described,
+    other_content,
+    short_hashes,
+)
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 

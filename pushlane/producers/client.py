@@ -11,22 +11,19 @@ from datetime import datetime
 from typing import Any
 
 from pushlane.backends.backend import Backend, Connect, connect
+from pushlane.backends.ports import listed
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, now_ms, settled
-from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
-from pushlane.model.limits import Limit, Limits, Subject, read_limits
+from pushlane.model.limits import Limit, Limits, Subject, read_limits, set_app_share
 from pushlane.model.presence import Process
 from pushlane.model.times import given_since_ms
-from pushlane.producers.address_registration import register_address
-from pushlane.producers.device_events import record_events
-from pushlane.producers.events.event import PushEvent
-from pushlane.producers.input import OnProgress
+from pushlane.producers.device_events import PushEvent, record_events
 from pushlane.producers.limit_changes import set_limit
 from pushlane.producers.replay import ReplayedTask, clone, replay
-from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.request import OnProgress, SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
+from pushlane.producers.suppress import register_address
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance, text, texts, whole, word
 

@@ -1,23 +1,149 @@
-"""Reads from columns when a row's push may go: its start, its expiry and its recipient's zone.
+"""Reads from columns of a row where its push goes, when it may go, and its labels.
+
+Reads from columns where a row's push goes at each sink of its task.
+
+An address is a text, a whole number, or an object such as a Web Push subscription, which travels
+as its JSON text. A reason names columns and sinks, never what a row holds.
+
+Reads from columns when a row's push may go: its start, its expiry and its recipient's zone.
 
 Read from the row alone, never from the time of the submit, so that a repeat makes the same pushes.
 A reason names columns; of what they hold it shows only what looks like a zone.
+
+The bounded labels of a push for reports alone: attributes by name, and the id of a trace.
+
+They become columns of its receipts. A reason names what is wrong, never what a row holds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from pushlane.lanes.suggestions import nearest
-from pushlane.lanes.zones import UTC, find_zone, known_zone
-from pushlane.model.times import FIRST_MS, LAST_MS
-from pushlane.producers.rows import BadRow
+import msgspec
+
+from pushlane.core.errors import BadInput
+from pushlane.core.names import SINK_NAME
+from pushlane.core.push import MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTE_VALUE, MAX_ATTRIBUTES, MAX_TRACE_ID
+from pushlane.model.times import FIRST_MS, LAST_MS, UTC, find_zone, known_zone
+from pushlane.producers.rows import BadRow, Unusable
 from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.template import text_of
+from pushlane.util.texts import did_you_mean, nearest
+
+ReadAddresses = Callable[[Sequence[Any]], "dict[str, str] | None"]
+
+_KINDS = "text, a whole number or an object"
+
+
+def address_columns(options: TaskOptions) -> dict[str, str]:
+    """Return the columns of addresses by sink, under an empty name for all other sinks.
+
+    Raises:
+        BadInput: a sink that is not the task's, two columns for one, or a column for none.
+    """
+    columns: dict[str, str] = {}
+    for given in options.address:
+        before, equals, after = given.partition("=")
+        sink, column = (before, after) if equals else ("", before)
+        if not column:
+            raise BadInput(f"address {given!r} names no column; write COLUMN or SINK=COLUMN")
+        if sink:
+            require_sink(sink, options.chain, f"address {given!r}")
+        if sink in columns:
+            raise BadInput(
+                f"address {given!r}: {_shown(sink)} have the column {columns[sink]!r} already; "
+                "give one"
+            )
+        columns[sink] = column
+    if "" in columns and all(sink in columns for sink in options.chain):
+        raise BadInput(
+            f"address {columns['']!r} is for no sink, since each of the task's has its own; leave "
+            "it out"
+        )
+    return columns
+
+
+def require_sink(sink: str, chain: Sequence[str], what: str) -> None:
+    """Raises BadInput when the sink that `what` is for is not one of the task's."""
+    if sink not in chain:
+        named = repr(sink) if SINK_NAME.fullmatch(sink) else "something"  # perhaps an address
+        raise BadInput(
+            f"{what} is for {named}, which is no sink of the task; its sinks are: "
+            f"{', '.join(chain)}{did_you_mean(sink, chain)}"
+        )
+
+
+def read_addresses(options: TaskOptions, names: Sequence[str]) -> ReadAddresses:
+    """Return a function from a row's values, in the order of `names`, to its addresses by sink.
+
+    It gives None for tasks without addresses, and raises Unusable for a row that has none.
+    """
+    columns = address_columns(options)
+    if not columns:
+        return lambda values: None
+    places = [(sink, names.index(column), column) for sink, column in columns.items()]
+    is_optional = "" not in columns and any(sink not in columns for sink in options.chain)
+    nowhere = _no_address(columns.values())
+
+    def read(values: Sequence[Any]) -> dict[str, str]:
+        found = {sink: _text(values[place], column) for sink, place, column in places}
+        if not is_optional and not any(found.values()):
+            raise Unusable(nowhere)
+        return found
+
+    return read
+
+
+def _text(value: Any, column: str) -> str:
+    text = address_text(value)
+    if text is None:
+        raise Unusable(_no_address([column]))
+    return text
+
+
+def address_text(value: Any) -> str | None:
+    """Return an address as it travels, empty for no value; None for what can be no address."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode() if value else ""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_whole else None
+
+
+def given_addresses(address: Any, chain: Sequence[str]) -> dict[str, str] | None:
+    """Return the addresses that an application gave with a push: a text, or texts by sink.
+
+    Raises:
+        BadInput: a sink that is not the task's, what can be no address, or none for any sink.
+    """
+    if address is None:
+        return None
+    by_sink = address if isinstance(address, Mapping) else {"": address}
+    for sink in filter(None, by_sink):
+        require_sink(str(sink), chain, "an address of a push")
+    found = {sink: address_text(value) for sink, value in by_sink.items()}
+    if None in found.values():
+        raise BadInput(f"an address of a push is no {_KINDS}; give one of these by sink")
+    if not any(found.get(sink, found.get("", "the recipient")) for sink in chain):
+        raise BadInput("a push has no address for any sink of its task; give one, or leave it out")
+    return {sink: text or "" for sink, text in found.items()}
+
+
+def _no_address(columns: Iterable[str]) -> BadRow:
+    return BadRow(f"has no address ({_KINDS}) in {', '.join(map(repr, dict.fromkeys(columns)))}")
+
+
+def _shown(sink: str) -> str:
+    return f"pushes to {sink!r}" if sink else "all other sinks"
+
 
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 _LIKE_A_ZONE = re.compile(r"[A-Za-z_]{2,20}(/[A-Za-z_+-]{2,20}){1,2}")
@@ -27,10 +153,10 @@ _MOST_HINTS = 100  # looking for the nearest zone takes milliseconds
 RowTimes = tuple[int, int, str]
 """When a push may go and when it expires (Unix milliseconds, 0 for now and never), and its zone."""
 
-Read = Callable[[Sequence[Any]], RowTimes | BadRow]
+ReadTimes = Callable[[Sequence[Any]], RowTimes | BadRow]
 
 
-def read_times(options: TaskOptions, names: Sequence[str]) -> Read | None:
+def read_times(options: TaskOptions, names: Sequence[str]) -> ReadTimes | None:
     """Return a function from a row's values, in the order of `names`, to its times, if any."""
     columns = time_columns(options)
     if not columns:
@@ -137,3 +263,65 @@ def _no_time(column: str) -> BadRow:
 
 
 _EXPIRES_FIRST = BadRow("expires before it may start")
+
+Labels = tuple[dict[str, str] | None, str]
+"""The attributes of a push, if any, and its trace id."""
+
+ReadLabels = Callable[[Sequence[Any]], Labels | BadRow]
+
+
+def read_labels(options: TaskOptions, names: Sequence[str]) -> ReadLabels | None:
+    """Return a function from a row's values, in the order of `names`, to its labels, if any."""
+    if not options.attributes and not options.trace_id:
+        return None
+    places = [(name, names.index(name)) for name in dict.fromkeys(options.attributes)]
+    trace_at = names.index(options.trace_id) if options.trace_id else None
+
+    def read(values: Sequence[Any]) -> Labels | BadRow:
+        attributes = {name: text_of(values[place]).strip() for name, place in places}
+        trace_id = "" if trace_at is None else text_of(values[trace_at]).strip()
+        wrong = _wrong(attributes, trace_id)
+        if wrong:
+            return BadRow(f"has {wrong}")
+        return {name: text for name, text in attributes.items() if text} or None, trace_id
+
+    return read
+
+
+def checked(attributes: Mapping[str, str] | None, trace_id: str) -> dict[str, str] | None:
+    """Return the attributes that an application gave with a push, if any, and check its trace id.
+
+    Raises:
+        BadInput: not texts, too many of them, or too long.
+    """
+    if not isinstance(attributes, Mapping | None) or not isinstance(trace_id, str):
+        raise BadInput("the attributes of a push map texts to texts, and its trace_id is a text")
+    found = dict(attributes or {})
+    if not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise BadInput("the attributes of a push map texts to texts; make texts of their values")
+    check_names(tuple(found))
+    if wrong := _wrong(found, trace_id):
+        raise BadInput(f"a push has {wrong}")
+    return found or None
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raises BadInput when a push cannot have attributes of these names."""
+    if len(names) > MAX_ATTRIBUTES:
+        raise BadInput(f"{len(names)} attributes; a push may have {MAX_ATTRIBUTES}: leave some out")
+    for name in names:
+        if not 0 < len(name) <= MAX_ATTRIBUTE_NAME:
+            raise BadInput(
+                f"the attribute {name[:MAX_ATTRIBUTE_NAME]!r} has a name of {len(name)} "
+                f"characters; use 1 to {MAX_ATTRIBUTE_NAME}"
+            )
+
+
+def _wrong(attributes: Mapping[str, str], trace_id: str) -> str:
+    """Describe what of these cannot travel, if anything. A trace id may become a header's value."""
+    for name, text in attributes.items():
+        if len(text) > MAX_ATTRIBUTE_VALUE:
+            return f"an attribute {name!r} of over {MAX_ATTRIBUTE_VALUE} characters"
+    if len(trace_id) > MAX_TRACE_ID or not (trace_id.isascii() and trace_id.isprintable()):
+        return f"a trace id that is not 1 to {MAX_TRACE_ID} plain ASCII characters"
+    return ""

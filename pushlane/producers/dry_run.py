@@ -14,16 +14,17 @@ from pushlane.backends.backend import Backend
 from pushlane.core.publish import chunk_size
 from pushlane.core.push import Push, decode_many
 from pushlane.core.task import Task, now_ms
-from pushlane.lanes.deferral import due_ms, wait_of
-from pushlane.model.due import PutOff, PutOffTally
+from pushlane.model.due import PutOff, PutOffTally, due_ms, wait_of
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
-from pushlane.producers.input import OnProgress
-from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
-from pushlane.producers.meant import nothing_in
-from pushlane.producers.prefetch import prefetched
-from pushlane.producers.request import SubmitRequest
-from pushlane.producers.submit_keys import refuse_stopped
-from pushlane.producers.task_builder import new_task
+from pushlane.producers.request import OnProgress, SubmitRequest
+from pushlane.producers.rows import prefetched
+from pushlane.producers.task_builder import (
+    new_task,
+    refuse_stopped,
+    refuse_unknown_sinks,
+    task_of_key,
+)
+from pushlane.producers.validate import nothing_in
 from pushlane.settings import Settings
 
 MOST_COUNTED = 1_000_000

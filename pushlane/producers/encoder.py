@@ -16,16 +16,22 @@ from typing import Any
 from pushlane.core.errors import BadInput, OversizedPush
 from pushlane.core.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.core.task import Task
-from pushlane.lanes.suggestions import did_you_mean, nearest
-from pushlane.producers.addresses import address_columns, read_addresses
-from pushlane.producers.columns import RowTimes, read_times, time_columns
-from pushlane.producers.labels import Labels, read_labels
-from pushlane.producers.meant import nothing_in, refuse_doubled, refuse_empty
+from pushlane.producers.columns import (
+    Labels,
+    RowTimes,
+    address_columns,
+    read_addresses,
+    read_labels,
+    read_times,
+    time_columns,
+)
 from pushlane.producers.payloads import payload_fields, read_payloads
 from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
+from pushlane.producers.validate import nothing_in, refuse_doubled, refuse_empty
 from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.util.texts import did_you_mean, nearest
 
 _BUCKETS = 1 << 20
 

@@ -12,11 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import Usage
 from pushlane.core.errors import BadInput
-from pushlane.lanes.ports import Usage
-from pushlane.lanes.suggestions import did_you_mean
 from pushlane.model.limits import Limit, Subject, change_limit, readable_limits
 from pushlane.util.conversion import text
+from pushlane.util.texts import did_you_mean
 
 log = logging.getLogger("pushlane.limits")
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pushlane.core.errors import BadInput
-from pushlane.producers.addresses import require_sink
+from pushlane.producers.columns import require_sink
 from pushlane.producers.rows import BadRow, Unusable
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template

@@ -1,5 +1,9 @@
 """The producer by which an application sends pushes one at a time, as they happen.
 
+Encodes one push of an application, once its seq is known.
+
+What a dispatcher could not read is refused here, before it takes a seq.
+
 Calls return at once: pushes are numbered, buffered, spooled if there is a spool, and sent by a
 thread of the producer's own. It never delivers anything.
 """
@@ -12,29 +16,128 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
 from pushlane.backends.backend import Connect
-from pushlane.core.errors import PushlaneError, Unreachable
-from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task
+from pushlane.core.errors import BadInput, MalformedPush, OversizedPush, PushlaneError, Unreachable
+from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, now_ms
 from pushlane.model.stop_rule import OFF
-from pushlane.producers.content import Content, encoder
-from pushlane.producers.meant import NOTHING
+from pushlane.model.times import FIRST_MS, LAST_MS
+from pushlane.producers.columns import checked, given_addresses
 from pushlane.producers.outbox.background import OutboxThread
-from pushlane.producers.outbox.buffer import Encode
-from pushlane.producers.outbox.folder import SpoolFolder
-from pushlane.producers.outbox.options import ProducerOptions
-from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
-from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore
+from pushlane.producers.outbox.buffer import PRODUCER_METRICS, Encode, ProducerStats
+from pushlane.producers.outbox.spool import SpoolFolder
+from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore, ProducerOptions
+from pushlane.producers.payloads import given_payloads
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings, load
-from pushlane.settings.payload_limits import payload_limits
-from pushlane.util.conversion import instance, number, path
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
+from pushlane.util.conversion import instance, moment_ms, number, path, shown
 from pushlane.util.metrics import MetricCollector
+
+
+class Content(NamedTuple):
+    """The fields of a push as an application gives them; an expiry of 0 means never."""
+
+    recipient: str
+    title: str
+    body: str
+    data: Mapping[str, Any] | None
+    expires_at_ms: int | datetime | timedelta | str
+    attributes: Mapping[str, str] | None = None
+    trace_id: str = ""
+    address: str | Mapping[str, Any] | None = None
+    payload: Mapping[str, Any] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to show or to read in it."""
+        return not (self.title or self.body or self.data or self.payload)
+
+
+def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
+    """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
+
+    An expiry of 0 ms means never.
+
+    Raises:
+        BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
+            address or payload for no sink of the task.
+
+    The push must also be within the `limits` of the sinks that the task goes to.
+    """
+    if not isinstance(content.recipient, str) or not content.recipient.strip():
+        raise BadInput("a push has no recipient; give a text that is not empty")
+    if not isinstance(content.data, Mapping | None):
+        raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
+    recipient, submitted_at_ms = content.recipient.strip(), now_ms()
+    expires_at_ms = _expiry_ms(content.expires_at_ms, submitted_at_ms)
+    data = dict(content.data) if content.data is not None else None
+    attributes = checked(content.attributes, content.trace_id)
+    addresses = given_addresses(content.address, task.chain)
+    payloads = given_payloads(content.payload, task.chain)
+
+    def encode_push(seq: int) -> bytes:
+        return _encoded(
+            limits,
+            Push(
+                task.id,
+                seq,
+                recipient,
+                content.title,
+                content.body,
+                data,
+                expires_at_ms,
+                submitted_at_ms,
+                attributes=attributes,
+                trace_id=content.trace_id,
+                addresses=addresses,
+                payloads=payloads,
+            ),
+        )
+
+    return encode_push
+
+
+def _expiry_ms(given: Any, now_ms: int) -> int:
+    expires_at_ms = moment_ms("expires_at_ms", given, now_ms)
+    if expires_at_ms and not FIRST_MS <= expires_at_ms <= LAST_MS:
+        raise BadInput(
+            f"expires_at_ms is {shown(expires_at_ms)}, which is not from the years 2001 to 3000; "
+            "give Unix milliseconds, or 0 for never"
+        )
+    return expires_at_ms
+
+
+def _encoded(limits: PayloadLimits, push: Push) -> bytes:
+    try:
+        body = encode(push)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadInput(
+            "a push holds text that is not UTF-8, or data that JSON cannot hold"
+        ) from error
+    if len(body) > MAX_PUSH_BYTES:
+        raise OversizedPush(
+            f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
+            "body, data or payload"
+        )
+    if excess := limits.excess(push, len(body)):
+        raise OversizedPush(f"a push has {excess}; shorten its body, data or payload")
+    try:
+        decode(body)
+    except MalformedPush as error:
+        raise BadInput(
+            "a push holds a value of the wrong type: title and body are texts, and data maps texts "
+            "to values"
+        ) from error
+    return body
+
 
 log = logging.getLogger("pushlane.producer")
 

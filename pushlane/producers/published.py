@@ -1,4 +1,6 @@
-"""Finds out how far a task was published when the broker may have forgotten its producers.
+"""Announces collapse keys of pushes that are on their lane, so that older ones are dropped.
+
+Finds out how far a task was published when the broker may have forgotten its producers.
 
 The pushes of a producer come in order, so what is on the lanes of its seqs, or was finished, is a
 first stretch of them: everything behind the highest seq that is found is missing, nothing before.
@@ -7,12 +9,30 @@ first stretch of them: everything behind the highest seq that is found is missin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import MalformedPush, TaskConflict
 from pushlane.core.names import later_lane
+from pushlane.core.publish import Announce
+from pushlane.core.push import decode
 from pushlane.core.task import Task
+from pushlane.model.recipients import collapse_mark
 from pushlane.wire import open_message
+
+
+async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:
+    """Announce collapse keys of pushes that are on the lane; earlier, both pushes could be lost."""
+    pushes = map(decode, bodies)
+    marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
+    if marks:
+        await backend.recipient_windows.announce(marks)
+
+
+def announcing(backend: Backend, collapses: bool) -> Announce | None:
+    """Return what announces the pushes of a task that `collapses`; None for any other."""
+    return partial(announce, backend) if collapses else None
+
 
 _ASK_AT_ONCE = 10_000
 

@@ -25,8 +25,8 @@ from pushlane.core.push import Push, decode, decode_many, encode
 from pushlane.core.retrying import Sleep, until_reachable
 from pushlane.core.task import State, Task, new_task_id, now_ms
 from pushlane.model.task_changes import submit_again
-from pushlane.producers.announce import announce
-from pushlane.producers.meant import nothing_in
+from pushlane.producers.published import announce
+from pushlane.producers.validate import nothing_in
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of
 

@@ -4,14 +4,20 @@ Every step can be repeated, so a submit with a key that was cut off is resumed b
 it publishes the same chunks, and the broker keeps one that it has once. It never publishes before
 the lane has its subscription, nor anything of a file with a bad row (unless bad rows are to be
 skipped).
+
+Submits while the services are away: the whole task goes into a spool, to be sent from there.
+
+The rows are checked as ever. It never reaches for a service.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from pushlane.backends.backend import Backend
@@ -22,15 +28,24 @@ from pushlane.core.publish import Publication, chunk_size, refuse_ended
 from pushlane.core.retrying import Sleep, until_reachable
 from pushlane.core.task import Task, now_ms
 from pushlane.model import task_changes
-from pushlane.producers.announce import announcing
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
-from pushlane.producers.input import OnProgress
-from pushlane.producers.known_sinks import refuse_unknown_sinks
-from pushlane.producers.prefetch import prefetched
-from pushlane.producers.published import reached
-from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
-from pushlane.producers.submit_keys import progress_of, refuse_stopped
-from pushlane.producers.task_builder import new_task
+from pushlane.producers.outbox.spool import SpoolFolder
+from pushlane.producers.outbox.store import Added, Batch, Header
+from pushlane.producers.published import announcing, reached
+from pushlane.producers.request import (
+    OnProgress,
+    SubmitProgress,
+    SubmitRequest,
+    SubmitResult,
+    SubmitStage,
+)
+from pushlane.producers.rows import prefetched
+from pushlane.producers.task_builder import (
+    new_task,
+    progress_of,
+    refuse_stopped,
+    refuse_unknown_sinks,
+)
 from pushlane.settings import Settings
 
 Result = TypeVar("Result")
@@ -174,3 +189,50 @@ def _busy(task: Task) -> str:
 def _waiting(task: Task) -> SubmitProgress:
     note = f"another submit of key {task.key!r} holds task {task.id}; waiting for it to let go"
     return SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note)
+
+
+async def submit_offline(
+    settings: Settings, request: SubmitRequest, spool: Path, tell: OnProgress
+) -> SubmitResult:
+    """Put a task into the spool, whole or not at all, and with a key only once.
+
+    Raises:
+        BadInput: the request or its rows cannot be used, or the spool not as a folder.
+        TaskConflict: the spool is in use, or has the key with other content.
+        StorageFull: the spool has no room for it.
+    """
+    request = request.complete()
+    made = new_task(request, settings)
+    with closing(SpoolFolder(spool)) as folder:
+        async with checked_rows(request, settings, made, tell) as (task, rows):
+            result = SubmitResult(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
+            if found := _earlier(folder, task):
+                return replace(result, task=found, resumed=True)
+            header = Header(
+                task,
+                settings.batch,
+                is_sealed=True,
+                collapses=rows.encoder.collapses,
+                added=Added.NO,
+            )
+            batches = _batches(settings.batch, task, rows)
+            await asyncio.to_thread(folder.begin, header, batches)
+            return result
+
+
+def _earlier(folder: SpoolFolder, task: Task) -> Task | None:
+    """Return the task that the spool already has of the same key."""
+    for spool in folder.spools:
+        earlier = spool.header.task
+        if task.key and earlier.key == task.key:
+            refuse_other(task, earlier)
+            return earlier
+    return None
+
+
+def _batches(size: int, task: Task, rows: CheckedRows) -> Iterator[Batch]:
+    seq = 1
+    for chunk in rows.chunks(task, size):
+        yield Batch(seq, chunk)
+        seq += len(chunk)
+    rows.refuse_changed(seq - 1, "; submit it again")

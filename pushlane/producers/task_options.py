@@ -1,11 +1,14 @@
 """The options of a task, declared once: submit, the producer, the CLI and task specs all use them.
 
-A new option is a field here, a flag in `cli.task_options`, and the place where it acts; task specs
+Reads the JSON file of a task's payload; what it may hold is checked in `producers.payloads`.
+
+A new option is a field here, a flag in `cli.submit`, and the place where it acts; task specs
 have it by themselves. `producers.validate` refuses values that cannot be.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
@@ -16,7 +19,6 @@ from pushlane.core.errors import BadInput
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown, now_ms
 from pushlane.model.times import given_start_ms, parse_expiry, parse_retention, parse_start
-from pushlane.producers.payload_file import read_payload_file
 from pushlane.util.conversion import (
     instance,
     kind_of,
@@ -28,6 +30,45 @@ from pushlane.util.conversion import (
     whole,
     word,
 )
+
+
+def read_payload_file(path: Path) -> dict[str, Any]:
+    """Return the payload in a JSON file.
+
+    Raises:
+        BadInput: it cannot be read, or is no JSON object; says where.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"payload {path} is no JSON: {place}: {error.msg}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BadInput(f"payload {path} cannot be read: {reason}") from error
+    except RecursionError as error:
+        raise BadInput(f"payload {path} is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"payload {path} is no JSON object; give one with a block for each sink")
+    return found
+
+
+def _no_number(word: str) -> None:
+    raise BadInput(f"a payload holds {word}, which JSON has not; leave it out")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of these members, each of which must be there once."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise BadInput(
+                f"a payload has {name[:40]!r} twice in one object; leave one of them out"
+            )
+        members[name] = value
+    return members
+
 
 LONGEST_RETENTION_S = 366 * 86_400
 

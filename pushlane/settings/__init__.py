@@ -1,8 +1,4 @@
-"""Settings, validated once at the edge: from flags, `PUSHLANE_*`, `pushlane.toml`, in that order.
-
-Nothing is read at import. `load` makes one frozen `Settings`; `origins` says where each value came
-from. Inside, settings are trusted.
-"""
+"""Settings, validated once at the edge: from flags, `PUSHLANE_*`, `pushlane.toml`, in order."""
 
 from __future__ import annotations
 
@@ -21,13 +17,10 @@ from msgspec.structs import fields, force_setattr, replace
 from pushlane.core.errors import BadInput
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import MAX_ATTEMPTS
-from pushlane.lanes.expected import expected
-from pushlane.lanes.secret import Secret
-from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.urls import masked
 from pushlane.settings.adapters import Capabilities, adapter_of, find_adapter
-from pushlane.settings.sinks import SinkSettings, read_sinks
+from pushlane.settings.sinks import SinkSettings, expected, read_sinks
 from pushlane.settings.transport import transport_problem
+from pushlane.util.texts import Secret, did_you_mean, masked
 
 CONFIG_FILE = "pushlane.toml"
 STORE_FILE = "pushlane.db"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from pushlane.backends.backend import Backend
-    from pushlane.lanes.ports import ReceiptLog
-    from pushlane.lanes.rebuilding import Beside, RegistryGap
+    from pushlane.backends.operations import Beside, RegistryGap
+    from pushlane.backends.ports import ReceiptLog
     from pushlane.settings import Settings
 
 
@@ -56,10 +56,10 @@ class AdapterPackage(Protocol):
 
 
 _EMBEDDED = Adapter(
-    "pushlane.lanes.embedded",
+    "pushlane.backends.embedded",
     Capabilities(is_local=True, remembers_sources=True, retains_freely=True),
 )
-_PULSAR = Adapter("pushlane.lanes.pulsar", Capabilities())
+_PULSAR = Adapter("pushlane.backends.pulsar", Capabilities())
 
 ADAPTERS: dict[str, Adapter] = {
     "embedded": _EMBEDDED,

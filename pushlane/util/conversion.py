@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.suggestions import did_you_mean
+from pushlane.util.texts import did_you_mean
 
 Word = TypeVar("Word", bound=StrEnum)
 Made = TypeVar("Made")

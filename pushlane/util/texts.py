@@ -1,4 +1,16 @@
-"""Tracebacks that can be logged and sent on: names of errors and places in code.
+"""Texts for people: without secrets, with a guess at what was meant, once, and in pages.
+
+A text that must not be seen: only `reveal` shows it.
+
+Guesses which known word a mistyped one was meant to be. Used in messages only.
+
+Checks URLs that people give, and takes secrets out of those that people will read.
+
+Logs once of each thing that this version cannot read it, however often it comes by.
+
+Takes long lists in pages, so that others have their turn between two of them.
+
+Tracebacks that can be logged and sent on: names of errors and places in code.
 
 The message of an error may quote a row, a push or a secret, and is left out. Messages of pushlane's
 own errors never do, and stay.
@@ -6,13 +18,134 @@ own errors never do, and stay.
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
+import re
 import sys
 import sysconfig
 import traceback
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
-from pushlane.core.errors import PushlaneError
+from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat, UnknownTask
+
+
+class Secret:
+    """A text that no log, error or repr shows."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+
+def unknown_task(wanted: str, known: Iterable[str]) -> UnknownTask:
+    """Make the error for an id, key or name that no task has."""
+    return UnknownTask(
+        f"there is no task {wanted!r}{did_you_mean(wanted, known)} "
+        "(`pushlane tasks --all` lists them)"
+    )
+
+
+def ambiguous_task(name: str, ids: Iterable[str]) -> UnknownTask:
+    """Make the error for a name that several tasks have."""
+    some = ", ".join(ids)
+    return UnknownTask(f"several tasks are named {name!r}; say which by its id, like {some}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` for the nearest known word, an empty text when none is near."""
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the nearest known word, None when none is near."""
+    return next(iter(difflib.get_close_matches(word.lower(), list(known), n=1)), None)
+
+
+MASK = "***"
+_TOKEN = re.compile(r"^(?=.*[0-9A-Z]).{16,}$")
+
+
+def masked(text: str) -> str:
+    """Return the text without the passwords and query values of URLs in it."""
+    text = re.sub(r"://([^/@:\s]*):(?!\d+/)[^\s]*@", rf"://\1:{MASK}@", text)
+    text = re.sub(r"://([^/@:]*):[^/]*@", rf"://\1:{MASK}@", text)
+    text = re.sub(r"://[^/@:]+@", f"://{MASK}@", text)
+    return re.sub(r"([?&][^=&\s]+=)[^&\s]+", rf"\1{MASK}", text)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its user and password, its query, and the parts of its path that may be
+    tokens: of 16 characters or more, with a digit or a capital letter.
+    """
+    scheme, separator, rest = masked(re.split(r"[?#]", url)[0]).partition("://")
+    host, *path = rest.split("/")
+    host = f"{MASK}@{host.rpartition('@')[2]}" if "@" in host else host
+    return scheme + separator + "/".join([host, *(re.sub(_TOKEN, MASK, part) for part in path)])
+
+
+def each_host(url: str) -> list[str]:
+    """Return a URL for each host of one that names several with commas, with or without schemes."""
+    scheme, separator, hosts = url.partition("://")
+    return [
+        (host if "://" in host else scheme + separator + host).strip().rstrip("/")
+        for host in hosts.split(",")
+    ]
+
+
+def require_http_url(url: str, refusal: str) -> None:
+    """Raise BadInput with this text unless it is an HTTP URL. The text must not show the URL, which
+    may hold a token.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput(refusal)
+
+
+class Once:
+    """Remembers the names it has logged, for as long as the process lives."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: set[str] = set()
+
+    def tell(self, name: str, error: UnknownFormat) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self._log.warning("%s", error, extra={"action": "format_unknown"})
+
+
+T = TypeVar("T")
+
+
+def paged(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield so many items at a time, fewer at the end."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD = sysconfig.get_path("stdlib") + os.sep

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import certifi
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.urls import each_host
 from pushlane.util.files import Stamp, stamp_of
+from pushlane.util.texts import each_host
 
 _LOOK_S = 3.0
 _ALERT_S = 0.5  # with TLS 1.3 a server says only after the handshake that it wants a certificate

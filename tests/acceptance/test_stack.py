@@ -12,9 +12,9 @@ import pytest
 from dev import stack
 from dev.stack import Ports, Prefer, docker
 from dev.stack.local import HOME_VARIABLE, check_java, pulsar_home, redis_server
+from pushlane.backends.redis import connect_redis
 from pushlane.core.errors import UserError
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.redis import connect_redis
 from pushlane.model import task_changes
 
 WINDOW_S = 600.0

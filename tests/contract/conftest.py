@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import pytest
 
 from pushlane.backends.backend import Backend, connect
-from pushlane.lanes.memory import MemoryBackend
+from pushlane.backends.memory import MemoryBackend
 from pushlane.settings import Settings
 
 BATCH = 8

@@ -9,7 +9,7 @@ import itertools
 import sys
 
 from pushlane.core.task import Level
-from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 
 _FLUSH_EVERY = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pushlane.lanes.ports import Broker, LaneReader, Taken
+from pushlane.core.ports import Broker, LaneReader, Taken
 
 LANE = "task-a"
 

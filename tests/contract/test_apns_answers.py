@@ -3,11 +3,11 @@
 import pytest
 from h2.errors import ErrorCodes
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.apns import ApnsOptions, ApnsSink
 from pushlane.dispatcher.sinks.http_client import Timeouts
-from pushlane.lanes.ports import Delivery
 from tests.emulators.apns import KEY_ID, TEAM_ID, TOPIC, Apns, refused
 from tests.emulators.http2_server import Reset, Silence
 from tests.provider_answers import documented, in_words

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from pushlane.core.errors import UnknownLane
+from pushlane.core.ports import Delayed, Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import now_ms
-from pushlane.lanes.ports import Delayed, Source
 from pushlane.wire import bodies_of, packed
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until

@@ -8,7 +8,7 @@ import pytest
 
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import UnknownLane
-from pushlane.lanes.ports import Broker, Taken
+from pushlane.core.ports import Broker, Taken
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, bodies, numbered
 

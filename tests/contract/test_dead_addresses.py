@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressQuery
-from pushlane.lanes.suppression import SuppressionScope
+from pushlane.model.recipients import AddressDeath, DeadAddress, DeadAddressQuery, SuppressionScope
 
 FCM = SuppressionScope("sink", "fcm")
 NOW = 1_795_262_400_000

@@ -7,8 +7,8 @@ import asyncio
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, Progress, State, Task, new_task_id
-from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.model import task_changes
+from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 
 
 def dead(task: str, reason: str, *seqs: int) -> Finished:

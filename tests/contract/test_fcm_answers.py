@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from h2.errors import ErrorCodes
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.fcm import FcmOptions
-from pushlane.lanes.ports import Delivery
 from tests.emulators.fcm import (
     DEVICE_RATE,
     INVALID_TOKEN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.ports import Fence, Registry, TaskQuery, listed, pages
 from pushlane.core.errors import InvalidChange, Superseded, UnknownTask
 from pushlane.core.names import dead_lane, later_lane, own_lane
 from pushlane.core.push import Kind
@@ -17,8 +18,6 @@ from pushlane.core.task import (
     Task,
     new_task_id,
 )
-from pushlane.lanes.ports import Fence, Registry
-from pushlane.lanes.search import TaskQuery, listed, pages
 from pushlane.model import task_changes
 from tests.contract.reading import Reading, until
 

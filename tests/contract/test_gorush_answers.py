@@ -2,10 +2,11 @@
 
 import pytest
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.dispatcher.sinks.gorush_answers import (
+from pushlane.dispatcher.sinks.gorush import (
     ABOUT_THE_PUSH,
     BUSY,
     CREDENTIALS,
@@ -13,7 +14,6 @@ from pushlane.dispatcher.sinks.gorush_answers import (
     FAILED,
     GONE,
 )
-from pushlane.lanes.ports import Delivery
 from tests.contract.test_webhook_answers import CASES as WEBHOOK_CASES
 from tests.contract.test_webhook_answers import HANG_S, LONG_S, NOBODY
 from tests.emulators.gorush import Gorush

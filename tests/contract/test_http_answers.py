@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.http_batch import HttpBatchOptions
-from pushlane.lanes.ports import Delivery
 from tests.contract.test_webhook_answers import CASES as WEBHOOK_CASES
 from tests.contract.test_webhook_answers import HANG_S, LONG_S, NOBODY
 from tests.emulators.http1_server import Http1Server

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pushlane.backends.ports import ClaimResult
 from pushlane.core.push import Push
-from pushlane.lanes.ports import ClaimResult
 from tests.contract.reading import until
 
 LONG_S = 600

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pushlane.lanes.ports import Limiter, PlaceAsk, Tally, TokenAsk, TokenReturn, TotalAsk
+from pushlane.backends.ports import Limiter, PlaceAsk, Tally, TokenAsk, TokenReturn, TotalAsk
 from tests.contract.reading import until
 
 LONG_S = 600

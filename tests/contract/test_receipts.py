@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pushlane.backends.ports import ReceiptLog
 from pushlane.core.task import now_ms
-from pushlane.lanes.ports import ReceiptLog
 from tests.contract.conftest import Connections
 
 

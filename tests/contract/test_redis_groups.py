@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.core.task import Weights
-from pushlane.lanes.redis import RedisPorts, connect_redis
 from tests.contract.test_dead_addresses import *  # noqa: F403
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403
@@ -60,7 +60,9 @@ def connections(request: pytest.FixtureRequest) -> RedisConnections:
 async def test_a_change_wakes_who_waits_at_another_node(
     connections: RedisConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pushlane.lanes.redis.pubsub.RECHECK_S", LONG_S)  # only a message ends it
+    monkeypatch.setattr(
+        "pushlane.backends.redis.registry.RECHECK_S", LONG_S
+    )  # only a message ends it
     async with connections:
         here, there = await connections.two()
         before = (await here.registry.changes(0, 0.0)).version

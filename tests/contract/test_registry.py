@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.ports import Fence, Registry, listed
 from pushlane.core.errors import BadInput, Superseded, UnknownFormat, UnknownTask
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
@@ -25,8 +26,6 @@ from pushlane.core.task import (
     new_task_id,
     now_ms,
 )
-from pushlane.lanes.ports import Fence, Registry
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.model.due import QUARTER_MS, PutOff
 from tests.unreadable import store_unreadable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
+from pushlane.model.recipients import EVERYWHERE, SuppressionScope
 
 SHOP, FCM = SuppressionScope("app", "shop"), SuppressionScope("sink", "fcm")
 LEAST, MOST = -(2**63), 2**63 - 1

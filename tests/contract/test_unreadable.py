@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import listed
 from pushlane.core.errors import (
     DamagedRecord,
     InvalidChange,
@@ -19,9 +20,7 @@ from pushlane.core.errors import (
 from pushlane.core.names import dead_lane, lane_at, later_lane, own_lane
 from pushlane.core.push import FORMAT, Kind
 from pushlane.core.task import Finished, Level, Task, Weights, new_task_id
-from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.search import listed
-from pushlane.model.limits import Limit, Subject, change_limit, read_limits
+from pushlane.model.limits import Limit, Subject, change_limit, read_limits, set_app_share
 from pushlane.model.presence import Process
 from pushlane.version import VERSION
 from tests.unreadable import store_unreadable

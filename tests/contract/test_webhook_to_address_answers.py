@@ -3,11 +3,11 @@
 import pytest
 from h2.errors import ErrorCodes
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks.webhook import WebhookOptions
-from pushlane.lanes.ports import Delivery
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer, Reset, Silence
 from tests.provider_answers import documented, in_words

@@ -5,10 +5,10 @@ import socket
 import pytest
 from h2.errors import ErrorCodes
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.webpush import WebPushOptions
-from pushlane.lanes.ports import Delivery
 from pushlane.util import url_guard
 from tests.emulators import webpush
 from tests.emulators.http2_server import Answer, GoAway, Reset, Silence

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from dev.stack.services import free_port
 from pushlane import Producer
-from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
-from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
-from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
+from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats
+from pushlane.pipeline.receipts.job import JOB_METRICS, JobStats
+from pushlane.pipeline.rules.runner import RULE_METRICS, RuleStats
 from pushlane.settings import Settings
 from pushlane.util.metrics import MetricCollector, ReadMetric
 from scripts.monitoring.files import CHART

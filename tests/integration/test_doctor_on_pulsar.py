@@ -16,8 +16,8 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.backends.operations import Bounds
 from pushlane.backends.pulsar import topic_checks
 from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
-from pushlane.cli.examine import examine
-from pushlane.lanes.redis import facts as redis_facts
+from pushlane.backends.redis import checks as redis_facts
+from pushlane.cli.doctor import examine
 from pushlane.model.presence import Process
 from pushlane.settings import Settings
 from pushlane.util.checks import Finding

@@ -11,6 +11,7 @@ from typing import Any
 import _pulsar
 import pytest
 
+from pushlane.backends.ports import JournalPage
 from pushlane.backends.pulsar import journal as journal_module
 from pushlane.backends.pulsar.admin import Admin, topic_path
 from pushlane.backends.pulsar.connection import Connection, open_connection
@@ -21,7 +22,6 @@ from pushlane.backends.pulsar.policies import (
     Policy,
     ensure_namespace,
 )
-from pushlane.lanes.ports import JournalPage
 from pushlane.settings import Settings
 
 pytestmark = pytest.mark.pulsar

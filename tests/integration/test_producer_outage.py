@@ -10,7 +10,7 @@ import pytest
 
 from bench.proxy import Proxy, Way, proxies
 from pushlane.core.task import Level
-from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
 from tests.lane_content import pushes_of, task_of

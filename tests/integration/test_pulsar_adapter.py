@@ -20,8 +20,8 @@ from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import OversizedPush, TaskConflict, UnknownLane
+from pushlane.core.ports import Broker, LaneReader, Source, Taken
 from pushlane.core.push import Push, encode
-from pushlane.lanes.ports import Broker, LaneReader, Source, Taken
 from pushlane.settings import Settings
 from pushlane.wire import MOST_BYTES, bodies_of, packed
 from tests.contract.reading import until

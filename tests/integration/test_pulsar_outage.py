@@ -14,8 +14,8 @@ import pytest
 from bench.faults.services import Services, own_services
 from pushlane.backends.backend import connect
 from pushlane.core.errors import PushlaneError, Unreachable, UserError
+from pushlane.core.ports import Broker, LaneReader, Taken
 from pushlane.core.task import Weights
-from pushlane.lanes.ports import Broker, LaneReader, Taken
 from pushlane.settings import Settings
 
 pytestmark = pytest.mark.pulsar

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.backends.ports import ReceiptLog
 from pushlane.backends.pulsar import receipt_log as log_module
 from pushlane.backends.pulsar.admin import Admin, topic_path
 from pushlane.backends.pulsar.broker import Producers
 from pushlane.backends.pulsar.policies import ensure_namespace, receipt_policies
 from pushlane.core.errors import ReceiptsGone
-from pushlane.lanes.ports import ReceiptLog
 from pushlane.settings import Settings
 from tests.conftest import DEADLINE_S
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import Backend, connect, connect_receipts
+from pushlane.backends.operations import BootstrapStep, Roles
 from pushlane.backends.pulsar.admin import connect_admin
 from pushlane.backends.pulsar.bootstrap import bootstrap
+from pushlane.backends.pulsar.broker import PulsarBroker
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.core.errors import Denied, MissingPermission, PushlaneError, Unreachable
 from pushlane.core.push import Push
-from pushlane.lanes.bootstrap import BootstrapStep, Roles
-from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.secret import Secret
 from pushlane.settings import Settings
+from pushlane.util.texts import Secret
 from tests.certificates import Authority
 from tests.command import Command, Ran
 from tests.contract.reading import Reading, bodies, until

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from pushlane.backends.redis.access import RedisAccess
+from pushlane.backends.operations import Beside, Roles
+from pushlane.backends.redis import RedisPorts, connect_redis, refill
+from pushlane.backends.redis.access import RedisAccess, redis_logins
 from pushlane.backends.redis.client import RedisClient
 from pushlane.core.errors import Denied, MissingPermission, RefillRefused, Unreachable
 from pushlane.core.task import Weights
-from pushlane.lanes.bootstrap import Roles
-from pushlane.lanes.rebuilding import Beside
-from pushlane.lanes.redis import RedisPorts, connect_redis, refill
-from pushlane.lanes.redis.acl import redis_logins
-from pushlane.lanes.secret import Secret
 from pushlane.util.files import WatchedFile
+from pushlane.util.texts import Secret
 from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority
 from tests.own_redis import OwnRedis

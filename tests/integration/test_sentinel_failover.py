@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import Task
-from pushlane.lanes.redis import RedisRegistry, connect_redis
 from tests.redis_groups import RedisGroup
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, new_task

@@ -1,4 +1,7 @@
-"""Copies the embedded store into one file while others use it, and puts such a copy in place."""
+"""Copies the embedded store into one file while others use it, and puts such a copy in place.
+
+The embedded store is no copy: it is never rebuilt, and says so.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from pushlane.backends.embedded.database import code_of, translated
 from pushlane.backends.embedded.schema import prepare
-from pushlane.core.errors import BadInput
-from pushlane.lanes.durable import sync
-from pushlane.lanes.embedded.vendor_errors import code_of, translated
+from pushlane.backends.operations import Beside, RegistryGap
+from pushlane.core.errors import BadInput, UserError
 from pushlane.settings import STORE_FILE, Settings
+from pushlane.util.files import sync
 
 
 async def back_up(settings: Settings, file: Path) -> int:
@@ -104,3 +108,21 @@ def _filled(new: sqlite3.Connection, old: sqlite3.Connection, source: Path) -> i
         if code_of(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             raise damaged from error
         raise
+
+
+async def compare_registry(settings: Settings) -> RegistryGap:
+    """Refuse to. Raises UserError."""
+    raise _nothing_to_rebuild(settings)
+
+
+async def rebuild_registry(settings: Settings, beside: Beside) -> None:
+    """Refuse to. Raises UserError."""
+    raise _nothing_to_rebuild(settings)
+
+
+def _nothing_to_rebuild(settings: Settings) -> UserError:
+    return UserError(
+        f"there is nothing to rebuild: the embedded store in {settings.data_dir} is one file, and "
+        "no copy of anything; `pushlane doctor` looks whether it is whole, and `pushlane restore` "
+        "puts a copy in place. For a registry in Redis give --broker pulsar://HOST:PORT"
+    )

@@ -1,5 +1,17 @@
 """The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
 
+Takes messages off one lane of the embedded store, from a small buffer that is filled behind it.
+
+`take` only pops. It never touches the store: it asks its feeder, which fills many readers at once.
+
+Fills the buffers of all readers of a process: many lanes, one transaction.
+
+The messages at hand are bounded in bytes over all readers, not only in number for each lane: once
+they have `BYTES_HELD`, a reader gets one more only if it has none. One claim takes `BYTES_AT_ONCE`
+over all lanes, and those that it had no room for come first in the next. The feeder never claims
+for a reader that has not asked. When this process was frozen and has lost its claims, the feeder
+finds out before it claims more.
+
 A publish is durable when it returns. Several processes work on one store at once; the claims of a
 killed one come back within a second, those of a frozen one within about a minute. An ack outlives
 the process, but perhaps not a power cut: then the push is repeated, never lost.
@@ -11,24 +23,336 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
-from pushlane.backends.embedded import messages as claims
-from pushlane.backends.embedded.database import Database
-from pushlane.backends.embedded.owners import BEAT_S, HeartbeatWatch, OwnerBeat, beat
-from pushlane.core.ports import of_each
+from pushlane.backends.embedded import messages
+from pushlane.backends.embedded.database import Database, SideTasks
+from pushlane.backends.embedded.messages import ClaimedBatch, ClaimRequest, claim, stamped_after
+from pushlane.backends.embedded.owners import (
+    BEAT_S,
+    MISSED,
+    HeartbeatWatch,
+    Owner,
+    OwnerBeat,
+    beat,
+    come_back,
+    forget,
+)
+from pushlane.core.errors import Unreachable
+from pushlane.core.ports import Delayed, OnReady, Source, Taken, of_each
 from pushlane.core.task import now_ms
-from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.feeder import Feeder
-from pushlane.lanes.embedded.process_liveness import Owner, forget
-from pushlane.lanes.embedded.reader import EmbeddedReader
-from pushlane.lanes.embedded.side_tasks import SideTasks
-from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
 
-HOUSEKEEPING_S = 0.5
+REFILL_WAIT_S = 0.2
+
+
+class AtHand:
+    """The bytes of all messages that the readers of a process have at hand."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class EmbeddedReader:
+    """See `core.ports.LaneReader`. `ask` has the feeder look for more messages."""
+
+    def __init__(
+        self,
+        lane: str,
+        lane_id: int,
+        reader_id: int,
+        depth: int,
+        on_ready: OnReady,
+        ask: Callable[[EmbeddedReader], None],
+        leave: Callable[[EmbeddedReader], Awaitable[None]],
+        at_hand: AtHand,
+    ) -> None:
+        self.lane = lane
+        self.lane_id = lane_id
+        self.reader_id = reader_id
+        self.depth = depth
+        self._on_ready = on_ready
+        self._ask = ask
+        self._leave = leave
+        self._at_hand = at_hand
+        self._buffer: deque[Taken] = deque()
+        self._low = 0
+        self._first_until_s = 0.0
+        self._more = True  # the store may hold messages that we have not looked for
+        self._told_empty = True
+        self._looks = False  # the feeder is looking right now
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    @property
+    def held(self) -> int:
+        """Return the number of messages at hand."""
+        return len(self._buffer)
+
+    def take(self) -> Taken | None:
+        if not self._buffer:
+            self._told_empty = True
+            self._ask_if_low()
+            return None
+        taken = self._buffer.popleft()
+        self._at_hand.bytes -= len(taken.body)
+        if taken.is_first and time.monotonic() > self._first_until_s:
+            taken.is_first = False
+        self._ask_if_low()
+        return taken
+
+    def refill_wait_s(self) -> float:
+        return REFILL_WAIT_S if self._more or self._looks else 0.0
+
+    def kick(self) -> None:
+        """Note that there may be something new on the lane."""
+        self._more = True
+        self._ask_if_low()
+
+    def looking(self) -> None:
+        """Note that the feeder looks now; another kick tells of messages that come later."""
+        self._more = False
+        self._looks = True
+
+    def looked(self) -> None:
+        """Note that the feeder has looked; if it found something, it has filled this reader."""
+        self._looks = False
+
+    def fill(self, batch: ClaimedBatch, most: int, first_until_s: float) -> None:
+        """Keep the messages that the feeder brought; ask again when the buffer is half empty.
+
+        A full buffer has `most` messages now, or the reader's own depth if that is less. From
+        `first_until_s` on (monotonic) others may have had any of these messages, in case this
+        process was frozen meanwhile.
+        """
+        if self.closed:
+            return
+        self._buffer.extend(batch.taken)
+        self._at_hand.bytes += sum(len(one.body) for one in batch.taken)
+        self._low = min(self.depth, most) // 2
+        self._first_until_s = first_until_s
+        self._more = self._more or batch.more
+        if batch.due_at_ms is not None:
+            self._kick_at(batch.due_at_ms)
+        self._ask_if_low()
+        if self._told_empty and self._buffer:
+            self._told_empty = False
+            self._on_ready(self)
+
+    def forget(self) -> None:
+        """Throw away the messages at hand, which have gone to others."""
+        self._drop()
+        self.kick()
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.stop()
+        await self._leave(self)
+
+    def stop(self) -> None:
+        """Give out no more messages."""
+        self.closed = True
+        self._drop()
+        if self._timer:
+            self._timer.cancel()
+
+    def _drop(self) -> None:
+        self._at_hand.bytes -= sum(len(one.body) for one in self._buffer)
+        self._buffer.clear()
+
+    def _ask_if_low(self) -> None:
+        if self._more and not self.closed and len(self._buffer) <= self._low:
+            self._ask(self)
+
+    def _kick_at(self, due_at_ms: int) -> None:
+        if self._timer:
+            self._timer.cancel()
+        wait_s = max(0, due_at_ms - now_ms()) / 1000 + 0.001
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self.kick)
+
+
+LANES_AT_ONCE = 1024
+BYTES_AT_ONCE = 2 << 20
+BYTES_HELD = 32 << 20
+_SMALL_BODY = 512
+_FIRST_GUESS = 8192
 
 log = logging.getLogger("pushlane.embedded")
+
+
+class Feeder:
+    """Claims messages for the readers of `owner`, which beats every `beat_s` seconds."""
+
+    def __init__(self, database: Database, owner: str, beat_s: float) -> None:
+        self._database = database
+        self._owner = owner
+        self._first_s = beat_s * MISSED / 2  # sooner than anybody can find the owner frozen
+        self._readers: dict[int, EmbeddedReader] = {}
+        self._by_lane: defaultdict[int, set[EmbeddedReader]] = defaultdict(set)
+        self._asking: dict[EmbeddedReader, None] = {}
+        self._wake = asyncio.Event()
+        self._news = False
+        self._stamp = 0
+        self._body_bytes = _FIRST_GUESS
+        self._must_look = False
+        self.at_hand = AtHand()
+
+    def add(self, reader: EmbeddedReader) -> None:
+        self._readers[reader.reader_id] = reader
+        self._by_lane[reader.lane_id].add(reader)
+        reader.kick()
+
+    def remove(self, reader: EmbeddedReader) -> None:
+        self._readers.pop(reader.reader_id, None)
+        self._asking.pop(reader, None)
+        self._by_lane[reader.lane_id].discard(reader)
+        if not self._by_lane[reader.lane_id]:
+            del self._by_lane[reader.lane_id]
+
+    def readers(self) -> list[EmbeddedReader]:
+        return list(self._readers.values())
+
+    def ask(self, reader: EmbeddedReader) -> None:
+        self._asking[reader] = None
+        self._wake.set()
+
+    def ask_for_all(self) -> None:
+        """Look into the store for every reader, however much it has at hand."""
+        self._must_look = True
+        for reader in self._readers.values():
+            self.ask(reader)
+
+    def kick(self, lane_id: int) -> None:
+        """Wake the readers of a lane that this process has put something on."""
+        for reader in self._by_lane.get(lane_id, ()):
+            reader.kick()
+
+    def look_around(self) -> None:
+        """Look soon for lanes that another process may have put something on."""
+        self._news = True
+        self._wake.set()
+
+    async def step(self) -> None:
+        """Wait until there is something to do, and do it."""
+        await self._wake.wait()
+        self._wake.clear()
+        if self._news:
+            await self._read_news()
+        if self._asking:
+            await self._feed()
+
+    async def _read_news(self) -> None:
+        self._news = False
+        try:
+            self._stamp, lanes = await self._database.read(
+                partial(stamped_after, stamp=self._stamp)
+            )
+        except Unreachable:
+            self.look_around()
+            raise
+        for lane_id in lanes:
+            self.kick(lane_id)
+
+    async def _feed(self) -> None:
+        most = fair_depth(len(self._readers), self._body_bytes)
+        has_room = self._must_look or self.at_hand.bytes < BYTES_HELD
+        readers = self._next_readers(has_room)
+        if not readers:
+            return
+        self._must_look = False
+        requests = self._requests(readers, most, has_room)
+        for reader in readers:
+            reader.looking()
+        first_until_s = time.monotonic() + self._first_s
+        try:
+            came_back, batches = await self._database.write(partial(self._claim, requests=requests))
+        except Unreachable:
+            for reader in readers:
+                reader.looked()
+                reader.kick()
+            raise
+        if came_back:
+            self._forget()
+        for batch in batches:
+            if open_reader := self._readers.get(batch.reader_id):
+                open_reader.fill(batch, most, first_until_s)
+        for reader in readers:
+            reader.looked()
+        self._put_first(batches)
+        self._weigh([len(taken.body) for batch in batches for taken in batch.taken])
+
+    def _claim(
+        self, connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
+    ) -> tuple[bool, list[ClaimedBatch]]:
+        """Claim; also return whether all earlier claims are lost."""
+        now = now_ms()
+        came_back = come_back(connection, self._owner, now)
+        return came_back, claim(connection, requests, now, BYTES_AT_ONCE)
+
+    def _forget(self) -> None:
+        log.warning(
+            "this process was frozen: what it had claimed has gone to others; it goes on",
+            extra={"action": "claims_lost"},
+        )
+        for reader in self._readers.values():
+            reader.forget()
+
+    def _put_first(self, batches: Sequence[ClaimedBatch]) -> None:
+        """Have the readers that the claim had no room for go before all others."""
+        left_out = (self._readers.get(one.reader_id) for one in batches if _is_left_out(one))
+        if first := {reader: None for reader in left_out if reader in self._asking}:
+            self._asking = {**first, **self._asking}
+
+    def _next_readers(self, has_room: bool) -> list[EmbeddedReader]:
+        """Take the readers that asked first, one a lane.
+
+        Without room these are readers with nothing at hand; others ask again at their next take.
+        """
+        if not has_room:
+            self._asking = {reader: None for reader in self._asking if not reader.held}
+        chosen: dict[int, EmbeddedReader] = {}
+        for reader in self._asking:
+            chosen.setdefault(reader.lane_id, reader)
+            if len(chosen) == LANES_AT_ONCE:
+                break
+        for reader in chosen.values():
+            del self._asking[reader]
+        if self._asking:
+            self._wake.set()
+        return list(chosen.values())
+
+    def _requests(
+        self, readers: list[EmbeddedReader], most: int, has_room: bool
+    ) -> list[ClaimRequest]:
+        share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers)) if has_room else 1
+        return [
+            ClaimRequest(
+                reader.reader_id,
+                reader.lane_id,
+                reader.lane,
+                max(1, min(share, min(most, reader.depth) - reader.held)),
+            )
+            for reader in readers
+        ]
+
+    def _weigh(self, sizes: list[int]) -> None:
+        if sizes:
+            self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))
+
+
+def _is_left_out(batch: ClaimedBatch) -> bool:
+    return batch.more and not batch.taken
+
+
+def fair_depth(readers: int, body_bytes: int) -> int:
+    """Return how many messages of this size each of so many readers may hold."""
+    return max(1, BYTES_HELD // body_bytes // max(1, readers))
+
+
+HOUSEKEEPING_S = 0.5
 
 
 class EmbeddedBroker:
@@ -60,7 +384,7 @@ class EmbeddedBroker:
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
         folder = self._database.folder
         dropped = await self._database.write(
-            lambda connection: claims.drop_lane(connection, lane, None if force else folder)
+            lambda connection: messages.drop_lane(connection, lane, None if force else folder)
         )
         self._keep_house()
         return dropped
@@ -91,7 +415,7 @@ class EmbeddedBroker:
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> EmbeddedReader:
         self._start_reading()
         reader_id, lane_id = await self._database.write(
-            partial(claims.register, owner=self._owner.name, lane=lane)
+            partial(messages.register, owner=self._owner.name, lane=lane)
         )
         depth = max(1, (depth or self._depth) // 2)
         reader = EmbeddedReader(
@@ -150,14 +474,14 @@ class EmbeddedBroker:
             self._reads = False
             self._database.repeat_no_more()
             try:
-                await self._database.write(partial(claims.give_back_all, owner=self._owner.name))
+                await self._database.write(partial(messages.give_back_all, owner=self._owner.name))
             finally:
                 self._owner.end()
 
     async def _leave(self, reader: EmbeddedReader) -> None:
         self._feeder.remove(reader)
         await self._database.write(
-            partial(claims.give_back, reader_id=reader.reader_id, lane_id=reader.lane_id)
+            partial(messages.give_back, reader_id=reader.reader_id, lane_id=reader.lane_id)
         )
         self._feeder.kick(reader.lane_id)
 
@@ -188,10 +512,10 @@ class EmbeddedBroker:
         """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""
         folder = self._database.folder
         dead_owners, beats, is_left = await self._database.read(
-            partial(claims.due_maintenance, folder=folder, own=self._owner.name)
+            partial(messages.due_maintenance, folder=folder, own=self._owner.name)
         )
         for owner in dead_owners:
-            await self._database.write(partial(claims.give_back_all, owner=owner))
+            await self._database.write(partial(messages.give_back_all, owner=owner))
             forget(folder, owner)
             self._feeder.look_around()
         for last in self._watch.frozen(beats):
@@ -201,7 +525,7 @@ class EmbeddedBroker:
         await asyncio.sleep(HOUSEKEEPING_S)
 
     async def _take_from_frozen(self, last: OwnerBeat) -> None:
-        if await self._database.write(partial(claims.take_from_frozen, last=last)):
+        if await self._database.write(partial(messages.take_from_frozen, last=last)):
             log.warning(
                 "a process on the store in %s is frozen: what it had claimed goes to others",
                 self._database.folder,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from pushlane.backends.cells import Cell, next_number
 from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.ledger import is_held, latest_ms
 from pushlane.backends.embedded.schema import bump
+from pushlane.backends.ports import Fence, Grant
 from pushlane.core.errors import Superseded
 from pushlane.core.task import now_ms
-from pushlane.lanes.embedded.held import is_held, latest_ms
-from pushlane.lanes.ports import Fence, Grant
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"

@@ -1,5 +1,23 @@
 """The embedded store as the ports see it: jobs go to a thread of its own, answers come back.
 
+Turns errors of SQLite and the file system into errors that say what to do.
+
+The only place that knows SQLite's error codes.
+
+Keeps the store's files to the user who runs pushlane, and tells what is open to others.
+
+The folders of receipts and of owners are made for that user alone; this is about the database.
+
+Side tasks of the embedded adapter: named, supervised, and patient.
+
+A step that finds the store unreachable is tried again, and logged once. When a task dies of any
+other error, the next call that checks raises and names it.
+
+What the one thread does that talks to SQLite: jobs in transactions, on one connection.
+
+Jobs that wait together share one transaction, so many small writes cost one commit. If one of them
+fails, all are undone and each runs again by itself. Nothing here knows of lanes or tasks.
+
 A job is a function of a connection. sqlite3 lets go of the interpreter lock at every row it steps
 to, and a busy event loop may then hold it for 5 ms: so jobs work on sets (JSON or one blob in, one
 row out), never row by row. Nothing here blocks the event loop, and no sqlite3 error gets out.
@@ -9,19 +27,367 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
+import stat
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from os import stat_result
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pushlane.core.errors import Unreachable
-from pushlane.lanes.embedded.file_modes import keep_private
-from pushlane.lanes.embedded.side_tasks import SideTasks
-from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.embedded.worker import Need, Pulse, Session, Ticket, blame
+import msgspec
+
+from pushlane.backends.embedded.schema import prepare, use_log
+from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
 from pushlane.settings import STORE_FILE
+from pushlane.util.checks import Remark
+from pushlane.util.files import create_durably
+
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: "another process holds it; find one that is stopped and let it go on",
+    sqlite3.SQLITE_CANTOPEN: "check that the folder can be written, or use another --data-dir",
+    sqlite3.SQLITE_READONLY: "make the folder and its files writable, or use another --data-dir",
+    sqlite3.SQLITE_NOTADB: "this is not a pushlane store; use another --data-dir",
+    sqlite3.SQLITE_IOERR: "check the disk, or use another --data-dir",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it, or use another --data-dir",
+}
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """Return the primary result code; the extended one says more than any advice depends on."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+@contextmanager
+def translated(folder: Path) -> Iterator[None]:
+    """Raise StorageFull or Unreachable, naming the folder, for errors of the store."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, folder) from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise Unreachable(
+            f"the store in {folder} cannot be opened: {reason}; "
+            "check the path and its permissions, or use another --data-dir"
+        ) from error
+
+
+def translate(error: sqlite3.Error, folder: Path) -> PushlaneError:
+    code = code_of(error)
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull(
+            f"the disk that holds {folder} is full: what it has is safe, nothing more fits; free "
+            "some space, and it goes on"
+        )
+    if advice := _ADVICE.get(code):
+        return Unreachable(f"the store in {folder} does not answer ({error}); {advice}")
+    return PushlaneError(f"the store in {folder} refused a statement ({error}); please report this")
+
+
+_PRIVATE = 0o600
+_GROUPS = 0o070
+_OTHERS = 0o007
+_WRITABLE = 0o022
+
+log = logging.getLogger("pushlane.embedded")
+
+
+class StoreModes(NamedTuple):
+    """The permissions of a store's folder, and of those of its files that are there, by name."""
+
+    folder: int
+    files: dict[str, int]
+
+
+def keep_private(path: Path) -> None:
+    """Make the database's file when it is not there, and close it and its logs to others.
+
+    What a folder shares with its group stays shared. What stays open, and what cannot be changed,
+    is said in the log. An existing file is not opened: to close it again would release what this
+    process's other connections have locked (https://sqlite.org/howtocorrupt.html, 2.2).
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    if not path.exists():
+        with suppress(FileExistsError):
+            create_durably(path, b"", _PRIVATE)
+    for file in _files(path):
+        with suppress(OSError):  # it is gone, or not ours: then the mode that it has is told
+            _close(file)
+    for remark in openings(path.parent, modes_of(path)):
+        if remark.severity == "warning":
+            text = f"{remark.what}; {remark.mend}"
+            log.warning("%s", text, extra={"action": "store_open"})
+
+
+def modes_of(path: Path) -> StoreModes:
+    """Return the modes of a store by the path of its database."""
+    files = {}
+    for file in _files(path):
+        with suppress(FileNotFoundError):
+            files[file.name] = _mode(file.stat())
+    return StoreModes(_mode(path.parent.stat()), files)
+
+
+def openings(folder: Path, modes: StoreModes) -> Iterator[Remark]:
+    """Remark on what others than the owner can do with the store."""
+    found = {name: mode for name, mode in modes.files.items() if mode & (_GROUPS | _OTHERS)}
+    if found:
+        is_for_all = any(mode & _OTHERS for mode in found.values())
+        who = "all users of this machine" if is_for_all else "its group"
+        what = f"{', '.join(found)} in {folder}: open to {who}, with all that pushes hold"
+        files = " ".join(str(folder / name) for name in found)
+        yield Remark("warning", what, f"as their owner: chmod 600 {files}, unless it is on purpose")
+    if modes.folder & _WRITABLE and not modes.folder & stat.S_ISVTX:
+        who = "all users of this machine" if modes.folder & _OTHERS & _WRITABLE else "its group"
+        what = f"the folder {folder} can be written to by {who}: they can replace the store"
+        yield Remark("warning", what, f"chmod go-w {folder}, unless it is on purpose")
+    elif modes.folder & (_GROUPS | _OTHERS):
+        what = f"the folder {folder} is open to others: they see the names and sizes of its files"
+        yield Remark("note", what, f"chmod 700 {folder} (systemd: StateDirectoryMode=0700)")
+
+
+def _close(file: Path) -> None:
+    """Take a file's permissions from others, and from its group unless the folder is shared."""
+    found = file.stat()
+    mode, kept = _mode(found), _PRIVATE
+    if _is_shared(file.parent.stat(), found):
+        kept |= _GROUPS
+    if mode & ~kept:
+        file.chmod(mode & kept)
+
+
+def _is_shared(folder: stat_result, file: stat_result) -> bool:
+    """Return whether a folder is shared with its group on purpose, and a file in it with that."""
+    return folder.st_gid == file.st_gid and bool(folder.st_mode & (stat.S_ISGID | stat.S_IWGRP))
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the database, and the files that SQLite keeps beside it: they have its mode."""
+    return [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))]
+
+
+def _mode(found: stat_result) -> int:
+    return stat.S_IMODE(found.st_mode)
+
+
+RETRY_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class SideTasks:
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: PushlaneError | None = None
+
+    def repeat(self, step: Callable[[], Awaitable[None]], name: str) -> None:
+        """Run `step` over and over until closed; it paces itself."""
+        task = asyncio.create_task(_repeat(step, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def check(self) -> None:
+        """Raise PushlaneError when a side task has died."""
+        if self._failure:
+            raise self._failure
+
+    async def close(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._failure = PushlaneError(f"{task.get_name()} has died of {type(error).__name__}")
+        self._failure.__cause__ = error
+        task.get_loop().call_exception_handler(
+            {"message": str(self._failure), "exception": error, "task": task}
+        )
+
+
+async def _repeat(step: Callable[[], Awaitable[None]], name: str) -> None:
+    failing = False
+    while True:
+        try:
+            await step()
+        except Unreachable as error:
+            if not failing:
+                logger.warning("%s waits: %s", name, error)
+            failing = True
+            await asyncio.sleep(RETRY_S)
+        else:
+            if failing:
+                logger.warning("%s goes on", name)
+            failing = False
+
+
+_RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
+_GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in
+
+A = TypeVar("A")
+R = TypeVar("R")
+Job = Callable[[sqlite3.Connection], Any]
+
+
+class Need(IntEnum):
+    """The durability that a job needs of its transaction."""
+
+    READ = 0
+    WRITE = 1  # survives a crash of the process; a power cut may undo the last ones, in order
+    DURABLE = 2  # survives a power cut
+
+
+_SYNCHRONOUS = {Need.WRITE: "NORMAL", Need.DURABLE: "FULL"}
+
+
+class Ticket(msgspec.Struct):
+    """A job, the future of who waits for it, and its result or error once it has run."""
+
+    job: Job
+    need: Need
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+
+def blame(tickets: list[Ticket], error: BaseException) -> None:
+    """Give all these tickets the same error."""
+    for ticket in tickets:
+        ticket.error = error
+
+
+class Pulse:
+    """A job that the thread repeats every so many seconds.
+
+    `tell` is called on the event loop with each result, but not when the store was unreachable.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        every_s: float,
+        tell: Callable[[Any], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._job = job
+        self._every_s = every_s
+        self._tell = tell
+        self._loop = loop
+        self._due_s = 0.0
+
+    def wait_s(self) -> float:
+        """Return how long until the job is due; 0 when it is."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def ticket(self) -> Ticket:
+        """Return a ticket to run the job now, and set when it is due next."""
+        self._due_s = time.monotonic() + self._every_s
+        future = self._loop.create_future()
+        future.add_done_callback(self._heard)
+        return Ticket(self._job, Need.WRITE, future)
+
+    def _heard(self, answer: asyncio.Future[Any]) -> None:
+        with contextlib.suppress(Unreachable):
+            self._tell(answer.result())
+
+
+class Session:
+    """One connection, and the transactions on it. Made, used and closed on the one thread."""
+
+    def __init__(self, folder: Path, busy_timeout_s: float) -> None:
+        self._folder = folder
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = Need.READ
+        with translated(folder):
+            self._connection = sqlite3.connect(
+                folder / STORE_FILE, timeout=busy_timeout_s, isolation_level=None
+            )
+            try:
+                self._patiently(use_log, self._connection)
+                prepare(self._connection, folder)
+                self._connection.execute("PRAGMA busy_timeout = 0")
+            except (sqlite3.Error, Unreachable):
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def serve(self, tickets: list[Ticket]) -> int:
+        """Run the first of these jobs, and as many more as fit into one transaction: so many."""
+        need = max(ticket.need for ticket in tickets)
+        if need is Need.READ:
+            for ticket in tickets:
+                self._look(ticket)
+            return len(tickets)
+        try:
+            self._patiently(self._begin, need)
+        except sqlite3.Error as error:
+            blame(tickets, self._translated(error))
+            return len(tickets)
+        return self._transact(tickets)
+
+    def _look(self, ticket: Ticket) -> None:
+        try:
+            ticket.result = self._patiently(ticket.job, self._connection)
+        except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
+            ticket.error = self._translated(error)
+
+    def _transact(self, tickets: list[Ticket]) -> int:
+        count = 0
+        started = time.monotonic()
+        try:
+            for ticket in tickets:
+                ticket.result = ticket.job(self._connection)
+                count += 1
+                if time.monotonic() - started > _GROUP_S:
+                    break
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
+            self._undo()
+            attempted = tickets[: count + 1]
+            if len(attempted) == 1:
+                attempted[0].error = self._translated(error)
+                return 1
+            return sum(self.serve([ticket]) for ticket in attempted)
+        return count
+
+    def _begin(self, need: Need) -> None:
+        if need is not self._synchronous:
+            self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[need]}")
+            self._synchronous = need
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _patiently(self, action: Callable[[A], R], argument: A) -> R:
+        """Try again while another process is in the way, up to the busy time-out."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                return action(argument)
+            except sqlite3.OperationalError as error:
+                if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_S)
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _translated(self, error: Exception) -> Exception:
+        return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error
+
 
 POLL_S = 0.02
 _GROUP = 256

@@ -14,14 +14,13 @@ from typing import TypeVar
 
 import msgspec
 
+from pushlane.backends.backend import missing_store
 from pushlane.backends.embedded.cells import LIVE
+from pushlane.backends.embedded.database import StoreModes, modes_of, openings, translated
+from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.embedded.schema import OLDEST_SQLITE
 from pushlane.backends.operations import MOST_UNREAD, NO_STORE, Bounds, Inspection, Live
 from pushlane.core.errors import UnknownFormat, UserError
-from pushlane.lanes.embedded.file_modes import StoreModes, modes_of, openings
-from pushlane.lanes.embedded.held import latest_ms
-from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.no_store import missing_store
 from pushlane.model.limits import KIND as LIMIT_KIND
 from pushlane.model.limits import limit_faults
 from pushlane.model.presence import Process, decode_all, newer_than_ours

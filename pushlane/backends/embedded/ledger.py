@@ -1,4 +1,10 @@
-"""The ledger port on SQLite: a row for each push that is claimed or confirmed.
+"""Bounds the time for which a lease, a claim, a turn, a place or a process's word can last.
+
+All of them end at a time of the wall clock. When that is set back while their holder is dead, the
+end is further away than they can last: then they are over. A step that is smaller keeps them for as
+long as it was.
+
+The ledger port on SQLite: a row for each push that is claimed or confirmed.
 
 Claims survive a crash of the process, durable ones a power cut too. Each call deletes some of the
 rows that are older than the window, so the table holds about a window's worth of pushes.
@@ -12,10 +18,22 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pushlane.backends.embedded.database import Database
+from pushlane.backends.ports import ClaimResult
 from pushlane.core.push import Push
 from pushlane.core.task import now_ms
-from pushlane.lanes.embedded.held import latest_ms
-from pushlane.lanes.ports import ClaimResult
+
+_LONGEST_MS = 900_000  # far more than any time to live, but for claims at a very slow sink
+
+
+def latest_ms(now_ms: int, ttl_ms: int = 0) -> int:
+    """Return the latest end that something can have now; those of its kind are for `ttl_ms`."""
+    return now_ms + max(_LONGEST_MS, 2 * ttl_ms)
+
+
+def is_held(until_ms: int, now_ms: int) -> bool:
+    """Return whether what ends at `until_ms` lasts still."""
+    return now_ms < until_ms <= latest_ms(now_ms)
+
 
 # Pushes come as the seqs of each task: less to read than a pair for each.
 _NEW = """
@@ -66,7 +84,7 @@ DELETE FROM ledger WHERE owner = :owner AND (task_id, seq) IN (
 """
 
 # More than a call adds, so that it catches up after a rush; not all, so that no call takes long.
-_SWEEP = """
+_SWEEP_LEDGER = """
 DELETE FROM ledger WHERE (task_id, seq) IN (
     SELECT task_id, seq FROM ledger WHERE forget_at_ms <= :now_ms
     ORDER BY forget_at_ms LIMIT 2 * :count + 64
@@ -89,7 +107,7 @@ class EmbeddedLedger:
     ) -> list[ClaimResult]:
         def job(connection: sqlite3.Connection) -> list[ClaimResult]:
             values = self._values(pushes, round(ttl_s * 1000)) | {"owner": owner}
-            connection.execute(_SWEEP, values)
+            connection.execute(_SWEEP_LEDGER, values)
             if connection.execute(_CLAIM_NEW, values).rowcount == len(pushes):
                 return [ClaimResult.WON] * len(pushes)
             connection.execute(_CLAIM, values)

@@ -13,10 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
+from pushlane.backends.ports import (
+    PlaceAsk,
+    Tally,
+    TokenAsk,
+    TokenGrant,
+    TokenReturn,
+    TotalAsk,
+    Usage,
+)
 from pushlane.core.task import now_ms
-from pushlane.lanes.embedded.held import latest_ms
-from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -85,7 +93,7 @@ SELECT json_group_array(json_array(subject, what, total)) FROM (
     GROUP BY subject, what
 )
 """
-_FORGET = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
+_FORGET_SUBJECTS = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
 
 
 class EmbeddedLimiter:
@@ -166,7 +174,7 @@ class EmbeddedLimiter:
 
         def job(connection: sqlite3.Connection) -> None:
             for table in ("rates", "places", "tallies"):
-                connection.execute(_FORGET.format(table), (names,))
+                connection.execute(_FORGET_SUBJECTS.format(table), (names,))
 
         await self._database.write(job)
 

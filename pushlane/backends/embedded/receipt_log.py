@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from pushlane.backends.embedded.receipt_files import Busy, Full, Partition
+from pushlane.backends.ports import ReceiptLog, split_evenly
 from pushlane.core.errors import ReceiptsGone, StorageFull, Unreachable
-from pushlane.lanes.durable import create_durably, sync, write_durably
-from pushlane.lanes.ports import ReceiptLog
-from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.settings import Settings
+from pushlane.util.files import create_durably, sync, write_durably
 
 _PAGE_BYTES = 4 * 1024 * 1024
 _PATIENCE_S = 10.0

@@ -1,4 +1,18 @@
-"""The dead addresses on SQLite: a row for each, and one for each address that was registered.
+"""What is known of recipients, on SQLite: windows, counts of days, suppressions, dead addresses.
+
+What was counted against frequency caps, on SQLite: a row for each recipient's key and day.
+
+A row holds the tokens of its pushes as `TOKEN:LEVEL `, one after another. Each call deletes some of
+the rows of days that are over everywhere.
+
+The recipient windows on SQLite: a row for each mark's key, with its token and whose turn it is.
+
+Each call deletes some of the rows that are older than the window, so the table holds about a
+window's worth of recipients.
+
+The suppressions on SQLite: a row for each scope with its count, and one for each hash in it.
+
+The dead addresses on SQLite: a row for each, and one for each address that was registered.
 
 A row's number is the microsecond at which it was recorded, or the next one that is free: so rows
 lie in the order of their times, and a page begins behind a number.
@@ -8,12 +22,330 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from pushlane.backends.embedded.database import Database
-from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressPage, DeadAddressQuery
-from pushlane.lanes.embedded.suppressions import suppress, unsuppress
-from pushlane.lanes.suppression import SuppressionScope
+from pushlane.backends.embedded.ledger import latest_ms
+from pushlane.backends.ports import RecipientTurn
+from pushlane.core.task import now_ms
+from pushlane.model.recipients import (
+    AddressDeath,
+    CapDay,
+    DeadAddress,
+    DeadAddressPage,
+    DeadAddressQuery,
+    Mark,
+    SuppressionScope,
+)
+
+# Nearly always nothing was counted with any of the keys, and there is nothing more to ask. In the
+# form of an upsert this would take twice as long: SQLite would prepare to undo it.
+_COUNT_NEW = """
+INSERT OR IGNORE INTO counted (day, key, tokens)
+SELECT :day, value, given.key || ':' || :level || ' ' FROM json_each(:keys) AS given
+"""
+
+_COUNT = """
+INSERT INTO counted (day, key, tokens)
+SELECT :day, value, given.key || ':' || :level || ' ' FROM json_each(:keys) AS given WHERE true
+ON CONFLICT (day, key) DO UPDATE SET tokens = tokens || excluded.tokens
+WHERE instr(' ' || tokens, ' ' || substr(excluded.tokens, 1, instr(excluded.tokens, ':'))) = 0
+    AND length(tokens) - length(replace(tokens, ':', '')) < :in_all
+    AND length(tokens) - length(replace(tokens, ':' || :level, :level)) < :of_level
+"""
+
+_REFUSED = """
+SELECT json_group_array(given.key) FROM json_each(:keys) AS given CROSS JOIN counted
+ON day = :day AND counted.key = given.value
+WHERE instr(' ' || tokens, ' ' || given.key || ':') = 0
+"""
+
+_UNCOUNT = """
+UPDATE counted SET tokens = ltrim(
+    replace(' ' || tokens, ' ' || given.key || ':' || :level || ' ', ' '), ' ')
+FROM json_each(:keys) AS given WHERE day = :day AND counted.key = given.value
+"""
+
+_EMPTY = """
+DELETE FROM counted WHERE day = :day AND tokens = ''
+    AND key IN (SELECT value FROM json_each(:keys))
+"""
+
+_SWEEP_COUNTS = """
+DELETE FROM counted WHERE (day, key) IN (
+    SELECT day, key FROM counted WHERE day < :oldest ORDER BY day, key LIMIT 2 * :size + 64
+)
+"""
+
+_LIVE_DAYS = 2
+"""A date lasts 50 hours around the world, so that on one day in UTC three dates are seen."""
+
+
+class EmbeddedDayCounts:
+    """The part of `core.ports.RecipientWindows` that counts. `clock_ms` gives Unix ms."""
+
+    def __init__(self, database: Database, clock_ms: Callable[[], int]) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+        self._swept_before = 0
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        values = self._values(on, keys)
+        most = min(on.cap)
+
+        def job(connection: sqlite3.Connection) -> list[str]:
+            self._sweep(connection, len(keys))
+            if connection.execute(_COUNT_NEW, values).rowcount == len(keys):
+                return []
+            connection.execute(_COUNT, values)
+            refused: list[str] = json.loads(connection.execute(_REFUSED, values).fetchone()[0])
+            return refused
+
+        return await self._database.write(job) if most > 0 else list(keys)
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            left = dict(keys)
+            while left:  # an update takes one token of a key at a time
+                some = {key: token for token, key in left.items()}
+                values = self._values(on, {token: key for key, token in some.items()})
+                connection.execute(_UNCOUNT, values)
+                connection.execute(_EMPTY, values)
+                left = {token: key for token, key in left.items() if some[key] != token}
+
+        await self._database.write(job)
+
+    def _values(self, on: CapDay, keys: Mapping[str, int]) -> dict[str, str | int]:
+        return {
+            "keys": msgspec.json.encode(keys).decode(),
+            "day": on.day,
+            "level": on.level[0],
+            "of_level": on.cap.of_level,
+            "in_all": on.cap.in_all,
+        }
+
+    def _sweep(self, connection: sqlite3.Connection, size: int) -> None:
+        """Delete some rows of days that are over, until none is left of them."""
+        oldest = self._clock_ms() // 86_400_000 - _LIVE_DAYS
+        if oldest == self._swept_before:
+            return
+        if not connection.execute(_SWEEP_COUNTS, {"oldest": oldest, "size": size}).rowcount:
+            self._swept_before = oldest
+
+
+_FIRST = """
+INSERT INTO marks (key, token, holder, until_ms, forget_at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, :forget_at_ms
+FROM json_each(:marks) WHERE true
+ON CONFLICT (key) DO UPDATE SET token = excluded.token, forget_at_ms = :forget_at_ms
+WHERE forget_at_ms <= :now_ms
+"""
+
+_ANNOUNCE = """
+INSERT INTO marks (key, token, holder, until_ms, forget_at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, :forget_at_ms
+FROM json_each(:marks) WHERE true
+ON CONFLICT (key) DO UPDATE SET
+    token = CASE WHEN forget_at_ms <= :now_ms THEN excluded.token
+        ELSE max(token, excluded.token) END,
+    holder = CASE WHEN forget_at_ms <= :now_ms THEN '' ELSE holder END,
+    forget_at_ms = :forget_at_ms
+"""
+
+# The holder names its token, too: an older one may still hold what is the newest's by now.
+_ENTER = """
+UPDATE marks SET holder = :owner || token, until_ms = :until_ms FROM json_each(:marks) AS given
+WHERE marks.key = json_extract(value, '$[0]') AND token = json_extract(value, '$[1]')
+    AND (holder IN ('', :owner || token) OR until_ms <= :now_ms OR until_ms > :latest_ms)
+"""
+
+_LEAVE = """
+UPDATE marks SET holder = '' FROM json_each(:marks) AS given
+WHERE marks.key = json_extract(value, '$[0]')
+    AND holder = :owner || json_extract(value, '$[1]')
+"""
+
+_ANSWERS = """
+SELECT json_group_object(given.key, CASE
+    WHEN token <> json_extract(value, '$[1]') THEN 'over'
+    WHEN holder IN ('', :owner || token) THEN 'go'
+    ELSE 'busy'
+END)
+FROM json_each(:marks) AS given JOIN marks ON marks.key = json_extract(value, '$[0]')
+"""
+
+_SWEEP_MARKS = """
+DELETE FROM marks WHERE key IN (
+    SELECT key FROM marks WHERE forget_at_ms <= :now_ms
+    ORDER BY forget_at_ms LIMIT 2 * json_array_length(:marks) + 64
+)
+"""
+
+
+class EmbeddedRecipientWindows:
+    """See `core.ports.RecipientWindows`. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(
+        self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
+    ) -> None:
+        self._database = database
+        self._window_ms = round(window_s * 1000)
+        self._clock_ms = clock_ms
+        self._counts = EmbeddedDayCounts(database, clock_ms)
+
+    async def first(self, marks: Sequence[Mark]) -> list[bool]:
+        turns = await self._change((_SWEEP_MARKS, _FIRST), marks)
+        return [turn is RecipientTurn.GO for turn in turns]
+
+    async def announce(self, marks: Sequence[Mark]) -> None:
+        await self._change((_SWEEP_MARKS, _ANNOUNCE), marks)
+
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
+        return await self._change((_SWEEP_MARKS, _ANNOUNCE, _ENTER), marks, owner, ttl_s)
+
+    async def leave(self, marks: Sequence[Mark], owner: str) -> None:
+        await self._change((_LEAVE,), marks, owner)
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        return await self._counts.count(on, keys)
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        await self._counts.uncount(on, keys)
+
+    async def _change(
+        self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0
+    ) -> list[RecipientTurn]:
+        """Run the statements; return where each mark stands then."""
+
+        def job(connection: sqlite3.Connection) -> list[RecipientTurn]:
+            values = self._values(marks, owner, ttl_s)
+            for statement in statements:
+                connection.execute(statement, values)
+            [answers] = connection.execute(_ANSWERS, values).fetchone()
+            by_place = json.loads(answers)
+            return [RecipientTurn(by_place[str(place)]) for place in range(len(marks))]
+
+        return await self._database.write(job)
+
+    def _values(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> dict[str, str | int]:
+        now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
+        return {
+            "marks": json.dumps(marks),
+            "owner": f"{owner} " if owner else "",
+            "now_ms": now,
+            "until_ms": now + ttl_ms,
+            "latest_ms": latest_ms(now, ttl_ms),
+            "forget_at_ms": now + ttl_ms + self._window_ms,
+        }
+
+
+_SCOPE = "INSERT OR IGNORE INTO suppression_scopes (name, size) VALUES (?, 0)"
+_SCOPE_ID = "SELECT id FROM suppression_scopes WHERE name = ?"
+
+_ADD = """
+INSERT OR IGNORE INTO suppressed (scope_id, hash)
+SELECT ?1, value FROM json_each(?2) ORDER BY value
+"""
+
+_REMOVE_HASHES = """
+DELETE FROM suppressed WHERE scope_id = ?1 AND hash IN (SELECT value FROM json_each(?2))
+"""
+
+_FIND = """
+SELECT json_group_array(value) FROM json_each(?2) CROSS JOIN suppressed
+ON scope_id = (SELECT id FROM suppression_scopes WHERE name = ?1) AND hash = value
+"""
+
+_CLEAR_SOME = """
+DELETE FROM suppressed WHERE scope_id = ?1 AND hash IN
+    (SELECT hash FROM suppressed WHERE scope_id = ?1 LIMIT 20000)
+"""
+
+_RESIZE = "UPDATE suppression_scopes SET size = size + ? WHERE id = ?"
+
+_COUNTS = "SELECT json_group_object(name, size) FROM suppression_scopes WHERE size > 0"
+
+
+class EmbeddedSuppressions:
+    """See `core.ports.Suppressions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return await self._database.write(lambda on: suppress(on, scope, hashes), durable=True)
+
+    async def remove(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return await self._database.write(lambda on: unsuppress(on, scope, hashes), durable=True)
+
+    async def clear(self, scope: SuppressionScope) -> None:
+        """Remove some thousands at a time, so that others are not kept waiting."""
+
+        def job(connection: sqlite3.Connection) -> int:
+            place = _place(connection, scope)
+            removed = connection.execute(_CLEAR_SOME, (place,)).rowcount
+            connection.execute(_RESIZE, (-removed, place))
+            return removed
+
+        while await self._database.write(job, durable=True):
+            pass
+
+    async def counts(self) -> dict[SuppressionScope, int]:
+        def job(connection: sqlite3.Connection) -> str:
+            return str(connection.execute(_COUNTS).fetchone()[0])
+
+        found: dict[str, int] = json.loads(await self._database.read(job))
+        return {SuppressionScope.parse(name): size for name, size in found.items()}
+
+    async def find(
+        self, asked: Mapping[SuppressionScope, Sequence[int]]
+    ) -> dict[SuppressionScope, list[int]]:
+        def job(connection: sqlite3.Connection) -> dict[SuppressionScope, list[int]]:
+            return {scope: _found(connection, scope, hashes) for scope, hashes in asked.items()}
+
+        return await self._database.read(job)
+
+
+def suppress(connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+    """Do in a transaction what `Suppressions.add` does."""
+    return _change(connection, scope, _ADD, hashes, 1)
+
+
+def unsuppress(
+    connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]
+) -> int:
+    """Do in a transaction what `Suppressions.remove` does."""
+    return _change(connection, scope, _REMOVE_HASHES, hashes, -1)
+
+
+def _change(
+    connection: sqlite3.Connection,
+    scope: SuppressionScope,
+    statement: str,
+    hashes: Sequence[int],
+    sign: int,
+) -> int:
+    place = _place(connection, scope)
+    changed = connection.execute(statement, (place, json.dumps(list(hashes)))).rowcount
+    connection.execute(_RESIZE, (sign * changed, place))
+    return changed
+
+
+def _place(connection: sqlite3.Connection, scope: SuppressionScope) -> int:
+    """Return the id of a scope, which is made when it is not there."""
+    connection.execute(_SCOPE, (str(scope),))
+    return int(connection.execute(_SCOPE_ID, (str(scope),)).fetchone()[0])
+
+
+def _found(
+    connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]
+) -> list[int]:
+    [found] = connection.execute(_FIND, (str(scope), json.dumps(hashes))).fetchone()
+    some: list[int] = json.loads(found)
+    return some
+
 
 PAGE = 500
 
@@ -34,7 +366,7 @@ FROM json_each(:deaths) AS given
 
 _RECORDED = "SELECT json_group_array(hash) FROM dead_addresses WHERE n >= ? AND n < ?"
 
-_REMOVE = """
+_REMOVE_ADDRESSES = """
 DELETE FROM dead_addresses
 WHERE hash IN (SELECT value FROM json_each(:hashes)) AND sink = :sink
 """
@@ -79,7 +411,7 @@ class EmbeddedDeadAddresses:
         values = {"sink": sink, "hashes": json.dumps(list(hashes)), "at_ms": at_ms}
 
         def job(connection: sqlite3.Connection) -> int:
-            connection.execute(_REMOVE, values)
+            connection.execute(_REMOVE_ADDRESSES, values)
             connection.execute(_REGISTER, values)
             return unsuppress(connection, SuppressionScope("sink", sink), hashes)
 

@@ -1,6 +1,15 @@
-"""Reads and writes tasks and weights, as jobs on the store: find, add, change, list the newer ones.
+"""Reads, writes and forgets tasks and what was put off of them, as jobs on the store.
+
+Forgets rows of tasks a day after they were needed last, as jobs on the store.
+
+These are the counted seqs of a task whose lanes are dropped, the counts of a task that is not there
+any more, and the news that a task was forgotten. Every write of a task sweeps some of them away.
+
+Reads and writes tasks and weights, as jobs on the store: find, add, change, list the newer ones.
 
 The edit that a caller hands in decides which change is allowed.
+
+Notes of pushes that were put off, as jobs on the store (`model.due`).
 """
 
 from __future__ import annotations
@@ -12,14 +21,63 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from pushlane.backends.embedded.schema import bump, current
+from pushlane.backends.ports import Changes, FoundTasks, TaskPage, TaskQuery
 from pushlane.core.names import publishers_of
-from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights
-from pushlane.lanes.embedded.expiry import fade, sweep, tell
-from pushlane.lanes.ports import Changes, FoundTasks
-from pushlane.lanes.search import TaskPage, TaskQuery
-from pushlane.lanes.suggestions import ambiguous_task, unknown_task
+from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights, now_ms
+from pushlane.model.due import QUARTER_MS, PutOff
 from pushlane.model.task_bytes import Understood, decode, encode, encode_weights, refuse_readable
 from pushlane.model.task_changes import check_forgettable
+from pushlane.util.texts import ambiguous_task, unknown_task
+
+KEPT_MS = 24 * 3600 * 1000
+_A_SWEEP = 16
+
+
+def fade(connection: sqlite3.Connection, task_id: str) -> None:
+    """Let the task's seqs go in a day, with its counts if it is gone. Harmless when repeated."""
+    connection.execute(
+        "INSERT OR IGNORE INTO fading (task_id, at_ms) VALUES (?, ?)",
+        (task_id, now_ms() + KEPT_MS),
+    )
+
+
+def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
+    """Tell all who follow the changes that the task was forgotten."""
+    connection.execute(
+        "INSERT OR REPLACE INTO forgotten (task_id, version, at_ms) VALUES (?, ?, ?)",
+        (task_id, version, now_ms()),
+    )
+
+
+def has_faded(connection: sqlite3.Connection, task_id: str) -> bool:
+    """Return True when the task has counts, but its counted seqs are forgotten."""
+    row = connection.execute(
+        "SELECT 1 FROM progress WHERE task_id = ?1 "
+        "AND NOT EXISTS (SELECT 1 FROM seen WHERE task_id = ?1 AND page >= 0)",
+        (task_id,),
+    ).fetchone()
+    return row is not None
+
+
+def sweep(connection: sqlite3.Connection) -> None:
+    now = now_ms()
+    rows = connection.execute(
+        "SELECT task_id FROM fading WHERE at_ms <= ? ORDER BY at_ms LIMIT ?", (now, _A_SWEEP)
+    ).fetchall()
+    for row in rows:
+        connection.execute("DELETE FROM seen WHERE task_id = ?", row)
+        connection.execute(
+            "DELETE FROM progress WHERE task_id = ?1 "
+            "AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = ?1)",
+            row,
+        )
+        connection.execute("DELETE FROM fading WHERE task_id = ?", row)
+    connection.execute(
+        "DELETE FROM forgotten WHERE task_id IN (SELECT task_id FROM forgotten "
+        "WHERE at_ms <= ? ORDER BY at_ms LIMIT ?)",
+        (now - KEPT_MS, _A_SWEEP),
+    )
+
 
 _NEAREST_OF = 2000
 _BEHIND_ALL = 1 << 62
@@ -243,3 +301,39 @@ def set_weights(connection: sqlite3.Connection, weights: Weights) -> None:
     connection.execute(
         "REPLACE INTO weights VALUES (1, ?, ?, ?)", (weights.high, weights.medium, weights.low)
     )
+
+
+_ADD = """
+INSERT INTO put_off VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_id, reason, quarter) DO UPDATE SET
+    pushes = pushes + excluded.pushes,
+    zone = CASE WHEN excluded.first_ms < first_ms THEN excluded.zone ELSE zone END,
+    first_ms = min(first_ms, excluded.first_ms),
+    last_ms = max(last_ms, excluded.last_ms)
+"""
+
+
+def put_off(connection: sqlite3.Connection, put_offs: Sequence[PutOff], now_ms: int) -> None:
+    """Add these notes, and drop those of quarters that have passed."""
+    for one in put_offs:
+        connection.execute(
+            _ADD,
+            (
+                *(one.task_id, one.reason, one.quarter, one.pushes),
+                *(one.first_ms, one.last_ms, one.zone),
+            ),
+        )
+    connection.execute("DELETE FROM put_off WHERE quarter < ?", (now_ms // QUARTER_MS - 1,))
+
+
+def found(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[list[PutOff]]:
+    """Return the notes of each of these tasks, in this order."""
+    rows = connection.execute(
+        "SELECT task_id, reason, quarter, pushes, first_ms, last_ms, zone FROM put_off "
+        "WHERE task_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(task_ids),),
+    )
+    by_task: dict[str, list[PutOff]] = {task_id: [] for task_id in task_ids}
+    for row in rows:
+        by_task[row[0]].append(PutOff(*row))
+    return [by_task[task_id] for task_id in task_ids]

@@ -16,8 +16,7 @@ import msgspec
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import of_each
-from pushlane.lanes.ports import Delayed, OnReady, Source, Taken
+from pushlane.core.ports import Delayed, OnReady, Source, Taken, of_each
 
 _PAGE = 1_000
 

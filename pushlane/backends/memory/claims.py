@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step, pop_over
-from pushlane.core.errors import Superseded
-from pushlane.core.push import Push
-from pushlane.core.task import Level
-from pushlane.lanes.ports import (
+from pushlane.backends.ports import (
     ClaimResult,
     Fence,
     Grant,
@@ -24,6 +21,9 @@ from pushlane.lanes.ports import (
     TotalAsk,
     Usage,
 )
+from pushlane.core.errors import Superseded
+from pushlane.core.push import Push
+from pushlane.core.task import Level
 from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
 from pushlane.model.recipients import CapDay, Mark
 

@@ -10,12 +10,16 @@ from itertools import count
 from typing import NamedTuple, TypeVar
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step
+from pushlane.backends.ports import split_evenly
 from pushlane.core.errors import ReceiptsGone, StorageFull
-from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressPage, DeadAddressQuery
-from pushlane.lanes.ports import Document
-from pushlane.lanes.ports.receipt_log import split_evenly
-from pushlane.lanes.suppression import SuppressionScope
-from pushlane.model.documents import check_body, check_place
+from pushlane.model.documents import Document, check_body, check_place
+from pushlane.model.recipients import (
+    AddressDeath,
+    DeadAddress,
+    DeadAddressPage,
+    DeadAddressQuery,
+    SuppressionScope,
+)
 from pushlane.settings import Settings
 
 V = TypeVar("V")

@@ -16,13 +16,11 @@ from msgspec.structs import replace
 
 from pushlane.backends.memory.claims import MemoryLease
 from pushlane.backends.memory.shared import Bell, LockAndClock, MemoryPort, one_step, pop_over
+from pushlane.backends.ports import PAGE, Changes, Edit, Fence, FoundTasks, TaskPage, TaskQuery
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Moved, Progress, Span, State, Task, Weights
-from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
-from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks
-from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
-from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.model.due import QUARTER_MS, PutOff, joined
+from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 from pushlane.model.task_bytes import (
     Glimpse,
     Understood,
@@ -33,6 +31,7 @@ from pushlane.model.task_bytes import (
     refuse_readable,
 )
 from pushlane.model.task_changes import check_forgettable
+from pushlane.util.texts import ambiguous_task, unknown_task
 
 _KEPT_MS = 24 * 3600 * 1000
 _NEAREST_OF = 2_000

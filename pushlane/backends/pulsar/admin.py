@@ -1,5 +1,9 @@
 """Pulsar's admin REST: the few calls that lanes need, with its statuses translated.
 
+The hosts that a token may be sent to when the admin REST leads to another broker.
+
+The HTTP client of the admin REST, made anew when files of certificates are replaced.
+
 It asks and answers in JSON values, and knows nothing of topics' and policies' uses.
 """
 
@@ -8,24 +12,143 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, NamedTuple, Self, TypeVar
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import msgspec
+from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.backends.pulsar.credentials import credentials_of
+from pushlane.backends.pulsar.credentials import Credentials, credentials_of
 from pushlane.backends.pulsar.vendor_errors import garbled, refusal, unanswered
-from pushlane.core.errors import BadInput, MissingPermission, PushlaneError, UnknownLane
-from pushlane.lanes.pulsar.admin_clients import AdminClients
-from pushlane.lanes.pulsar.credentials import Credentials
-from pushlane.lanes.pulsar.redirects import BrokerHosts
-from pushlane.lanes.urls import each_host, masked
+from pushlane.core.errors import (
+    BadInput,
+    MissingPermission,
+    PushlaneError,
+    UnknownLane,
+    Unreachable,
+)
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
-from pushlane.util.tls import TlsFiles, url_tls_problem
+from pushlane.util.texts import each_host, masked
+from pushlane.util.tls import TlsFiles, is_of_our_authority, url_tls_problem
+
+_HTTPS_PORT = 443
+
+
+class BrokerHosts:
+    """Our own host, and the brokers that it names.
+
+    Only superusers may ask for these names; so a host with a certificate of an authority that was
+    set for this cluster is a broker too. It never goes from https to http.
+    """
+
+    def __init__(self, shown_url: str, credentials: Credentials, files: TlsFiles) -> None:
+        self._shown_url = shown_url
+        self._credentials = credentials
+        self._files = files
+        self._named: frozenset[str] = frozenset()
+        self._signed: set[tuple[str, int]] = set()
+
+    async def check(
+        self, own: str, target: SplitResult, list_brokers: Callable[[], Awaitable[bytes]]
+    ) -> None:
+        """Raise Unreachable for a target that no token may be sent to."""
+        asked = urlsplit(own)
+        if target.scheme != asked.scheme or target.hostname is None:
+            raise self._misled(target)
+        if not self._credentials.has_token or target.hostname == asked.hostname:
+            return
+        if await self._is_signed(target.hostname, target):
+            return
+        if target.hostname not in self._named:
+            self._named = _hosts(await list_brokers())
+        if target.hostname not in self._named:
+            raise self._misled(target)
+
+    async def _is_signed(self, host: str, target: SplitResult) -> bool:
+        """Look for ourselves: the client trusts the authorities of this system besides."""
+        if target.scheme != "https" or self._files.ca_file is None:
+            return False
+        place = host, target.port or _HTTPS_PORT
+        if place not in self._signed and await is_of_our_authority(*place, self._files):
+            self._signed.add(place)
+        return place in self._signed
+
+    def _misled(self, target: SplitResult) -> Unreachable:
+        return Unreachable(
+            f"Pulsar's admin REST at {self._shown_url} leads to {target.scheme}://"
+            f"{target.hostname}, which is not one of its active brokers over the same scheme: no "
+            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers "
+            "advertise, or use https:// with pulsar_ca_file"
+        )
+
+
+def _hosts(content: bytes) -> frozenset[str]:
+    """Return the hosts of a list of brokers, each host:port; none when it is no such list."""
+    try:
+        names = msgspec.json.decode(content, type=list[str])
+    except msgspec.DecodeError:
+        return frozenset()
+    return frozenset(host for name in names if (host := urlsplit(f"//{name}").hostname))
+
+
+_TIMEOUT_S = 15
+_CONNECTIONS = 32
+_THREAD_ENDS_S = 0.03
+
+
+class AdminClients:
+    """The present client. One before it ends by itself with the requests that it has under way.
+
+    Raises:
+        BadInput: a file of certificates cannot be used.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamp = files.stamp()
+        self._client = _made(files)
+
+    def current(self) -> Client:
+        """Return the client, a new one when files have changed.
+
+        Files that cannot be used any more leave it as it was.
+        """
+        stamp = self._files.stamp()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with suppress(BadInput):
+                self._client = _made(self._files)
+        return self._client
+
+    async def close(self) -> None:
+        """Let go of the client while the interpreter lives.
+
+        Its thread ends then, and aborts a process whose interpreter ends at the same moment.
+        """
+        await self._client.close()
+        del self._client
+        await asyncio.sleep(_THREAD_ENDS_S)
+
+
+def _made(files: TlsFiles) -> Client:
+    builder = (
+        ClientBuilder()
+        .timeout(timedelta(seconds=_TIMEOUT_S))
+        .max_connections(_CONNECTIONS)
+        .follow_redirects(False)
+    )
+    if pem := files.check_ca():
+        builder = builder.add_root_certificate_pem(pem)
+    if pem := files.check_pair():
+        builder = builder.identity_pem(pem)
+    return builder.build()
+
 
 _API = "/admin/v2"
 _REDIRECTS = 5

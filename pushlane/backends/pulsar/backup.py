@@ -1,6 +1,10 @@
-"""Copies the journal into one file, and fills an empty journal from such a copy.
+"""Copies the journal into one file, fills an empty one from it, and compares Redis with it.
+
+Copies the journal into one file, and fills an empty journal from such a copy.
 
 A copy holds tasks, weights and documents: what Redis is rebuilt from. It holds no pushes.
+
+Compares Redis with the journal, and fills it from there, on an operator's word.
 """
 
 from __future__ import annotations
@@ -13,15 +17,16 @@ from typing import Any
 
 import msgspec
 
+from pushlane.backends.operations import Beside, RegistryGap
 from pushlane.backends.pulsar.admin import connect_admin
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.journal import PulsarJournal
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, ensure_namespace
+from pushlane.backends.redis import compare, is_task, redis_access, refill
 from pushlane.core.errors import BadInput, MissingPermission
-from pushlane.lanes.durable import create_durably
-from pushlane.lanes.paging import paged
-from pushlane.lanes.redis import is_task, redis_access, refill
 from pushlane.settings import Settings
+from pushlane.util.files import create_durably
+from pushlane.util.texts import paged
 
 _FORMAT = 1
 _PAGE = 1_000
@@ -128,3 +133,26 @@ async def open_journal(settings: Settings) -> AsyncIterator[PulsarJournal]:
                 yield journal
             finally:
                 await journal.close()
+
+
+async def compare_registry(settings: Settings) -> RegistryGap:
+    """Say what the journal and Redis have, and change neither.
+
+    Raises:
+        Unreachable: the broker or Redis does not answer.
+    """
+    access = redis_access(settings)
+    async with open_journal(settings) as journal:
+        return await compare(settings.redis_url, settings.namespace, journal, access)
+
+
+async def rebuild_registry(settings: Settings, beside: Beside) -> None:
+    """Fill Redis from the journal, whether the registry is ready or not.
+
+    Raises:
+        RefillRefused: the journal lacks too many of the tasks that Redis has.
+        Unreachable: the broker or Redis does not answer.
+    """
+    access = redis_access(settings)
+    async with open_journal(settings) as journal:
+        await refill(settings.redis_url, settings.namespace, journal, access, beside)

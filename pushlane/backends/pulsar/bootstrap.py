@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pushlane.backends.operations import BootstrapStep, RoleLogin, Roles
 from pushlane.backends.pulsar.admin import Admin, connect_admin, topic_path
 from pushlane.backends.pulsar.journal import TOPIC as JOURNAL
 from pushlane.backends.pulsar.journal import make_journal
 from pushlane.backends.pulsar.policies import (
     Policy,
+    command_of,
     make_namespace,
     make_tenant,
     namespaces_of,
@@ -22,9 +24,7 @@ from pushlane.backends.pulsar.policies import (
 )
 from pushlane.backends.pulsar.receipt_log import TOPIC as RECEIPTS
 from pushlane.backends.pulsar.receipt_log import make_receipts
-from pushlane.lanes.bootstrap import BootstrapStep, RoleLogin, Roles
-from pushlane.lanes.pulsar.policy_commands import command_of
-from pushlane.lanes.redis.acl import redis_logins
+from pushlane.backends.redis.access import redis_logins
 from pushlane.settings import Settings
 
 _BOTH = ("produce", "consume")

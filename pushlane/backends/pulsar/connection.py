@@ -1,5 +1,7 @@
 """The connection to the broker, and the bridge from its threads to the event loop.
 
+Begins a request anew beside one that takes long, and takes the first answer.
+
 The client answers on threads of its own. They touch nothing of asyncio but `wake`, and a call
 never blocks the loop.
 """
@@ -11,15 +13,15 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import _pulsar
 import certifi
 import pulsar
 
-from pushlane.backends.pulsar.credentials import credentials_of
+from pushlane.backends.pulsar.credentials import Credentials, credentials_of
 from pushlane.backends.pulsar.vendor_errors import failure
 from pushlane.core.errors import (
     BadInput,
@@ -29,11 +31,52 @@ from pushlane.core.errors import (
     UnknownLane,
     Unreachable,
 )
-from pushlane.lanes.pulsar.credentials import Credentials
-from pushlane.lanes.pulsar.hedging import hedged
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
 from pushlane.util.tls import TlsFiles, url_tls_problem
+
+Got = TypeVar("Got")
+
+
+async def hedged(
+    attempt: Callable[[], Coroutine[Any, Any, Got]],
+    discard: Callable[[Got], object] = lambda _: None,
+    *,
+    after_s: float,
+    most: int,
+) -> Got:
+    """Return what the first attempt returns that succeeds; `discard` gets what others return.
+
+    At most `most` begin, each `after_s` after the one before, or when all before have failed. A
+    failure is raised when it comes before there is a second, or once all have begun: the caller may
+    begin anew. Hedged requests are from Dean and Barroso, The Tail at Scale, 2013.
+    """
+    clock_s = asyncio.get_running_loop().time
+    waiting: set[asyncio.Task[Got]] = set()
+    begun, next_s = 0, clock_s()
+    try:
+        while True:
+            if begun < most and clock_s() >= next_s:
+                waiting.add(asyncio.create_task(attempt()))
+                begun, next_s = begun + 1, clock_s() + after_s
+            timeout_s = max(0.0, next_s - clock_s()) if begun < most else None
+            done, waiting = await asyncio.wait(
+                waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            got = [one.result() for one in done if one.exception() is None]
+            for spare in got[1:]:
+                discard(spare)
+            if got:
+                return got[0]
+            if done and begun in {1, most}:
+                return done.pop().result()
+            if not waiting:
+                next_s = clock_s()
+    finally:
+        for one in waiting:
+            if not one.cancel() and one.exception() is None:
+                discard(one.result())
+
 
 log = logging.getLogger("pushlane.pulsar")
 

@@ -9,22 +9,21 @@ from urllib.parse import quote
 from pushlane.backends.operations import Bounds, Inspection
 from pushlane.backends.pulsar import checks, topic_checks
 from pushlane.backends.pulsar.admin import Admin, connect_admin, topic_path
+from pushlane.backends.pulsar.checks import AGE_QUOTA, EXPIRY, POLICY
 from pushlane.backends.pulsar.facts import PulsarFacts, Web, collect
 from pushlane.backends.pulsar.policies import namespaces_of, require_namespace, set_policy
 from pushlane.backends.pulsar.topic_checks import UNUSED
 from pushlane.backends.redis import checks as redis_checks
-from pushlane.lanes.pulsar import capacity_checks, namespace_checks
-from pushlane.lanes.pulsar.namespace_checks import AGE_QUOTA, EXPIRY, POLICY
-from pushlane.lanes.redis.facts import RedisFacts
-from pushlane.lanes.redis.facts import collect as collect_redis
+from pushlane.backends.redis.checks import RedisFacts
+from pushlane.backends.redis.checks import collect as collect_redis
 from pushlane.settings import Settings
 from pushlane.util.checks import Check, Finding, combined, examined
 
 _OF_BROKER: tuple[Check[PulsarFacts], ...] = (
-    *checks.CHECKS,
-    *namespace_checks.CHECKS,
-    *capacity_checks.CHECKS,
-    *topic_checks.CHECKS,
+    *checks.BROKER_CHECKS,
+    *checks.NAMESPACE_CHECKS,
+    *topic_checks.CAPACITY_CHECKS,
+    *topic_checks.TOPIC_CHECKS,
 )
 CHECKS: tuple[Check[Any], ...] = (*_OF_BROKER, *redis_checks.CHECKS)
 

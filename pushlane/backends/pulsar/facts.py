@@ -20,9 +20,9 @@ from pushlane.backends.pulsar.admin import Admin, topic_path
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import namespaces_of
 from pushlane.core.errors import Unreachable
-from pushlane.lanes.urls import masked
 from pushlane.settings import Settings
 from pushlane.util.checks import Fact, fact_of
+from pushlane.util.texts import masked
 
 ANSWER_S = 8.0
 CLIENT_S = 12.0

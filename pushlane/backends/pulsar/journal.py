@@ -12,12 +12,12 @@ from contextlib import aclosing
 
 import _pulsar
 
+from pushlane.backends.ports import Journal, JournalPage
 from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.backends.pulsar.broker import Producers
 from pushlane.backends.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.backends.pulsar.replay import PAGE, blocking, open_reader
 from pushlane.core.errors import TaskConflict, UnknownLane, Unreachable
-from pushlane.lanes.ports import Journal, JournalPage
 
 TOPIC = "tasks"
 COMPACTION = "__compaction"  # as the broker calls it

@@ -22,7 +22,7 @@ from pushlane.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from pushlane.lanes.pulsar.credentials import Credentials
+    from pushlane.backends.pulsar.credentials import Credentials
 
 
 class Meaning(NamedTuple):

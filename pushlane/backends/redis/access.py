@@ -1,4 +1,9 @@
-"""Who we are to Redis, and which certificates count; read again when files of it change."""
+"""Who we are to Redis, and what each role may do there.
+
+Who we are to Redis, and which certificates count; read again when files of it change.
+
+The access rules of Redis that each role needs, as commands for its administrator.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,12 @@ from typing import NamedTuple
 
 from redis.credentials import CredentialProvider
 
-from pushlane.lanes.secret import Secret
+from pushlane.backends.operations import RoleLogin, Roles
+from pushlane.backends.redis.keys import Keys
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
 from pushlane.util.files import WatchedFile
+from pushlane.util.texts import Secret
 from pushlane.util.tls import TlsFiles
 
 
@@ -68,3 +75,37 @@ def redis_access(settings: Settings) -> RedisAccess:
         file = WatchedFile("redis_password_file", settings.redis_password_file)
         file.text()
     return RedisAccess(files, settings.redis_user or "", settings.redis_password, file)
+
+
+# INFO tells which server filled the registry; SLOTS and so on are what clients of a Cluster ask.
+_COMMANDS = (
+    "+@read +@write +@connection -@dangerous +eval +evalsha +script|load +time +info +publish "
+    "+subscribe +unsubscribe +cluster|slots +cluster|shards +cluster|nodes +cluster|myid"
+)
+_FAMILIES_OF_WRITERS = (
+    *("lock", "seen", "moved", "counts", "mark", "rate", "places", "tallies", "suppressed"),
+    *("process", "lease", "fence"),
+)
+
+
+def redis_logins(namespace: str, roles: Roles) -> list[RoleLogin]:
+    """Return a line for each role that uses Redis; the pipeline's receipts need none.
+
+    Writers reach all but the claims of pushes and what was counted of recipients.
+    """
+    keys = Keys(namespace)
+    base = keys.lock("").removesuffix("lock:")
+    named = [key for key in vars(keys).values() if isinstance(key, str) and key != base]
+    families = tuple(f"{base}{family}:" for family in _FAMILIES_OF_WRITERS)
+    of_writers = [key for key in named if not key.startswith(families)]
+    of_writers += [f"{family}*" for family in families]
+    return [
+        RoleLogin(roles.dispatcher, _line(roles.dispatcher, [f"{base}*"], keys)),
+        RoleLogin(roles.writer, _line(roles.writer, of_writers, keys)),
+    ]
+
+
+def _line(role: str, patterns: list[str], keys: Keys) -> str:
+    allowed = " ".join(f"~{pattern}" for pattern in patterns)
+    channel = f"resetchannels &{keys.change_channel}"
+    return f"ACL SETUSER {role} reset on >PASSWORD {allowed} {channel} {_COMMANDS}"

@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pushlane.backends.cells import Cell
+from pushlane.backends.ports import Grant
 from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, words
-from pushlane.backends.redis.keys import Keys
-from pushlane.lanes.ports import Grant
-from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
-from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY
-from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+from pushlane.backends.redis.journal import DOCUMENT_KEY
+from pushlane.backends.redis.keys import PUT_DOCUMENT, READY, Keys
+from pushlane.backends.redis.writes import LOCK, LockedWrites, unended
 
 # The number is given here and not before, since it is to be no lower than the time at which it is
 # given: a Redis that lost everything since it was asked would else give an earlier one.

@@ -1,4 +1,13 @@
-"""Follows the journal from the place up to which Redis has all of it, and stores what Redis lacks.
+"""Follows the journal, and settles where it differs from Redis.
+
+Compares the tasks of the journal with those of Redis, and changes neither.
+
+Settles differences between the journal and Redis that last: both get the value that stands.
+
+A writer journals first and keeps in Redis then, within milliseconds. So what lasts was left by one
+that died in between, or that wrote to another server of Redis.
+
+Follows the journal from the place up to which Redis has all of it, and stores what Redis lacks.
 
 A difference that stands unchanged over two looks is settled; one that a writer is about to end is
 left to it. The place is in Redis, and moves past a difference once that is settled.
@@ -6,22 +15,168 @@ left to it. The place is in Redis, and moves past a difference once that is sett
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing, suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from pushlane.backends.cells import CellDocuments
+from pushlane.backends.operations import RegistryGap, TaskCount
+from pushlane.backends.ports import Journal, JournalPage
 from pushlane.backends.redis.cells import RedisDocumentCells
-from pushlane.backends.redis.client import RedisClient, bodies_only, words
-from pushlane.backends.redis.keys import Keys
-from pushlane.core.errors import BadInput
-from pushlane.core.task import Weights
-from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import Journal, JournalPage
-from pushlane.lanes.redis.codec import READY
-from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, is_task
-from pushlane.lanes.redis.settlement import Settlement, StoredTask, is_same
-from pushlane.lanes.task_merge import Merged, merged
+from pushlane.backends.redis.client import RedisClient, bodies_only, turn, words
+from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, is_task
+from pushlane.backends.redis.keys import READY, Keys
+from pushlane.backends.redis.rebuild import stored_tasks
+from pushlane.backends.redis.writes import LOCK, LOCK_MS, Writes
+from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.task import State, Weights, finish
+from pushlane.model.task_bytes import Merged, decode, encode, glimpse, merged
+from pushlane.util.texts import paged
+
+_NAMED = 10
+
+_Tasks = dict[str, bool]  # by id, whether it is unfinished
+
+
+async def compared(client: RedisClient, keys: Keys, journal: Journal) -> RegistryGap:
+    """Return what each has. Of the journal the last value of a task counts."""
+    journalled = await _journalled(journal)
+    stored: _Tasks = {}
+    async for page in stored_tasks(client, keys):
+        stored.update((task_id, glimpse(body).is_active) for task_id, body in page.items())
+    alone = stored.keys() - journalled.keys()
+    return RegistryGap(
+        client.where,
+        _extent(journalled, journalled),
+        _extent(stored, stored),
+        _extent(stored, alone),
+        _extent(journalled, journalled.keys() - stored.keys()),
+        sorted(alone, key=lambda task_id: (not stored[task_id], task_id))[:_NAMED],
+    )
+
+
+async def _journalled(journal: Journal) -> _Tasks:
+    found: _Tasks = {}
+    async with aclosing(journal.pages()) as pages:
+        async for page in pages:
+            if page.is_first:
+                found.clear()
+            for key, body in page.records:
+                if is_task(key) and body:
+                    found[key] = glimpse(body).is_active
+                else:
+                    found.pop(key, None)
+    return found
+
+
+def _extent(tasks: _Tasks, among: Collection[str]) -> TaskCount:
+    return TaskCount(len(among), sum(tasks[task_id] for task_id in among))
+
+
+log = logging.getLogger("pushlane.registry")
+
+REMOVED = "it ended, and was forgotten, on another server of Redis"
+
+_BEGIN_SETTLING = (
+    LOCK
+    + READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
+if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
+return {'ours', redis.call('HGET', KEYS[4], ARGV[3]) or ''}
+"""
+)
+
+
+class StoredTask(NamedTuple):
+    """What Redis has of a task: its value, or empty, and whether it was forgotten of late."""
+
+    body: bytes = b""
+    is_forgotten: bool = False
+
+
+def is_same(found: Merged, stored: StoredTask) -> bool:
+    """Tell whether Redis has what the journal has: nothing of a task that is over is missed."""
+    if not found.body:
+        return not _is_active(stored.body)
+    if stored.is_forgotten:
+        return False
+    return found.last == stored.body == found.body
+
+
+def standing(task_id: str, found: Merged, stored: StoredTask) -> bytes:
+    """Return what both are to have; empty where the task is to be gone, or is left to go.
+
+    Raises:
+        UnknownFormat: only a newer version of pushlane could write it.
+    """
+    if not found.body:
+        return _cancelled(task_id, stored.body) if _is_active(stored.body) else stored.body
+    if stored.is_forgotten:
+        return b""
+    return found.behind(merged(stored.body)).standing(task_id)
+
+
+def _is_active(body: bytes) -> bool:
+    return bool(body) and glimpse(body).is_active
+
+
+def _cancelled(task_id: str, body: bytes) -> bytes:
+    task = decode(task_id, body)
+    return encode(replace(finish(State.CANCELLED, REMOVED)(task), version=task.version + 1))
+
+
+class Settlement(Writes):
+    """Writes as others do, under the task's lock; what changed meanwhile is left alone."""
+
+    async def settle(self, task_id: str, found: Merged, stored: StoredTask) -> bool:
+        """Give the journal and Redis what stands. False when nothing could be done about it."""
+        try:
+            body = standing(task_id, found, stored)
+        except UnknownFormat as error:
+            log.warning(
+                "task %s is not what the journal has, and is left so: %s",
+                task_id,
+                error.fault,
+                extra={"action": "journal_differs"},
+            )
+            return False
+        key = "" if stored.body else glimpse(body).key
+        lock = self._keys.lock(
+            f"key:{key}" if key else f"task:{task_id}"
+        )  # as an add's, a change's
+        keys = [self._keys.version, self._keys.filled, lock, self._keys.tasks]
+        token = secrets.token_hex(8)
+        args: list[str | bytes | int] = [token, LOCK_MS, task_id]
+        how, now = await self._client.run(_BEGIN_SETTLING, keys, args, read=turn)
+        if how != b"ours":
+            return True
+        async with self._unlocked_on_error(lock, token):
+            if now == stored.body:
+                await self._write_both(lock, token, task_id, body, found, stored)
+            await self._unlock(lock, token)
+        return True
+
+    async def _write_both(
+        self, lock: str, token: str, task_id: str, body: bytes, found: Merged, stored: StoredTask
+    ) -> None:
+        if body != found.last:
+            await self._append(task_id, body)
+        if body != stored.body:
+            await self._commit(lock, token, task_id, body)
+            log.warning(
+                "task %s is %s in the journal, which another server of Redis, or a process that "
+                "died, has written: it is so here now",
+                task_id,
+                glimpse(body).state,
+                extra={"action": "journal_followed"},
+            )
+
 
 LOOK_S = 2.0
 MOST_OPEN = 10_000

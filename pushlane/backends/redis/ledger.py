@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pushlane.backends.ports import ClaimResult
 from pushlane.backends.redis.client import NOW, Read, RedisClient, words
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.push import Push
-from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import ClaimResult
+from pushlane.util.texts import paged
 
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
@@ -49,7 +49,7 @@ _CONFIRM = """
 for _, key in ipairs(KEYS) do redis.call('SET', key, '', 'PX', ARGV[1]) end
 """
 
-_RELEASE = """
+_RELEASE_CLAIMS = """
 local kept = redis.call('MGET', unpack(KEYS))
 for at, key in ipairs(KEYS) do
   if kept[at] and string.match(kept[at], '^%d+ %a+ (.*)$') == ARGV[1] then
@@ -92,7 +92,7 @@ class RedisLedger:
 
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
         for keys in self._calls(pushes):
-            await self._client.run(_RELEASE, keys, [owner])
+            await self._client.run(_RELEASE_CLAIMS, keys, [owner])
 
     def _calls(self, pushes: Sequence[Push]) -> Iterator[Sequence[str]]:
         keys = [self._keys.claim(push.push_id) for push in pushes]

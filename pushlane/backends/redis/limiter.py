@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+from pushlane.backends.ports import PlaceAsk, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
 from pushlane.backends.redis.client import NOW, RedisClient, words
 from pushlane.backends.redis.keys import Keys
-from pushlane.lanes.ports import PlaceAsk, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
 
 ASKS_A_CALL = 500  # a few ms during which Redis serves nobody else
 

@@ -12,12 +12,11 @@ from functools import partial
 from typing import Any
 
 from pushlane.backends.redis.client import RedisClient, words
-from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.keys import KEPT_MS, READY, Keys
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Finished, Moved, Progress, Span
-from pushlane.lanes.death_reasons import DEAD_ADDRESS, MOST_REASONS, Deaths
-from pushlane.lanes.paging import paged
-from pushlane.lanes.redis.codec import KEPT_MS, READY
+from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, Deaths
+from pushlane.util.texts import paged
 
 MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else

@@ -1,43 +1,288 @@
 """Fills a registry from the journal: tasks, keys, names, weights and documents.
 
+The turn to fill a registry: one process at a time has it, and says how far it is.
+
+It is one key: the token of who has it, and how many tasks that has filled in. It is renewed for as
+long as its process lives, and ends by itself after that.
+
+Guards a Redis that has tasks which the journal lacks: a journal may be new, or a Redis old.
+
+Without it a journal whose topic was made anew would empty a good registry at the next failover.
+
 That is needed when Redis has lost its data, and whenever its server is another one than before,
-since the data of that may be old. One process does it while the others wait (`lanes.redis.turn`).
-Pages of the journal are written as they are read, each task as it stands by the rule of
-`lanes.task_merge`; readers trust none of it before the end. Counts (`backends.redis.progress`) are
-not in the journal: they start from zero, or from those of an old copy.
+since the data of that may be old. One process does it while the others wait
+(`backends.redis.rebuild`). Pages of the journal are written as they are read, each task as it
+stands by the rule of `model.task_bytes`; readers trust none of it before the end. Counts
+(`backends.redis.progress`) are not in the journal: they start from zero, or from those of an old
+copy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Container,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
 
-from pushlane.backends.redis.client import NOW, RedisClient, bodies_only
-from pushlane.backends.redis.keys import Keys
-from pushlane.core.errors import RefillRefused, UnknownFormat
-from pushlane.lanes.paging import paged
-from pushlane.lanes.ports import Journal
-from pushlane.lanes.rebuilding import Beside
-from pushlane.lanes.redis.codec import (
+from pushlane.backends.operations import Beside, is_loss, refusal
+from pushlane.backends.ports import Journal
+from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, turn, words
+from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
+from pushlane.backends.redis.keys import (
     INDEX,
     KEPT_MS,
     PUT_DOCUMENT,
+    READY,
     REMOVE,
     STORE,
+    Keys,
     index_args,
     remove_args,
     store_args,
 )
-from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
-from pushlane.lanes.redis.refill_guard import RefillGuard, stored_tasks
-from pushlane.lanes.redis.turn import HOLD, Patience, Turn
-from pushlane.lanes.task_merge import Merged, merged
-from pushlane.model.task_bytes import glimpse
+from pushlane.core.errors import RefillRefused, UnknownFormat, Unreachable
+from pushlane.model.task_bytes import Merged, glimpse, merged
+from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.registry")
+
+GUARD_MS = 20_000
+KEEP_S = 5.0
+PATIENCE_S = 120.0
+TELL_S = 5.0
+
+# Every script that fills begins with it, so that who has lost the turn writes nothing more.
+# Processes of an earlier version have a token alone, and take any other value for somebody else's.
+HOLD = """
+local function holds(guard, token)
+  return string.sub(redis.call('GET', guard) or '', 1, #token) == token
+end
+local function hold(guard, token, ttl_ms, tasks)
+  if not holds(guard, token) then return false end
+  redis.call('SET', guard, token .. ' ' .. tasks, 'PX', ttl_ms)
+  return true
+end
+"""
+
+# A registry that an earlier version of pushlane has filled lacks only the indexes it did not know.
+_TAKE = (
+    READY
+    + HOLD
+    + """
+if ready(KEYS[1], KEYS[3]) then return {'ready'} end
+local refused = ARGV[3] == '1' and redis.call('GET', KEYS[5])
+if refused then return {'refused', refused} end
+local guard = redis.call('GET', KEYS[2])
+if guard and not holds(KEYS[2], ARGV[1]) then return {'busy', guard} end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return {ready(KEYS[1], KEYS[4]) and 'index' or 'fill'}
+"""
+)
+
+_KEEP = HOLD + "return hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3])"
+
+_GIVE_UP = HOLD + "return holds(KEYS[1], ARGV[1]) and redis.call('DEL', KEYS[1])"
+
+
+class Turn:
+    """The turn of one process, which it has once `take` says so. `tasks` are those it has done."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self.token = secrets.token_hex(8)
+        self.tasks = 0
+
+    async def take(self, *, heeds_refusal: bool = True) -> tuple[bytes, bytes]:
+        """Return what is to be done: nothing (ready), index, fill, or wait for another (busy).
+
+        Besides, return the key's value while another process has the turn. Where the last one was
+        refused, return `refused` and why.
+        """
+        keys = [self._keys.version, self._keys.rebuilding, self._keys.filled, self._keys.server]
+        keys.append(self._keys.refused)
+        args: list[str | bytes | int] = [self.token, GUARD_MS, int(heeds_refusal)]
+        return await self._client.run(_TAKE, keys, args, read=turn)
+
+    async def take_at_rest(self) -> bool:
+        """Take the turn though the registry may be ready. False while another process has it."""
+        command = ("SET", self._keys.rebuilding, self.token, "NX", "PX", GUARD_MS)
+        return bool(await self._client.call(*command))
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Keep the turn while the block lasts, however slow it is, and give it up in the end."""
+        keeper = asyncio.create_task(self._keep(), name="keep the turn to fill the registry")
+        try:
+            yield
+        finally:
+            keeper.cancel()
+            with suppress(Unreachable):  # then it ends by itself
+                await self._client.run(_GIVE_UP, [self._keys.rebuilding], [self.token])
+
+    def args(self) -> list[str | bytes | int]:
+        """Return the first arguments of a script that fills: the token, its time, and the tasks."""
+        return [self.token, GUARD_MS, self.tasks]
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_S)
+            tell(self._client.where, self.tasks)
+            with suppress(Unreachable):  # it is tried again, and what is written now fails as well
+                await self._client.run(_KEEP, [self._keys.rebuilding], self.args())
+
+
+class Patience:
+    """Waits for the process that has the turn for as long as that goes on."""
+
+    def __init__(self, where: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._where = where
+        self._clock_s = clock_s
+        self._seen = b""
+        self._moved_s = self._told_s = clock_s()
+
+    def look(self, value: bytes) -> None:
+        """Look at the value of the key, and tell how far it is every few seconds.
+
+        Raises:
+            Unreachable: it has been the same for PATIENCE_S.
+        """
+        now_s, tasks = self._clock_s(), _tasks(value)
+        if value != self._seen:
+            self._seen, self._moved_s = value, now_s
+        if now_s - self._moved_s >= PATIENCE_S:
+            raise Unreachable(
+                f"{_refilled(self._where, tasks)}, and none more for {PATIENCE_S:.0f} s; look at "
+                "the process that does it, then try again"
+            )
+        if now_s - self._told_s >= TELL_S:
+            self._told_s = now_s
+            tell(self._where, tasks)
+
+
+def tell(where: str, tasks: int) -> None:
+    """Log how far a registry is refilled; as a warning, which commands show as well."""
+    log.warning("%s", _refilled(where, tasks), extra={"action": "registry_refilling"})
+
+
+def _refilled(where: str, tasks: int) -> str:
+    return f"the registry in Redis at {where} is being refilled: {tasks:,} tasks so far"
+
+
+def _tasks(value: bytes) -> int:
+    """Read the tasks behind a token; none of an earlier version, which says nothing of them."""
+    count = value.partition(b" ")[2]
+    return int(count) if count.isdigit() else 0
+
+
+REFUSED_MS = 30_000
+"""Meanwhile nobody reads the journal to no end."""
+
+_IDS_A_CALL = 1_000
+_TASKS_A_CALL = 200
+
+
+class RefillGuard:
+    """Refuses to fill a registry from a journal that lacks unfinished tasks of it."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def unfinished(self) -> int:
+        """Return how many unfinished tasks Redis has."""
+        return await self._client.call("SCARD", self._keys.active, read=numbers_only) or 0
+
+    async def check(self, unfinished: int, known: Collection[str], removed: Container[str]) -> None:
+        """Let the fill go on that removes what is not known to the journal.
+
+        `unfinished` is how many Redis had before, `removed` are those that the journal says to be
+        gone: they are not lost.
+
+        Raises:
+            RefillRefused: it would lose more than few; the registry stays as it is, not ready.
+        """
+        lost = {
+            task_id
+            async for task_id in self._active()
+            if task_id not in known and task_id not in removed
+        }
+        if not is_loss(len(lost), unfinished, is_journal_empty=not known):
+            return
+        text = refusal(self._client.where, len(lost), max(unfinished, len(lost)))
+        await self._client.call("SET", self._keys.refused, text, "PX", REFUSED_MS)
+        raise RefillRefused(text)
+
+    async def journal_tasks(
+        self,
+        journal: Journal,
+        stored: AsyncIterable[Mapping[str, bytes]],
+        known: set[str],
+        removed: Container[str],
+    ) -> None:
+        """Journal the stored tasks that are not known to it, as they are, and add them to these."""
+        async for page in stored:
+            for task_id, body in page.items():
+                if task_id not in known and task_id not in removed:
+                    await journal.append(task_id, body)
+                    known.add(task_id)
+
+    async def journal_documents(
+        self, journal: Journal, prefix: str, documents: dict[str, bytes]
+    ) -> None:
+        """Journal the documents that are not among these, and add them."""
+        with self._client.reach():
+            stored = {
+                field.decode(): value
+                async for field, value in self._client.redis.hscan_iter(self._keys.documents)
+            }
+        for field in stored.keys() - documents.keys():
+            documents[field] = stored[field].partition(b"\n")[2]
+            await journal.append(prefix + field, documents[field])
+
+    async def journal_weights(self, journal: Journal, key: str) -> bytes:
+        """Journal the weights, and return them; empty when none are set."""
+        weights: bytes = await self._client.call("GET", self._keys.weights) or b""
+        if weights:
+            await journal.append(key, weights)
+        return weights
+
+    async def _active(self) -> AsyncIterator[str]:
+        with self._client.reach():
+            async for task_id in self._client.redis.sscan_iter(
+                self._keys.active, count=_IDS_A_CALL
+            ):
+                yield task_id.decode()
+
+
+async def stored_tasks(client: RedisClient, keys: Keys) -> AsyncIterator[dict[str, bytes]]:
+    """Yield all tasks that Redis has, in pages; a task may come twice."""
+    cursor, is_over = 0, False
+    while not is_over:
+        cursor, page = await client.call(
+            "HSCAN", keys.tasks, cursor, "COUNT", _TASKS_A_CALL, read=_page
+        )
+        is_over = cursor == 0
+        if page:
+            yield page
+
+
+def _page(answer: Any) -> tuple[int, dict[str, bytes]]:
+    cursor, found = answer
+    words([*found, *found.values()])
+    return int(cursor), {task_id.decode(): body for task_id, body in found.items()}
+
 
 TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20

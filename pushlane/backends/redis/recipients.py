@@ -1,4 +1,21 @@
-"""The dead addresses on Redis: a hash of records, and sorted sets of these and of registrations.
+"""What is known of recipients, on Redis: windows, counts of days, suppressions, dead addresses.
+
+What was counted against frequency caps, on Redis: a key for each recipient's key and day.
+
+A value holds the tokens of its pushes as `TOKEN:LEVEL `, one after another. Redis forgets it when
+the day is over everywhere. What Redis loses is not counted any more.
+
+The recipient windows on Redis: a key for each mark, with its token and whose turn it is.
+
+Redis forgets them after the window. Marks that Redis loses cannot be rebuilt: duplicates of pushes
+sent before are then sent once more.
+
+The suppressions on Redis: many small sets of hashes a scope, and a hash of their sizes.
+
+Redis keeps a set of up to 512 whole numbers as those numbers alone, 8 bytes each; so hashes are
+spread over sets by their last five digits. What Redis loses cannot be rebuilt.
+
+The dead addresses on Redis: a hash of records, and sorted sets of these and of registrations.
 
 A record's number is the microsecond at which it was made, or the next one that is free: so records
 lie in the order of their times, and a page begins behind a number. What Redis loses cannot be
@@ -7,16 +24,338 @@ rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.backends.redis.client import RedisClient, words
+from pushlane.backends.ports import RecipientTurn
+from pushlane.backends.redis.client import NOW, RedisClient, words
 from pushlane.backends.redis.keys import Keys
-from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressPage, DeadAddressQuery
-from pushlane.lanes.paging import paged
-from pushlane.lanes.suppression import SuppressionScope
+from pushlane.model.recipients import (
+    AddressDeath,
+    CapDay,
+    DeadAddress,
+    DeadAddressPage,
+    DeadAddressQuery,
+    Mark,
+    SuppressionScope,
+)
+from pushlane.util.texts import paged
+
+TOKENS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
+
+# Nearly always nothing was counted with a key.
+_COUNT = """
+local refused = {}
+local mark = ':' .. ARGV[1]
+for at, key in ipairs(KEYS) do
+  local token = ARGV[at + 4]
+  local entry = token .. mark .. ' '
+  if not redis.call('SET', key, entry, 'NX', 'PXAT', ARGV[4]) then
+    local kept = ' ' .. redis.call('GET', key)
+    if not string.find(kept, ' ' .. token .. ':', 1, true) then
+      local _, in_all = string.gsub(kept, ':', '')
+      local _, of_level = string.gsub(kept, mark, '')
+      if in_all < tonumber(ARGV[3]) and of_level < tonumber(ARGV[2]) then
+        redis.call('APPEND', key, entry)
+      else
+        refused[#refused + 1] = token
+      end
+    end
+  end
+end
+return refused
+"""
+
+_UNCOUNT = """
+for at, key in ipairs(KEYS) do
+  local kept = ' ' .. (redis.call('GET', key) or '')
+  local entry = ' ' .. ARGV[at + 1] .. ':' .. ARGV[1] .. ' '
+  local from, to = string.find(kept, entry, 1, true)
+  if from then
+    local rest = string.sub(kept, 2, from) .. string.sub(kept, to + 1)
+    if rest == '' then redis.call('DEL', key) else redis.call('SET', key, rest, 'KEEPTTL') end
+  end
+end
+"""
+
+
+class RedisDayCounts:
+    """The part of `core.ports.RecipientWindows` that counts."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        if min(on.cap) <= 0:
+            return list(keys)
+
+        def read(answer: Any) -> list[str]:
+            refused = [word.decode() for word in words(answer)]
+            if not keys.keys() >= set(refused):
+                raise ValueError("an answer about other pushes")
+            return refused
+
+        refused: list[str] = []
+        args: list[str | bytes | int] = [on.level[0], *on.cap, on.over_at_ms]
+        for names, tokens in self._calls(on, keys):
+            refused += await self._client.run(_COUNT, names, [*args, *tokens], read=read)
+        return refused
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        for names, tokens in self._calls(on, keys):
+            await self._client.run(_UNCOUNT, names, [on.level[0], *tokens])
+
+    def _calls(self, on: CapDay, keys: Mapping[str, int]) -> Iterator[tuple[list[str], list[str]]]:
+        tokens = list(keys)
+        names = [self._keys.day_count(on.day, key) for key in keys.values()]
+        for start in range(0, len(tokens), TOKENS_A_CALL):
+            end = start + TOKENS_A_CALL
+            yield names[start:end], tokens[start:end]
+
+
+MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
+
+T = TypeVar("T")
+
+# A key holds the token; while somebody is in its turn also until when, and who.
+_READ = (
+    NOW
+    + """
+local function read(key)
+  local kept = redis.call('GET', key)
+  if not kept then return nil end
+  local token, until_ms, holder = string.match(kept, '^(%S+) (%d+) (.*)$')
+  if token and tonumber(until_ms) > now_ms then return token, until_ms, holder end
+  return token or kept
+end
+local function write(key, window_ms, token, until_ms, holder)
+  local body = token
+  if holder then body = token .. ' ' .. until_ms .. ' ' .. holder end
+  redis.call('SET', key, body, 'PX', window_ms)
+end
+"""
+)
+
+_FIRST = """
+local answers = {}
+for at, key in ipairs(KEYS) do
+  redis.call('SET', key, ARGV[at + 1], 'PX', ARGV[1], 'NX')
+  answers[at] = redis.call('GET', key) == ARGV[at + 1] and 1 or 0
+end
+return answers
+"""
+
+_ANNOUNCE = (
+    _READ
+    + """
+for at, key in ipairs(KEYS) do
+  local mine = ARGV[at + 1]
+  local token, until_ms, holder = read(key)
+  if not token or token < mine then token = mine end
+  write(key, ARGV[1], token, until_ms, holder)
+end
+"""
+)
+
+_ENTER = (
+    _READ
+    + """
+local ends_ms = string.format('%.0f', now_ms + ARGV[3])
+for at, key in ipairs(KEYS) do
+  local mine = ARGV[at + 3]
+  local token, until_ms, holder = read(key)
+  if not token or token < mine then write(key, ARGV[1], mine, until_ms, holder) end
+end
+local answers = {}
+for at, key in ipairs(KEYS) do
+  local mine = ARGV[at + 3]
+  local me = ARGV[2] .. ' ' .. mine
+  local token, until_ms, holder = read(key)
+  if token ~= mine then answers[at] = 'over'
+  elseif holder and holder ~= me then answers[at] = 'busy'
+  else
+    write(key, ARGV[1], mine, ends_ms, me)
+    answers[at] = 'go'
+  end
+end
+return answers
+"""
+)
+
+_LEAVE = (
+    _READ
+    + """
+for at, key in ipairs(KEYS) do
+  local token, until_ms, holder = read(key)
+  if holder == ARGV[2] .. ' ' .. ARGV[at + 2] then write(key, ARGV[1], token) end
+end
+"""
+)
+
+
+class RedisRecipientWindows:
+    """See `core.ports.RecipientWindows`."""
+
+    def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
+        self._client = client
+        self._keys = keys
+        self._window_ms = max(1, round(window_s * 1000))
+        self._counts = RedisDayCounts(client, keys)
+
+    async def first(self, marks: Sequence[Mark]) -> list[bool]:
+        return await self._run(_FIRST, marks, [self._window_ms], bool)
+
+    async def announce(self, marks: Sequence[Mark]) -> None:
+        await self._run(_ANNOUNCE, marks, [self._window_ms], None)
+
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
+        ttl_ms = max(1, round(ttl_s * 1000))
+        args: list[str | bytes | int] = [self._window_ms + ttl_ms, owner, ttl_ms]
+        return await self._run(_ENTER, marks, args, lambda word: RecipientTurn(word.decode()))
+
+    async def leave(self, marks: Sequence[Mark], owner: str) -> None:
+        await self._run(_LEAVE, marks, [self._window_ms, owner], None)
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        return await self._counts.count(on, keys)
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        await self._counts.uncount(on, keys)
+
+    async def _run(
+        self,
+        script: str,
+        marks: Sequence[Mark],
+        args: Sequence[str | bytes | int],
+        read_one: Callable[[Any], T] | None,
+    ) -> list[T]:
+        """Return one answer a mark, unless the script gives none."""
+
+        def read(answer: Any) -> list[T]:
+            if read_one is None:
+                return []
+            if len(answer) != len(some):
+                raise ValueError("not an answer for each mark")
+            return [read_one(one) for one in answer]
+
+        answers: list[T] = []
+        for some in paged(marks, MARKS_A_CALL):
+            keys = [self._keys.mark(mark.key) for mark in some]
+            tokens = [mark.token for mark in some]
+            answers += await self._client.run(script, keys, [*args, *tokens], read=read)
+        return answers
+
+
+HASHES_A_CALL = 5_000  # a few ms during which Redis serves nobody else
+_SETS = 100_000
+_SETS_A_CALL = 2_000
+
+# Nothing is decided here: Lua spreads a call's thousands of hashes over their sets, and counts them
+# in the same step. As cells (`backends.cells`) each would be a step by itself.
+_CHANGE = """
+local changed = 0
+for at = 3, #ARGV do
+  local hash = ARGV[at]
+  changed = changed + redis.call(ARGV[1], KEYS[1] .. string.sub(hash, -5), hash)
+end
+if changed > 0 then
+  local left = redis.call('HINCRBY', KEYS[2], ARGV[2], ARGV[1] == 'SADD' and changed or -changed)
+  if left <= 0 then redis.call('HDEL', KEYS[2], ARGV[2]) end
+end
+return changed
+"""
+
+_FIND = """
+local found = {}
+for _, hash in ipairs(ARGV) do
+  if redis.call('SISMEMBER', KEYS[1] .. string.sub(hash, -5), hash) == 1 then
+    found[#found + 1] = hash
+  end
+end
+return found
+"""
+
+_CLEAR = """
+local gone = 0
+for at = 2, #ARGV do
+  local key = KEYS[1] .. ARGV[at]
+  gone = gone + redis.call('SCARD', key)
+  redis.call('UNLINK', key)
+end
+if gone > 0 and redis.call('HINCRBY', KEYS[2], ARGV[1], -gone) <= 0 then
+  redis.call('HDEL', KEYS[2], ARGV[1])
+end
+return gone
+"""
+
+
+class RedisSuppressions:
+    """See `core.ports.Suppressions`."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return await self._change("SADD", scope, hashes)
+
+    async def remove(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return await self._change("SREM", scope, hashes)
+
+    async def clear(self, scope: SuppressionScope) -> None:
+        """Remove some of the sets at a time, so that others are not kept waiting."""
+        names = list(dict.fromkeys(_set_names()))
+        for start in range(0, len(names), _SETS_A_CALL):
+            args: list[str | bytes | int] = [str(scope), *names[start : start + _SETS_A_CALL]]
+            await self._client.run(_CLEAR, self._places(scope), args, read=int)
+
+    async def counts(self) -> dict[SuppressionScope, int]:
+        return await self._client.call("HGETALL", self._keys.suppressions, read=_sizes)
+
+    async def find(
+        self, asked: Mapping[SuppressionScope, Sequence[int]]
+    ) -> dict[SuppressionScope, list[int]]:
+        return {scope: await self._found(scope, hashes) for scope, hashes in asked.items()}
+
+    async def _found(self, scope: SuppressionScope, hashes: Sequence[int]) -> list[int]:
+        found: list[int] = []
+        for start in range(0, len(hashes), HASHES_A_CALL):
+            some = hashes[start : start + HASHES_A_CALL]
+            found += await self._client.run(_FIND, self._places(scope), some, read=_numbers)
+        return found
+
+    async def _change(self, how: str, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        changed = 0
+        for start in range(0, len(hashes), HASHES_A_CALL):
+            some = hashes[start : start + HASHES_A_CALL]
+            args: list[str | bytes | int] = [how, str(scope), *some]
+            changed += await self._client.run(_CHANGE, self._places(scope), args, read=int)
+        return changed
+
+    def _places(self, scope: SuppressionScope) -> list[str]:
+        return [self._keys.suppressed(str(scope)), self._keys.suppressions]
+
+
+def _set_names() -> list[str]:
+    """Return the ends of the names of all sets: those of short hashes too, with their signs."""
+    short = [str(number) for number in range(-9_999, 10_000)]
+    return [f"{number:05}" for number in range(_SETS)] + short
+
+
+def _numbers(answer: Any) -> list[int]:
+    return list(map(int, answer))
+
+
+def _sizes(answer: Any) -> dict[SuppressionScope, int]:
+    """Read what a Redis of either protocol answers: pairs, or a mapping."""
+    pairs = (
+        answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    )
+    return {SuppressionScope.parse(name.decode()): int(size) for name, size in pairs}
+
 
 PAGE = 500
 ADDRESSES_A_CALL = 1_000  # a few ms during which Redis serves nobody else
@@ -150,10 +489,6 @@ class RedisDeadAddresses:
 
     def _records(self) -> list[str]:
         return [self._keys.dead_addresses, self._keys.dead_by_age]
-
-
-def _numbers(answer: Any) -> list[int]:
-    return list(map(int, answer))
 
 
 def _numbered(answer: Any) -> list[tuple[int, DeadAddress]]:

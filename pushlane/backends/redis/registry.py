@@ -1,5 +1,22 @@
 """The registry port on Redis: tasks, weights and progress, shared by every process.
 
+Wakes callers that wait for a change, by pub/sub.
+
+A message may get lost, so no caller waits for long. It never says what changed: the registry's
+version number does.
+
+Notes of pushes that were put off, in Redis (`model.due`).
+
+A task has one hash, with a field for each reason and quarter. It goes by itself a day after the
+last note. When Redis loses it, what waits is known by the broker alone.
+
+Reads tasks from a Redis that is known to have all of them.
+
+Each read asks in the same script whether the registry is filled: a server that lost its data, or
+took over from another, between a question of that and the read would seem to have no tasks.
+
+Adds under a key that began and never ended, since their process or the journal was lost.
+
 Reads come from Redis, writes go through the journal (`backends.redis.writes`). A registry that lost
 its data, or was set back to older ones, fills itself from the journal again, but for the counts.
 """
@@ -7,25 +24,328 @@ its data, or was set back to older ones, fills itself from the journal again, bu
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from pushlane.backends.redis.client import RedisClient, numbers_only, words
+from redis.asyncio.client import PubSub
+
+from pushlane.backends.ports import (
+    PAGE,
+    Changes,
+    Edit,
+    Fence,
+    FoundTasks,
+    Journal,
+    TaskPage,
+    TaskQuery,
+)
+from pushlane.backends.queries import finished_seqs
+from pushlane.backends.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.backends.redis.journal import JournalAnswers
 from pushlane.backends.redis.journal_follower import JournalFollower
-from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.progress import TaskProgress
 from pushlane.backends.redis.rebuild import Rebuild
-from pushlane.backends.redis.writes import Writes
+from pushlane.backends.redis.writes import LOCK, LOCK_MS, LockedWrites, Writes
+from pushlane.core.errors import DamagedRecord, UnknownFormat, Unreachable
 from pushlane.core.task import Task, Weights, now_ms
-from pushlane.lanes.finished_seqs import finished_seqs
-from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
-from pushlane.lanes.redis.begun_adds import BegunAdds
-from pushlane.lanes.redis.pubsub import ChangeSignal
-from pushlane.lanes.redis.put_off import RedisPutOff
-from pushlane.lanes.redis.task_reads import TaskReads
-from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
-from pushlane.model.due import PutOff
+from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
+from pushlane.model.task_bytes import Understood, decode, glimpse
+from pushlane.util.texts import ambiguous_task, paged, unknown_task
+
+RECHECK_S = 0.5  # a message that is lost delays a change by this much
+
+
+class ChangeSignal:
+    """One subscription, opened when somebody first waits."""
+
+    def __init__(self, client: RedisClient, channel: str) -> None:
+        self._client = client
+        self._channel = channel
+        self._pubsub: PubSub | None = None
+        self._reading = asyncio.Lock()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return at the next change, and after RECHECK_S or `timeout_s` at the latest."""
+        patience_s = min(timeout_s, RECHECK_S)
+        until = time.monotonic() + patience_s
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._reading.acquire()
+        except TimeoutError:
+            return
+        try:
+            with self._client.reach():
+                pubsub = await self._subscribed()
+                await pubsub.get_message(
+                    ignore_subscribe_messages=True, timeout=max(0.0, until - time.monotonic())
+                )
+        except BaseException:  # the next who waits subscribes anew
+            await self.close()
+            raise
+        finally:
+            self._reading.release()
+
+    async def _subscribed(self) -> PubSub:
+        if self._pubsub is None:
+            self._pubsub = self._client.redis.pubsub()
+            await self._pubsub.subscribe(self._channel)
+        return self._pubsub
+
+    async def close(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            with suppress(Unreachable), self._client.reach():
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+
+_MOST_FIELDS = 64  # before those of quarters that have passed are looked for
+
+# KEYS: the hash. ARGV: how long it is kept, the first quarter to keep; then of each note its field,
+# pushes, first and last time, and zone.
+_ADD = """
+for at = 3, #ARGV, 5 do
+  local field, pushes, first, last, zone = unpack(ARGV, at, at + 4)
+  local kept = redis.call('HGET', KEYS[1], field)
+  if kept then
+    local pushes_before, first_before, last_before, zone_before =
+      string.match(kept, '^(%d+) (%d+) (%d+) (.*)$')
+    pushes = pushes + pushes_before
+    if tonumber(first_before) <= tonumber(first) then first, zone = first_before, zone_before end
+    if tonumber(last_before) > tonumber(last) then last = last_before end
+  end
+  redis.call('HSET', KEYS[1], field, string.format('%d %s %s %s', pushes, first, last, zone))
+end
+if redis.call('HLEN', KEYS[1]) > MOST_FIELDS then
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if tonumber(string.match(field, '%d+$')) < tonumber(ARGV[2]) then
+      redis.call('HDEL', KEYS[1], field)
+    end
+  end
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+""".replace("MOST_FIELDS", str(_MOST_FIELDS))
+
+
+class RedisPutOff:
+    """The part of `core.ports.ProgressStore` about pushes that were put off."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def put_off(self, put_offs: Sequence[PutOff], now_ms: int) -> None:
+        by_task: dict[str, list[str | int]] = defaultdict(list)
+        for one in put_offs:
+            field = f"{one.reason}:{one.quarter}"
+            by_task[one.task_id] += [field, one.pushes, one.first_ms, one.last_ms, one.zone]
+        for task_id, args in by_task.items():
+            key = self._keys.put_off(task_id)
+            await self._client.run(_ADD, [key], [KEPT_MS, now_ms // QUARTER_MS - 1, *args])
+
+    async def forget(self, task_id: str) -> None:
+        await self._client.call("DEL", self._keys.put_off(task_id))
+
+    async def found(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
+        pipeline = self._client.pipeline()
+        for task_id in task_ids:
+            pipeline.execute_command("HGETALL", self._keys.put_off(task_id))
+        with self._client.reach():
+            replies = await pipeline.execute()
+        with self._client.understood():
+            return [_read(*pair) for pair in zip(task_ids, replies, strict=True)]
+
+
+def _read(task_id: str, fields: Mapping[bytes, bytes]) -> list[PutOff]:
+    return [_note(task_id, *pair) for pair in fields.items()]
+
+
+def _note(task_id: str, field: bytes, value: bytes) -> PutOff:
+    reason, _, quarter = field.decode().rpartition(":")
+    pushes, first_ms, last_ms, zone = value.decode().split(" ", 3)
+    return PutOff(task_id, reason, int(quarter), int(pushes), int(first_ms), int(last_ms), zone)
+
+
+T = TypeVar("T")
+
+TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
+_NEAREST_AMONG = 1_000
+
+_ANY = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call(ARGV[1], KEYS[3], unpack(ARGV, 2))}"
+
+_SOME = (
+    READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return false end
+local bodies, forgotten = redis.call('HMGET', KEYS[3], unpack(ARGV)), {}
+for at, body in ipairs(bodies) do
+  if not body and redis.call('ZSCORE', KEYS[4], ARGV[at]) then
+    forgotten[#forgotten + 1] = ARGV[at]
+  end
+end
+return {bodies, forgotten}
+"""
+)
+
+_FIND = (
+    READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return false end
+local body, keyed = redis.call('HGET', KEYS[3], ARGV[1]), redis.call('HGET', KEYS[4], ARGV[1])
+local names = redis.call('ZRANGEBYLEX', KEYS[5], ARGV[2], ARGV[3], 'LIMIT', 0, 3)
+return {body or '', keyed or '', names}
+"""
+)
+
+
+class TaskReads:
+    """`until_ready` returns once the registry is filled, and is called when a read finds it not."""
+
+    def __init__(
+        self, client: RedisClient, keys: Keys, until_ready: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._until_ready = until_ready
+        self._understood = Understood()
+
+    async def version(self) -> int:
+        """Return the number of the latest change."""
+        return await self.call("GET", self._keys.version, read=numbers_only) or 0
+
+    async def call(
+        self, command: str, key: str, *args: str | bytes | int, read: Callable[[Any], T]
+    ) -> T:
+        """Run a reading command on one key; return what `read` makes of the answer."""
+        return await self._run(_ANY, [key], [command, *args], lambda answer: read(answer[0]))
+
+    async def some(self, task_ids: Sequence[bytes]) -> FoundTasks:
+        """See `core.ports.TaskStore.some`."""
+        tasks: list[Task] = []
+        unread: list[str] = []
+        forgotten: list[str] = []
+        keys = [self._keys.tasks, self._keys.forgotten]
+        for page in paged(task_ids, TASKS_A_CALL):
+            bodies, gone = await self._run(_SOME, keys, page, _bodies_and_forgotten)
+            pairs = zip(page, bodies, strict=True)
+            found = self._understood.read(
+                (task_id.decode(), body) for task_id, body in pairs if body
+            )
+            tasks += found[0]
+            unread += found[1]
+            forgotten += [task_id.decode() for task_id in gone]
+        return FoundTasks(tasks, unread, forgotten)
+
+    async def find(self, wanted: str) -> Task | None:
+        """Return the task of this id, key or name; None when there is none."""
+        named = f"[{wanted}\0".encode()
+        keys = [self._keys.tasks, self._keys.by_key, self._keys.by_name]
+        args = [wanted.encode(), named, named + b"\xff"]
+        body, keyed, names = await self._run(_FIND, keys, args, _body_key_and_names)
+        if body:
+            return decode(wanted, body)
+        ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
+        if len(ids) > 1:
+            raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
+        for task_id in ids:
+            body = await self.call("HGET", self._keys.tasks, task_id, read=_body)
+            return decode(task_id.decode(), body) if body else None
+        return None
+
+    async def unknown(self, wanted: str) -> Exception:
+        """Return the error that says that there is no such task, and which are near."""
+        latest = await self.call("ZREVRANGE", self._keys.changes, 0, _NEAREST_AMONG - 1, read=words)
+        found = await self.some(latest)
+        near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
+        return unknown_task(wanted, near)
+
+    async def _run(
+        self,
+        script: str,
+        keys: Sequence[str],
+        args: Sequence[str | bytes | int],
+        read: Callable[[Any], T],
+    ) -> T:
+        """Run a script that gives nothing when the registry is not filled, until it is."""
+        known = [self._keys.version, self._keys.filled, *keys]
+        while True:
+            found = await self._client.run(
+                script, known, args, read=lambda answer: None if answer is None else [read(answer)]
+            )
+            if found is not None:
+                return found[0]
+            await self._until_ready()
+
+
+def _body(answer: Any) -> bytes:
+    """Read a body; an empty one when there is none."""
+    return words([answer or b""])[0]
+
+
+def _bodies_and_forgotten(answer: Any) -> tuple[list[bytes | None], list[bytes]]:
+    bodies, forgotten = answer
+    return bodies_only(bodies), words(forgotten)
+
+
+def _body_key_and_names(answer: Any) -> tuple[bytes, bytes, list[bytes]]:
+    body, keyed, names = answer
+    return _body(body), _body(keyed), words(names)
+
+
+BEGUN_KEPT_MS = 7 * 24 * 3600 * 1000
+"""An add that began so long ago is given up: as long as half-made tasks are kept by default."""
+
+_LOOK = (
+    LOCK
+    + """
+if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
+return lock(KEYS[1], ARGV[1], ARGV[2]) and 1 or 0
+"""
+)
+
+_DROP = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1])
+return redis.call('HDEL', KEYS[2], ARGV[2])
+"""
+
+
+class BegunAdds(LockedWrites):
+    """Gives up old ones, so that nothing of them stays."""
+
+    async def drop_old(self) -> None:
+        """Drop those that began over KEPT_MS ago; their ids may be in the journal."""
+        before_ms = now_ms() - BEGUN_KEPT_MS
+        scan = self._client.redis.hscan_iter(self._keys.adding)
+        with self._client.reach():
+            found = [(key, body) async for key, body in scan]
+        for key, body in found:
+            if _is_given_up(key.decode(), body, before_ms):
+                await self._drop(key.decode(), body)
+
+    async def _drop(self, key: str, body: bytes) -> None:
+        """Drop one, unless it is going on just now."""
+        keys = [self._keys.lock(f"key:{key}"), self._keys.adding]
+        token = secrets.token_hex(8)
+        if not await self._client.run(_LOOK, keys, [token, LOCK_MS, key, body]):
+            return
+        async with self._unlocked_on_error(keys[0], token):
+            if begun_id := glimpse(body).id:
+                await self._append(begun_id, b"")
+            await self._client.run(_DROP, keys, [token, key])
+
+
+def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:
+    try:
+        return decode(f"of key {key!r}", body).created_at_ms < before_ms
+    except DamagedRecord:  # nobody can go on with it
+        return True
+    except UnknownFormat:  # a newer version has begun it, and gives it up itself
+        return False
 
 
 class RedisRegistry(TaskProgress):

@@ -1,5 +1,9 @@
 """Every write of tasks and weights: lock, journal, then Redis.
 
+Locks of single writers: each has a token of its writer, and ends by itself when that dies.
+
+A commit shows the token again, in the same step; a writer whose lock has ended starts over.
+
 The lock is taken before the journal is written, so that of two writers the later one to commit is
 the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
 itself when its holder dies; a commit whose lock has ended is refused and tried again from the
@@ -10,28 +14,106 @@ again, which stands over it, but for a task that it cancelled. A fence is checke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from pushlane.backends.redis.client import NOW
-from pushlane.core.errors import DamagedRecord, Superseded
-from pushlane.core.task import Task, Weights
-from pushlane.lanes.ports import Edit, Fence
-from pushlane.lanes.redis.codec import (
+from pushlane.backends.ports import Edit, Fence, Journal
+from pushlane.backends.redis.client import NOW, RedisClient, turn
+from pushlane.backends.redis.journal import WEIGHTS_KEY
+from pushlane.backends.redis.keys import (
     ANNOUNCE,
     KEPT_MS,
     READY,
     REMOVE,
     STORE,
+    Keys,
     remove_args,
     store_args,
 )
-from pushlane.lanes.redis.journal_sum import WEIGHTS_KEY
-from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+from pushlane.backends.redis.rebuild import Rebuild
+from pushlane.core.errors import DamagedRecord, Superseded, TaskConflict, Unreachable
+from pushlane.core.task import Task, Weights
 from pushlane.model.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
 from pushlane.model.task_changes import check_forgettable
+
+LOCK_MS = 10_000
+PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived
+MOST_PAUSE_S = 0.2
+
+LOCK = """
+local function lock(key, token, ttl_ms)
+  return redis.call('SET', key, token, 'NX', 'PX', ttl_ms) or redis.call('GET', key) == token
+end
+"""
+
+_UNLOCK = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])"
+
+
+class LockedWrites:
+    """Writes one after the other what is journalled before it is in Redis."""
+
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+        self._rebuild = Rebuild(client, keys, journal)
+
+    async def _begun(
+        self, what: str, script: str, keys: Sequence[str], args: Sequence[str | bytes | int]
+    ) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        """Yield a new token, how the script began with it, and what it found; then try again.
+
+        Waits while the lock is busy, with growing pauses, and fills a registry that is not ready.
+
+        Raises:
+            TaskConflict: somebody else has been writing for PATIENCE_S.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        pause_s = 0.005
+        while time.monotonic() < deadline:
+            token = secrets.token_hex(8)
+            how, found = await self._client.run(script, keys, [token, LOCK_MS, *args], read=turn)
+            if how == b"unready":
+                await self._rebuild.until_ready()
+                deadline = time.monotonic() + PATIENCE_S  # that took as long as it took
+            elif how != b"busy":
+                yield token, how, found
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+        raise TaskConflict(
+            f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
+            "see which still run, then try again"
+        )
+
+    async def _append(self, key: str, body: bytes) -> None:
+        if self._journal is not None:
+            await self._journal.append(key, body)
+
+    async def _unlock(self, lock: str, token: str) -> bool:
+        """Release the lock. False when it was not this writer's any more."""
+        return bool(await self._client.run(_UNLOCK, [lock], [token]))
+
+    @contextlib.asynccontextmanager
+    async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Unreachable):  # then the lock ends by itself
+                await self._unlock(lock, token)
+            raise
+
+
+def unended() -> AssertionError:
+    """Make the error for the end of a loop that only a return or an error ends."""
+    return AssertionError("attempts end with a return or an error")
+
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not stay there.

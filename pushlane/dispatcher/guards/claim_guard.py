@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from pushlane.backends.ports import ClaimResult, Ledger
 from pushlane.core.lane import Job
 from pushlane.core.push import Arrival, Kind, Outcome
 from pushlane.core.settle import Settler
 from pushlane.core.task import DeliveryMode, OnUnknown, Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard, claim_ttl_s
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.ports import ClaimResult, Ledger
 from pushlane.settings import Settings
 
 _DELIVERED_BEFORE = "delivered before"

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from pushlane.backends.ports import ClaimResult, Ledger
 from pushlane.core.lane import Job
 from pushlane.core.push import Outcome, Push
 from pushlane.core.settle import Settler
 from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.ports import ClaimResult, Ledger
 from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.poison_guard")

@@ -1,5 +1,11 @@
 """Finds out how many pushes of each task are left, and at which of its sinks.
 
+Does what takes long beside the event loop, so that pushes go on meanwhile.
+
+What the leader knows of all processes together: how much is left, how fast it goes, whose it is.
+
+Values only.
+
 Counts come from the registry, where all processes record. Of tasks whose total is not known, and of
 pushes that wait elsewhere, the broker tells how many messages there are. Each look asks for so much
 at most: of very many tasks some figures are a few looks old.
@@ -8,16 +14,77 @@ at most: of very many tasks some figures are a few looks old.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import is_pool, lane_at, later_lane, own_lane
 from pushlane.core.task import State, Task
-from pushlane.dispatcher.leading.aside import aside
-from pushlane.lanes.paging import paged
+from pushlane.util.texts import paged
+
+T = TypeVar("T")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Do the work on another thread and return what it returns.
+
+    The garbage collector waits for it. Else it would look, again and again and with all threads
+    stopped, at what the work makes of 100,000 tasks; nothing of that is garbage.
+    """
+
+    def run() -> T:
+        with _uncollected():
+            return work()
+
+    return await asyncio.to_thread(run)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+LevelAtSink = tuple[str, str]
+AppAtSink = tuple[str, str]
+TaskAtSink = tuple[str, str, str]
+"""A task's id, its level, and its sink."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaderFigures:
+    """The figures at one time. Shares are from 0 to 1, times in seconds, rates in pushes a second.
+
+    Those of tasks and apps are of the ten largest backlogs. Once they are made nobody changes them.
+    """
+
+    target_s: float
+    backlog: dict[LevelAtSink, int] = field(default_factory=dict)
+    oldest_age_s: dict[LevelAtSink, float] = field(default_factory=dict)
+    unsent_oldest_age_s: dict[LevelAtSink, float] = field(default_factory=dict)
+    waiting_backlog: dict[LevelAtSink, int] = field(default_factory=dict)
+    rate_per_s: dict[LevelAtSink, float] = field(default_factory=dict)
+    entitled: dict[LevelAtSink, float] = field(default_factory=dict)
+    observed: dict[LevelAtSink, float] = field(default_factory=dict)
+    drain_s: dict[str, float] = field(default_factory=dict)
+    drain_backlog: dict[str, int] = field(default_factory=dict)
+    drain_per_s: dict[str, float] = field(default_factory=dict)
+    task_backlog: dict[TaskAtSink, int] = field(default_factory=dict)
+    app_backlog: dict[AppAtSink, int] = field(default_factory=dict)
+    app_rate_per_s: dict[AppAtSink, float] = field(default_factory=dict)
+    app_entitled: dict[AppAtSink, float] = field(default_factory=dict)
+    app_observed: dict[AppAtSink, float] = field(default_factory=dict)
+
 
 _COUNTED_AT_ONCE = 500
 _MOST_COUNTED = 5_000

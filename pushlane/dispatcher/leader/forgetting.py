@@ -16,10 +16,10 @@ from pushlane.backends.leases import Leader
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import MalformedPush, UnknownFormat, UnknownLane
 from pushlane.core.names import DEAD_LANE, DEAD_LEASE
+from pushlane.core.ports import Taken
 from pushlane.core.push import decode_dead
 from pushlane.core.retrying import for_each
 from pushlane.core.task import Task
-from pushlane.lanes.ports import Taken
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 

@@ -1,36 +1,261 @@
 """Ends tasks that are past their expiry and drops the lanes of tasks that have ended.
 
+Keeps times, and finds the next ones that are due without a look at the others.
+
+Watches over tasks whose submit, or the producer that feeds them, is gone before it was complete.
+
+Since when is written into the task, so that the next leader knows it too. Run by whoever leads.
+
+Knows of lanes that tasks share when nothing of an ended task can come off them any more.
+
+Such a lane is never dropped, so that is known by where its end once was: when all up to there is
+acked, whatever ended before that look has nothing left on it. One end is remembered a lane; if it
+is waited for long, since something has to wait for its time there, it is kept for the next leader.
+
 One process at a time does this, whoever leads; its changes carry the number of its lease, so one
 that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
-good and its name is never used again, so a late or a second drop does no harm. A lane goes when
-its task was cancelled, or else when its retention is over and nothing on it is left to send; and
-only when nobody reads it any more. A lane that tasks share stays: what is waited for is that
-nothing of the task is left on it.
+good and its name is never used again, so a late or a second drop does no harm. A lane goes when its
+task was cancelled, or else when its retention is over and nothing on it is left to send; and only
+when nobody reads it any more. A lane that tasks share stays: what is waited for is that nothing of
+the task is left on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import msgspec
+
 from pushlane.backends.backend import Backend
-from pushlane.backends.leases import Leader
+from pushlane.backends.leases import Leader, SteadyClock
+from pushlane.backends.ports import TaskQuery, pages
 from pushlane.core.errors import Superseded, UnknownFormat, UnknownTask
+from pushlane.core.names import is_pool, later_lane, submit_lease
 from pushlane.core.retrying import Backoff, for_each
-from pushlane.core.task import TERMINAL_STATES, State, Task
-from pushlane.dispatcher.housekeeping.due_times import DueTimes
-from pushlane.dispatcher.housekeeping.half_made import HalfMade
-from pushlane.dispatcher.housekeeping.shared_lanes import CLOCKS_APART_MS, SharedLanes
+from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.recovery import Recovery
-from pushlane.lanes.search import TaskQuery, pages
-from pushlane.lanes.store_clock import SteadyClock
 from pushlane.model import task_changes
 from pushlane.settings import Settings
+
+_SPARE = 1_024
+
+
+class DueTimes:
+    """Names, each with the Unix ms at which it is due."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []  # with what was put elsewhere, or away, since
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def put(self, name: str, at_ms: int) -> None:
+        """It is due then, whenever it was due before."""
+        if self._times.get(name) != at_ms:
+            self._times[name] = at_ms
+            heapq.heappush(self._heap, (at_ms, name))
+
+    def discard(self, name: str) -> None:
+        self._times.pop(name, None)
+        if len(self._heap) > 2 * len(self._times) + _SPARE:
+            self._heap = [(at_ms, name) for name, at_ms in self._times.items()]
+            heapq.heapify(self._heap)
+
+    def take(self, now_ms: int, most: int) -> list[str]:
+        """At most so many of those that are due, the longest due first; they are put away."""
+        taken: list[str] = []
+        while len(taken) < most and (soonest_ms := self.soonest_ms()) is not None:
+            if soonest_ms > now_ms:
+                break
+            _, name = heapq.heappop(self._heap)
+            del self._times[name]
+            taken.append(name)
+        return taken
+
+    def soonest_ms(self) -> int | None:
+        while self._heap:
+            at_ms, name = self._heap[0]
+            if self._times.get(name) == at_ms:
+                return at_ms
+            heapq.heappop(self._heap)
+        return None
+
+
+half_made_log = logging.getLogger("pushlane.half_made")
+
+Change = Callable[[Task, task_changes.Edit], Awaitable[None]]
+
+JUST_BEGUN_MS = 10_000
+_LOOK_EVERY_S = 30.0
+_AT_ONCE = 8
+_ABANDONED = "half-made: its submit or its producer did not come back"
+
+
+class HalfMade:
+    """`ends_after_s` is how long one may stand still. `change` makes a leader's change.
+
+    `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        change: Change,
+        ends_after_s: float,
+        clock_ms: Callable[[], int] = task_changes.now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lease = backend.lease
+        self._change = change
+        self._ends_after_ms = round(ends_after_s * 1000)
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._tasks: dict[str, Task] = {}
+        self._look_at_s = 0.0
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed."""
+        if task.is_half_made:
+            self._tasks[task.id] = task
+        else:
+            self._tasks.pop(task.id, None)
+
+    def on_unread(self, task_id: str) -> None:
+        """Only a newer version understands the task."""
+        self._tasks.pop(task_id, None)
+
+    async def step(self) -> None:
+        """Do what is due of it."""
+        now_s = self._clock_s()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        now = self._clock_ms()
+        settled = [t for t in self._tasks.values() if now - t.created_at_ms >= JUST_BEGUN_MS]
+        await for_each(settled, self._look, _AT_ONCE)
+
+    async def _look(self, task: Task) -> None:
+        now = self._clock_ms()
+        if await self._lease.is_held(submit_lease(task.id)):
+            if task.stalled_at_ms:
+                await self._change(task, task_changes.stalled(0))
+        elif not task.stalled_at_ms:
+            await self._change(task, task_changes.stalled(now))
+            half_made_log.warning(
+                "task %s is half-made and nobody goes on with it: it ends in %.1f h unless somebody"
+                " does",
+                task.id,
+                self._ends_after_ms / 3_600_000,
+                extra={"action": "task_stalled"},
+            )
+        elif now - task.stalled_at_ms >= self._ends_after_ms:
+            await self._change(task, task_changes.abandon(task.stalled_at_ms, _ABANDONED))
+            half_made_log.warning(
+                "task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
+            )
+
+
+CLOCKS_APART_MS = 600_000
+_KIND = "passed-lane"
+_LONG_MS = 3_600_000
+_AGAIN_S = 5.0
+_ENDS_A_LOOK = 2  # the first may be from before the task ended
+
+
+class _Look(msgspec.Struct, array_like=True):
+    """A look at a lane: where its end was, and when."""
+
+    at_ms: int
+    end: tuple[int, int]
+    is_kept: bool = False
+
+
+class SharedLanes:
+    """`clock_ms` is a clock in Unix milliseconds that never steps, `clock_s` a monotonic one."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock_ms: Callable[[], int] = now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker = backend.broker
+        self._documents = backend.documents
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._looks: dict[str, _Look] = {}
+        self._past_ms: dict[str, int] = {}
+        self._again_s: dict[str, float] = {}
+        self._waiting: dict[str, list[tuple[int, str]]] = {}
+
+    def holds_up(self, task: Task, ended_ms: int) -> bool:
+        """True while something of a task that ended by then may be on a lane that it shares.
+
+        If so, `look` gives its id once there is nothing of it on that one.
+        """
+        for lane in _shared_lanes(task):
+            if self._past_ms.get(lane, 0) < ended_ms:
+                heapq.heappush(self._waiting.setdefault(lane, []), (ended_ms, task.id))
+                return True
+        return False
+
+    async def look(self) -> list[str]:
+        """The tasks that waited for a lane, and do so no more: they may have to for another."""
+        now_s = self._clock_s()
+        due = [lane for lane in self._waiting if now_s >= self._again_s.get(lane, 0.0)]
+        await for_each(due, self._look, _AT_ONCE)
+        over: list[str] = []
+        for lane in due:
+            waiting = self._waiting[lane]
+            while waiting and waiting[0][0] <= self._past_ms.get(lane, 0):
+                over.append(heapq.heappop(waiting)[1])
+            if not waiting:
+                del self._waiting[lane]
+        return over
+
+    async def _look(self, lane: str) -> None:
+        latest_ms, _ = max(self._waiting[lane])
+        for _ in range(_ENDS_A_LOOK):
+            look = self._looks.get(lane) or await self._first(lane)
+            if not await self._broker.is_past(lane, look.end):
+                self._again_s[lane] = self._clock_s() + _AGAIN_S
+                return await self._keep(lane, look)
+            self._past_ms[lane] = max(look.at_ms, self._past_ms.get(lane, 0))
+            self._looks.pop(lane, None)
+            if look.at_ms >= latest_ms:
+                return None
+        return None
+
+    async def _first(self, lane: str) -> _Look:
+        """The one that an earlier leader waited for, on its clock, or else the end of now."""
+        if lane not in self._past_ms and (kept := await self._documents.get(_KIND, lane)):
+            look = msgspec.msgpack.decode(kept.body, type=_Look)
+            self._looks[lane] = _Look(look.at_ms - CLOCKS_APART_MS, look.end, is_kept=True)
+        else:
+            self._looks[lane] = _Look(self._clock_ms(), await self._broker.end_of(lane))
+        return self._looks[lane]
+
+    async def _keep(self, lane: str, look: _Look) -> None:
+        if look.is_kept or self._clock_ms() - look.at_ms < _LONG_MS:
+            return
+        before = await self._documents.get(_KIND, lane)
+        body = msgspec.msgpack.encode(look)
+        await self._documents.put(_KIND, lane, body, before.version if before else None)
+        look.is_kept = True
+
+
+def _shared_lanes(task: Task) -> list[str]:
+    homes = {lane for lane in (task.first_lane, task.lane) if is_pool(lane)}
+    return [lane for home in sorted(homes) for lane in (home, later_lane(home))]
+
 
 log = logging.getLogger("pushlane.janitor")
 
@@ -41,7 +266,6 @@ _JUST_ENDED_MS = 5_000
 _SOON_MS = 100
 _AGAIN_MS = 1_000
 _A_ROUND = 256
-_AT_ONCE = 8
 
 
 class Janitor:

@@ -20,8 +20,8 @@ from pushlane.core.errors import TaskInDoubt, UnknownFormat
 from pushlane.core.names import is_dead, later_lane, task_of
 from pushlane.core.retrying import for_each
 from pushlane.core.task import State, Task
-from pushlane.lanes.paging import paged
 from pushlane.model import task_changes
+from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.recovery")
 

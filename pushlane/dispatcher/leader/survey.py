@@ -1,29 +1,51 @@
-"""Makes the leader's figures of what it has found out. Pure.
+"""Looks at all tasks and processes every few seconds, while this process leads.
+
+Makes the leader's figures of what it has found out. Pure.
 
 What may go now, and would go sooner with more processes, is the backlog to drain: not what is
 paused, waits for its time, or has used up a total; nothing at a sink that rests; and of what a
 limit holds no more than the limit lets go within the target.
+
+It only reads. What it finds is shown to Prometheus, and told to the other processes with what this
+one says of itself. Who leads no more shows nothing.
+
+Tells an autoscaler what the leader has found, in whatever process it asks.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from pushlane.core.errors import PushlaneError
+from pushlane.backends.backend import Backend
+from pushlane.backends.ports import Presence
+from pushlane.core.errors import BadInput, NoLeader, PushlaneError
+from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, Weights
-from pushlane.dispatcher.leader.backlogs import TaskBacklog
-from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.lanes.sink_shares import entitled_rates
+from pushlane.core.turns import EVERY_APP
+from pushlane.dispatcher.leader.backlogs import Backlogs, LeaderFigures, TaskBacklog, aside
+from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.limits import Limits, Subject
-from pushlane.model.load import SinkLoad, SinkNow, Standing, shared_by_lane, sink_now
+from pushlane.model.load import (
+    SinkLoad,
+    SinkNow,
+    Standing,
+    entitled_rates,
+    shared_by_lane,
+    sink_now,
+    spent_of,
+)
 from pushlane.model.presence import DrainFigures, Process, SinkDrain
+from pushlane.util.texts import did_you_mean
 
 MOST_NAMED = 10
 """Tasks, and apps, that are named: those with the largest backlogs."""
@@ -302,3 +324,179 @@ def _rates(now: SinkNow) -> dict[str, float]:
 
 def _left(backlogs: Iterable[TaskBacklog]) -> int:
     return sum(one.left for one in backlogs)
+
+
+log = logging.getLogger("pushlane.survey")
+
+EVERY_S = 5.0
+STALE_S = 30.0
+"""Figures that are older are shown to nobody, unless the pause behind a long look is longer."""
+
+_LONGEST_PAUSE_S = 60.0
+_LOOK_AGAIN_S = 0.5
+_MOST_OF_THE_TIME = 0.05
+
+
+class Survey:
+    """Keeps the figures of all processes while `leads` says that this one leads.
+
+    `weights` and `limits` are those in force, `target_s` is the setting drain_target_s.
+    `tell` is called when there are new figures.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        leads: Callable[[], bool],
+        weights: Callable[[], Weights],
+        limits: Callable[[], Limits],
+        target_s: float,
+        tell: Callable[[], None],
+        clock_ms: Callable[[], int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._leads = leads
+        self._weights = weights
+        self._limits = limits
+        self._target_s = target_s
+        self._tell = tell
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._backlogs = Backlogs(backend, tasks.active, clock_ms)
+        self._busy_since_ms: dict[str, int] = {}
+        self._odd: Mapping[str, str] = {}
+        self._found: Summary | None = None
+        self._found_at_s = 0.0
+        self._pause_s = EVERY_S
+
+    def figures(self) -> LeaderFigures | None:
+        """Return the figures for Prometheus, None unless this process leads and has looked."""
+        found = self._known()
+        return found.figures if found else None
+
+    def drain(self) -> DrainFigures | None:
+        """Return the figures for autoscalers, None unless this process leads and has looked."""
+        found = self._known()
+        return found.drain if found else None
+
+    def _known(self) -> Summary | None:
+        found, at_s = self._found, self._found_at_s
+        is_new = self._clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
+        return found if found is not None and is_new and self._leads() else None
+
+    async def run(self) -> None:
+        """Look while this process leads, for ever."""
+        backoff = Backoff(log, "what the figures of all processes need")
+        await self._tasks.synced.wait()
+        while True:
+            if not self._leads():
+                self._forget()
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            await backoff.until_done(self.look)
+            await asyncio.sleep(self._pause_s)
+
+    async def look(self) -> None:
+        """Look once, and find out how long to pause after it.
+
+        Raises:
+            PushlaneError: the registry or the broker does not answer.
+        """
+        began_s = self._clock_s()
+        backlogs = await self._backlogs.look()
+        processes = await self._backend.presence.list()
+        limits, now_ms = self._limits(), self._clock_ms()
+        subjects = await aside(lambda: _subjects(limits, backlogs))
+        found = SurveyInput(
+            backlogs=backlogs,
+            processes=[one for one in processes if one.kind == "dispatcher"],
+            weights=self._weights(),
+            limits=limits,
+            target_s=self._target_s,
+            now_ms=now_ms,
+            busy_since_ms=self._busy_since_ms,
+            spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
+        )
+        summary = await aside(lambda: summarized(found))
+        since_ms = self._busy_since_ms
+        self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
+        self._tell_odd(summary.odd)
+        self._found, self._found_at_s = summary, self._clock_s()
+        pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
+        self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
+        self._tell()
+
+    def _tell_odd(self, odd: Mapping[str, str]) -> None:
+        """Say of each task that the figures leave out why, once."""
+        for task_id in odd.keys() - self._odd.keys():
+            log.warning(
+                "the figures to drain leave out task %s: when it may go cannot be told (%s); see "
+                "`pushlane task show %s`",
+                task_id,
+                odd[task_id],
+                task_id,
+                extra={"action": "task_left_out"},
+            )
+        self._odd = odd
+
+    def _forget(self) -> None:
+        self._found = None
+        self._busy_since_ms = {}
+
+
+def _subjects(limits: Limits, backlogs: Sequence[TaskBacklog]) -> set[Subject]:
+    """Return whom limits may concern."""
+    apps = {one.task.app for one in backlogs} if limits else ()
+    return {*limits, *(Subject("app", app) for app in apps)} - {Subject("app", EVERY_APP)}
+
+
+_KEPT_S = 2.0
+
+
+class DrainReader:
+    """Reads what the newest leader says; what it has read holds for two seconds."""
+
+    def __init__(self, presence: Presence, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._presence = presence
+        self._clock_s = clock_s
+        self._found: DrainFigures | None = None
+        self._until_s = 0.0
+
+    async def read(self, sinks: Sequence[str] = ()) -> DrainFigures:
+        """Return the figures of these sinks, of all unless any is named.
+
+        Raises:
+            NoLeader: no live process leads and has looked at the tasks lately.
+            BadInput: the leader knows no such sink.
+            Unreachable: the registry does not answer.
+        """
+        if self._clock_s() >= self._until_s:
+            said = [one.drain for one in await self._presence.list() if one.drain is not None]
+            self._found = max(said, key=lambda drain: drain.at_ms, default=None)
+            self._until_s = self._clock_s() + (_KEPT_S if said else 0.0)
+        if self._found is None:
+            raise NoLeader(
+                "no dispatcher leads and has looked at the tasks yet; another takes over within "
+                "10 s of the last one's end (`pushlane processes` lists those that dispatch)"
+            )
+        return _of_sinks(self._found, sinks) if sinks else self._found
+
+
+def _of_sinks(figures: DrainFigures, sinks: Sequence[str]) -> DrainFigures:
+    for name in sinks:
+        if name not in figures.by_sink:
+            hint = did_you_mean(name, figures.by_sink)
+            known = ", ".join(figures.by_sink)
+            raise BadInput(f"no dispatcher serves a sink {name[:60]!r}{hint}; there are {known}")
+    by_sink = {name: figures.by_sink[name] for name in dict.fromkeys(sinks)}
+    return DrainFigures(
+        seconds=max(one.seconds for one in by_sink.values()),
+        target_s=figures.target_s,
+        backlog=sum(one.backlog for one in by_sink.values()),
+        rate_per_s=round(sum(one.rate_per_s for one in by_sink.values()), 3),
+        by_sink=by_sink,
+        at_ms=figures.at_ms,
+    )

@@ -15,19 +15,18 @@ import msgspec
 from msgspec.structs import fields
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.expected import unfit
-from pushlane.lanes.ports import Sink
-from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.urls import masked
+from pushlane.core.ports import Sink
 from pushlane.model.targets import PlainTarget
+from pushlane.settings.sinks import unfit
+from pushlane.util.texts import did_you_mean, masked
 
 KINDS = {
-    "null": "null:NullOptions",
+    "null": "plain:NullOptions",
     "log": "plain:LogOptions",
-    "print": "printing:PrintOptions",
+    "print": "plain:PrintOptions",
     "webhook": "webhook:WebhookOptions",
     "processor": "processor:ProcessorOptions",
-    "on": "by_type:ByTypeOptions",
+    "on": "processor:ByTypeOptions",
     "fcm": "fcm:FcmOptions",
     "apns": "apns:ApnsOptions",
     "webpush": "webpush:WebPushOptions",

@@ -1,24 +1,273 @@
 """Posts JSON to URLs that are the addresses of pushes: guarded, and each host by itself.
 
+Clients for URLs that others name: each connects to the addresses that were checked, no others.
+
+A client is of one host, whose name it does not resolve itself: it has the address from the guard.
+It takes no proxy from the environment, as that one would resolve the name again.
+
+Lets a host rest that fails, so that pushes to it do not hold the slots that others need.
+
+Who names hosts may name one that never answers. After three failures in a row, or where it asks for
+a wait, a host rests: 1 s, twice as long after each further failure, a minute at most. Then one push
+tries it, until one gets through. It is not kept which hosts are well.
+
 No answer of a host is about the sink, as others may be well. One that fails rests alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
+from msgspec.structs import replace
+from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from pushlane.core.errors import RefusedUrl, UnknownHost
-from pushlane.core.push import Outcome, Scope
-from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
-from pushlane.dispatcher.sinks.host_rests import HostRests
-from pushlane.dispatcher.sinks.http_client import Timeouts, lost
-from pushlane.dispatcher.sinks.posting import post_request
-from pushlane.dispatcher.sinks.webhook_signature import Signer
+from pushlane.core.push import Arrival, Kind, Outcome, Scope
+from pushlane.dispatcher.sinks.http_client import (
+    Http2Pool,
+    Timeouts,
+    client_builder,
+    is_unconnected,
+    lost,
+)
+from pushlane.dispatcher.sinks.posting import Signer, post_request
 from pushlane.util.url_guard import CheckedUrl, UrlGuard
+
+_MOST_HOSTS = 250
+_IDLE_S = 300.0
+
+_Key = tuple[str, str, int]
+
+
+class _Host:
+    """The connections to one address of a host."""
+
+    __slots__ = ("failed", "in_use", "ip", "pool", "used_at_s")
+
+    def __init__(self, ip: str, pool: Http2Pool) -> None:
+        self.ip = ip
+        self.pool = pool
+        self.in_use = 0
+        self.used_at_s = 0.0
+        self.failed = False
+
+
+class GuardedClients:
+    """Clients by host, for `slots` requests at a time over all of them.
+
+    `streams` is how many requests a connection carries. Over http it speaks HTTP/1.1, and with
+    `only_http2` HTTP/2 at once. Of the hosts that were not asked lately the connections are closed.
+    """
+
+    def __init__(
+        self,
+        guard: UrlGuard,
+        slots: int,
+        timeouts: Timeouts,
+        headers: Mapping[str, str] | None = None,
+        streams: int = 100,
+        *,
+        only_http2: bool = False,
+        most_hosts: int = _MOST_HOSTS,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._guard = guard
+        self._slots = slots
+        self._timeouts = timeouts
+        self._headers = dict(headers or {})
+        self._streams = streams
+        self._only_http2 = only_http2
+        self._most_hosts = most_hosts
+        self._now = now
+        self._hosts: dict[_Key, _Host] = {}
+        self._left: set[_Host] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        client_builder(1, timeouts, self._headers)  # a header that cannot be is refused at once
+
+    @property
+    def size(self) -> int:
+        return len(self._hosts)
+
+    @asynccontextmanager
+    async def to(self, url: str) -> AsyncIterator[Client]:
+        """Take the client for one request to this URL.
+
+        Raises:
+            RefusedUrl: it must not be asked.
+            UnknownHost: its host has no address now.
+        """
+        async with self.at(await self._guard.check(url)) as client:
+            yield client
+
+    @asynccontextmanager
+    async def at(self, checked: CheckedUrl) -> AsyncIterator[Client]:
+        """Take the client for one request to a URL that was checked just now."""
+        host = self._host(checked)
+        host.in_use += 1
+        try:
+            async with host.pool.client() as client:
+                yield client
+        except PyreqwestError as error:
+            host.failed = is_unconnected(error)
+            raise
+        finally:
+            host.in_use -= 1
+            host.used_at_s = self._now()
+            if host in self._left and not host.in_use:
+                self._close_later(host)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._closing)
+        open_hosts = [*self._hosts.values(), *self._left]
+        await asyncio.gather(*(host.pool.close() for host in open_hosts))
+
+    def _host(self, checked: CheckedUrl) -> _Host:
+        """Return the connections to the host, which is then the one that was asked last."""
+        key = (checked.scheme, checked.host, checked.port)
+        host = self._hosts.pop(key, None)
+        if host is not None:
+            ip = _next_ip(host, checked.ips)
+            if ip == host.ip:
+                self._hosts[key] = host
+                return host
+            self._leave(host)
+        else:
+            ip = checked.ip
+        self._leave_idle()
+        added = _Host(ip, Http2Pool(lambda: self._connect(checked, ip), self._streams, self._slots))
+        self._hosts[key] = added
+        return added
+
+    def _connect(self, checked: CheckedUrl, ip: str) -> Client:
+        builder = client_builder(self._streams, self._timeouts, self._headers).no_proxy()
+        builder = builder.resolve(checked.host, ip, checked.port)
+        if checked.scheme == "http" and self._only_http2:
+            return builder.http2_prior_knowledge().build()
+        return builder.http2(checked.scheme == "https").build()
+
+    def _leave_idle(self) -> None:
+        """Close what was not used for long, and as much more as there are hosts too many."""
+        too_many = len(self._hosts) + 1 - self._most_hosts
+        long_ago_s = self._now() - _IDLE_S
+        for key, host in list(self._hosts.items()):
+            if host.in_use:
+                continue
+            if too_many <= 0 and host.used_at_s > long_ago_s:
+                break
+            del self._hosts[key]
+            self._leave(host)
+            too_many -= 1
+
+    def _leave(self, host: _Host) -> None:
+        self._left.add(host)
+        if not host.in_use:
+            self._close_later(host)
+
+    def _close_later(self, host: _Host) -> None:
+        self._left.discard(host)
+        closing = asyncio.create_task(host.pool.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _next_ip(host: _Host, ips: tuple[str, ...]) -> str:
+    """Return the address in use while it is one of the host; after it failed, the one after it."""
+    if host.ip not in ips:
+        return ips[0]
+    host.failed, has_failed = False, host.failed
+    return ips[(ips.index(host.ip) + has_failed) % len(ips)]
+
+
+def refusal(error: RefusedUrl | UnknownHost) -> Outcome:
+    """Return what becomes of a push to a URL that must not, or cannot, be asked."""
+    if isinstance(error, RefusedUrl):
+        return Outcome.dead(error.reason)
+    if error.may_pass:
+        return Outcome.throttled(error.reason, scope=Scope.HOST)
+    return Outcome(Kind.RETRY, error.reason, arrival=Arrival.REFUSED, scope=Scope.PUSH)
+
+
+def of_host(outcome: Outcome) -> Outcome:
+    """Narrow an outcome to the host that was asked: it says nothing of others, nor of the sink.
+
+    What costs an attempt goes on costing one. So do credentials that a host refuses.
+    """
+    if outcome.kind not in (Kind.RETRY, Kind.DEAD) or outcome.scope not in (Scope.SINK, None):
+        return outcome
+    costs = outcome.kind is Kind.RETRY and (outcome.holds or outcome.scope is None)
+    return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, holds=False)
+
+
+_FAILURES = 3
+_REST_S = 1.0
+_LONGEST_REST_S = 60.0
+_MOST_KNOWN = 10_000
+
+
+class _Failing:
+    __slots__ = ("is_tried", "rest_s", "row", "until_s")
+
+    def __init__(self) -> None:
+        self.row = 0
+        self.rest_s = 0.0
+        self.until_s = 0.0
+        self.is_tried = False
+
+
+class HostRests:
+    """Knows the hosts that failed lately. Each push that may go is reported to `landed`."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._failing: dict[Hashable, _Failing] = {}
+
+    def wait_s(self, host: Hashable) -> float | None:
+        """Return how long a push to the host has to wait, None if it goes now."""
+        failing = self._failing.get(host)
+        if failing is None or not failing.rest_s:
+            return None
+        left_s = failing.until_s - self._now()
+        if left_s > 0 or failing.is_tried:
+            return max(left_s, _REST_S)
+        failing.is_tried = True
+        return None
+
+    def landed(self, host: Hashable, outcome: Outcome | None) -> None:
+        """Hear of a push that went; None if it was cancelled."""
+        if outcome is not None and _is_failure(outcome):
+            self._fail(host, outcome.after_s or 0.0)
+        elif outcome is not None:
+            self._failing.pop(host, None)
+        elif failing := self._failing.get(host):
+            failing.is_tried = False
+
+    def _fail(self, host: Hashable, asked_s: float) -> None:
+        failing = self._failing.pop(host, None) or _Failing()
+        self._failing[host] = failing
+        if len(self._failing) > _MOST_KNOWN:
+            del self._failing[next(iter(self._failing))]
+        now_s = self._now()
+        if failing.rest_s and now_s < failing.until_s:
+            return  # it went before the host rested
+        failing.row += 1
+        failing.is_tried = False
+        if failing.row >= _FAILURES or asked_s:
+            failing.rest_s = min(max(2 * failing.rest_s, _REST_S), _LONGEST_REST_S)
+            failing.until_s = now_s + min(max(failing.rest_s, asked_s), _LONGEST_REST_S)
+
+
+def _is_failure(outcome: Outcome) -> bool:
+    """Tell whether the host cannot take pushes, or holds their slots until the time is over."""
+    if outcome.kind is Kind.DELIVERED:
+        return False
+    is_away = outcome.kind is Kind.RETRY and outcome.scope is Scope.HOST
+    return is_away or outcome.arrival is Arrival.UNKNOWN
+
 
 GONE = 410
 

@@ -1,5 +1,24 @@
 """Sends each push to the Apple Push Notification service (APNs), for one topic of one team.
 
+The token by which APNs knows us: signed anew every 40 minutes, without a store to share it.
+
+Apple takes a token that is up to an hour old, and no new one within 20 minutes of the last. Whether
+it counts by connection or by team is not documented (threads 702056 and 674772 of its forums say
+one each). A token says only who signed it and when, and our signatures are deterministic. So all
+processes say that they signed at the last common boundary of time, and have the very same token:
+however many there are, and however often they start, Apple sees one every 40 minutes. Clocks that
+differ by less than a minute do no harm, as a boundary counts only once it is a minute old, when it
+lies in nobody's future.
+
+Whoever first pushes shortly before a boundary has a second token minutes later. Where Apple calls
+that one too many, the one before is used until it is an hour old.
+https://developer.apple.com/documentation/usernotifications/establishing-a-token-based-connection-to-apns
+
+The meaning of what APNs answers, as docs/sinks.md has it in its table.
+
+Apple's list of codes:
+https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns
+
 It signs in with a provider token (`apns_token`); certificates are not supported. The meaning of an
 answer is in `apns_answers`.
 https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
@@ -15,36 +34,242 @@ from typing import Annotated, Any, Literal
 from uuid import UUID, uuid5
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.core.errors import BadInput
-from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.ports import Delivery
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
-from pushlane.dispatcher.sinks.apns_answers import (
-    EXPIRED_TOKEN,
-    TOO_MANY_TOKENS,
-    ApnsAnswer,
-    DoubtedAddresses,
-    outcome_of,
-    read_body,
-)
-from pushlane.dispatcher.sinks.apns_token import ProviderToken
-from pushlane.dispatcher.sinks.es256 import read_key
-from pushlane.dispatcher.sinks.http2_pool import Http2Pool
+from pushlane.dispatcher.sinks.es256 import read_key, signed
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
+    NO_JSON,
+    Http2Pool,
     Timeouts,
+    clock_note,
+    clock_off_s,
     header_of,
     http2_builder,
     lost,
     read_answer,
     retry_after_s,
 )
-from pushlane.lanes.ports import Delivery
-from pushlane.lanes.urls import require_http_url
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.settings.payload_limits import APNS_BYTES, APNS_VOIP_BYTES
+from pushlane.util.texts import require_http_url
+
+_EVERY_S = 40 * 60
+_SETTLED_S = 60
+_LEAST_S = 20 * 60
+_OLDEST_S = 60 * 60 - _SETTLED_S
+
+
+class ProviderToken:
+    """The token of one key, for now by the clock `now`, in seconds of Unix time."""
+
+    def __init__(
+        self, key: EllipticCurvePrivateKey, key_id: str, team_id: str, now: Callable[[], float]
+    ) -> None:
+        self._key = key
+        self._key_id = key_id
+        self._team_id = team_id
+        self._now = now
+        self._from_s = 0  # the boundaries are so many seconds later than those of all processes
+        self._issued_at_s = -1
+        self._kept_s = -_EVERY_S  # the token before is in use, and was issued then
+        self._text = ""
+
+    def current(self) -> str:
+        now_s = int(self._now())
+        settled_s = now_s - _SETTLED_S - self._from_s
+        issued_at_s = settled_s // _EVERY_S * _EVERY_S + self._from_s
+        if issued_at_s == self._kept_s + _EVERY_S and now_s < self._kept_s + _OLDEST_S:
+            issued_at_s = self._kept_s
+        if issued_at_s != self._issued_at_s:
+            claims = {"iss": self._team_id, "iat": issued_at_s}
+            self._text = signed(self._key, {"kid": self._key_id}, claims)
+            self._issued_at_s = issued_at_s
+        return self._text
+
+    def renewed(self, expired: str) -> str | None:
+        """Return a token in place of one that APNs finds expired, as it does if our clock is late.
+
+        From then on this process has boundaries of its own. None if the token is younger than 20
+        minutes by our clock: another would be expired too, and one too many.
+        """
+        current = self.current()
+        if current != expired:
+            return current
+        now_s = int(self._now())
+        if now_s - self._issued_at_s < _LEAST_S:
+            return None
+        self._from_s = (now_s - _SETTLED_S) % _EVERY_S
+        return self.current()
+
+    def before(self, one_too_many: str) -> str | None:
+        """Return the token before one that comes too soon for APNs, to be used while it is valid.
+
+        None if it is too old for that.
+        """
+        current = self.current()
+        if current != one_too_many:
+            return current
+        before_s = self._issued_at_s - _EVERY_S
+        if int(self._now()) >= before_s + _OLDEST_S:
+            return None
+        self._kept_s = before_s
+        return self.current()
+
+
+EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
+TOO_MANY_TOKENS = "TooManyProviderTokenUpdates"
+
+_CHECK_TOPIC = "check the topic, and which apps the key may send to"
+_CHECK_ENVIRONMENT = "check the environment, and which ones the key is for"
+_HELD = {
+    EXPIRED_TOKEN: "check our clock",
+    "InvalidProviderToken": "check key, key_id, team_id and our clock",
+    "MissingProviderToken": "check that what stands between lets the header authorization through",
+    "UnrelatedKeyIdInToken": "check key and key_id",
+    "BadEnvironmentKeyIdInToken": _CHECK_ENVIRONMENT,
+    "BadEnvironmentKeyInToken": _CHECK_ENVIRONMENT,
+    "BadCertificate": "check key, key_id and team_id",
+    "BadCertificateEnvironment": _CHECK_ENVIRONMENT,
+    "Forbidden": "check what the key may do",
+    "BadTopic": _CHECK_TOPIC,
+    "MissingTopic": _CHECK_TOPIC,
+    "TopicDisallowed": _CHECK_TOPIC,
+}
+_DOUBTFUL = frozenset({"BadDeviceToken", "DeviceTokenNotForTopic"})
+_GONE = frozenset({*_DOUBTFUL, "Unregistered", "ExpiredToken"})
+_OF_THE_PUSH = frozenset({"PayloadTooLarge", "PayloadEmpty", "BadCollapseId", "BadExpirationDate"})
+_OF_THE_REQUEST = frozenset(
+    {
+        "BadMessageId",
+        "BadPath",
+        "BadPriority",
+        "DuplicateHeaders",
+        "InvalidPushType",
+        "MethodNotAllowed",
+        "MissingDeviceToken",
+    }
+)
+_BUSY = frozenset({"ServiceUnavailable", "Shutdown", TOO_MANY_TOKENS})
+_OTHERS = frozenset({"IdleTimeout", "InternalServerError", "TooManyRequests"})
+_KNOWN = _HELD.keys() | _GONE | _OF_THE_PUSH | _OF_THE_REQUEST | _BUSY | _OTHERS
+_BY_STATUS = {
+    401: "Forbidden",
+    403: "Forbidden",
+    410: "Unregistered",
+    413: "PayloadTooLarge",
+    429: "ServiceUnavailable",
+    503: "ServiceUnavailable",
+}
+
+_AGAIN_AFTER_ERROR_S = 900.0  # Apple: 5xx after 15 minutes
+_MOST_MS = 2**53
+
+
+class ApnsAnswer(msgspec.Struct, frozen=True):
+    """An answer other than 200. `code` is empty where it has none of Apple's codes.
+
+    `after_s` is from a Retry-After, `date` the header of that name.
+    """
+
+    status: int
+    code: str = ""
+    gone_at_ms: int = 0
+    after_s: float | None = None
+    date: str | None = None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True for an answer about an address that a wrong environment or topic gets for all."""
+        return self.code in _DOUBTFUL
+
+
+class _Body(msgspec.Struct):
+    reason: Any = None
+    timestamp: Any = None
+
+
+def read_body(body: bytes) -> tuple[str, int]:
+    """Return the code and the time in ms that an answer has, an empty one and 0 where it has not.
+
+    A code that is not Apple's is not kept: anything could be in it.
+    """
+    try:
+        found = msgspec.json.decode(body, type=_Body)
+    except NO_JSON:
+        return "", 0
+    code, at_ms = found.reason, found.timestamp
+    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < _MOST_MS
+    return code if isinstance(code, str) and code in _KNOWN else "", at_ms if is_time else 0
+
+
+def outcome_of(answer: ApnsAnswer, now_s: float) -> Outcome:
+    """Return what becomes of a push that got this answer at `now_s`, where the address is believed
+    to be as bad as it is called.
+    """
+    code = answer.code or _BY_STATUS.get(answer.status, "")
+    reason = answer.code or f"HTTP {answer.status}"
+    if hint := _HELD.get(code):
+        return Outcome.refused(f"{reason}: {clock_note(clock_off_s(answer.date, now_s)) or hint}")
+    if code in _GONE:
+        return Outcome.gone(reason, answer.gone_at_ms)
+    if code in _OF_THE_PUSH:
+        return Outcome.dead(reason)
+    if code == TOO_MANY_TOKENS:
+        reason += ": does another program sign for this team, or is our clock off?"
+    if code in _BUSY:
+        return Outcome.throttled(reason, answer.after_s)
+    if code == "TooManyRequests":
+        return Outcome.throttled(reason, answer.after_s, Scope.RECIPIENT)
+    if code == "IdleTimeout":
+        return Outcome.retry(reason, arrival=Arrival.REFUSED)
+    if answer.status >= 500:
+        return Outcome.retry(reason, _AGAIN_AFTER_ERROR_S)
+    return Outcome.dead(reason, scope=None)
+
+
+class DoubtedAddresses:
+    """The addresses in a row that APNs called bad, of which none was delivered to in between.
+
+    A wrong environment or topic gets the same answer for every address as a token that is bad. So
+    until something was delivered no address is dead, and its push loses an attempt: a bad one alone
+    still comes to its end. Of too many in a row the sink is at fault, and is held.
+    """
+
+    MOST_UNPROVEN = 10
+    MOST_PROVEN = 100
+
+    def __init__(self, environment: str) -> None:
+        self._environment = environment
+        self._row: set[str] = set()
+        self._has_delivered = False
+
+    def delivered(self) -> None:
+        """Note that environment and topic are right."""
+        self._has_delivered = True
+        if self._row:
+            self._row.clear()
+
+    def outcome(self, address: str, called_bad: Outcome) -> Outcome:
+        """Return what becomes of a push to an address that is called bad."""
+        most = self.MOST_PROVEN if self._has_delivered else self.MOST_UNPROVEN
+        if len(self._row) < most:
+            self._row.add(address)
+        if len(self._row) >= most:
+            return Outcome.refused(
+                f"{called_bad.reason} for {most} addresses in a row: check the topic, and whether "
+                f"they are of the environment {self._environment}"
+            )
+        if self._has_delivered:
+            return called_bad
+        return Outcome.retry(called_bad.reason, arrival=Arrival.REFUSED)
+
 
 _HOSTS = {
     "production": "https://api.push.apple.com",

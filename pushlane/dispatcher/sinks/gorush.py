@@ -1,5 +1,10 @@
 """Hands pushes to a gorush server, which sends them on to APNs, FCM or HMS.
 
+The errors that gorush passes on from APNs and FCM, and what each means for a push.
+
+gorush gives them as text: the reason of APNs, or the message of FCM without its code. Only texts of
+this list are known; nothing of any other is kept, as it may hold a token.
+
 With its setting `core.sync` gorush names the pushes that failed; without it, delivered means that
 gorush has taken the push. It honours no idempotency key.
 """
@@ -16,19 +21,88 @@ import msgspec
 from msgspec import Meta
 
 from pushlane.core.errors import BadInput
-from pushlane.core.push import DELIVERED, Outcome, Push
+from pushlane.core.ports import Delivery
+from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
-from pushlane.dispatcher.sinks.batch_posting import UNREADABLE, BatchPoster
-from pushlane.dispatcher.sinks.gorush_answers import (
-    LIMIT_OF_GORUSH,
-    NOT_ENABLED,
-    OVER_LIMIT,
-    outcome_of,
-)
+from pushlane.dispatcher.sinks.http_batch import UNREADABLE, BatchPoster
 from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
-from pushlane.lanes.ports import Delivery
 from pushlane.model.targets import PlainTarget, url_target
+
+LIMIT_OF_GORUSH = 100
+"""The setting `core.max_notification` of a gorush that was not told otherwise."""
+
+NOT_ENABLED = Outcome.refused("gorush has this platform not enabled; enable it in its settings")
+OVER_LIMIT = Outcome.refused(
+    "gorush takes fewer pushes in a request; set batch_size to its core.max_notification"
+)
+UNKNOWN_ERROR = Outcome.retry("gorush failed to send it", arrival=Arrival.UNKNOWN)
+
+GONE = ("Unregistered", "ExpiredToken", "NotRegistered")
+ELSEWHERE = {
+    "BadDeviceToken": "BadDeviceToken",
+    "DeviceTokenNotForTopic": "DeviceTokenNotForTopic",
+    "InvalidRegistration": "InvalidRegistration",
+    "Requested entity was not found.": "FCM knows no such token, or no such project",
+    "SenderId mismatch": "the token is of another sender",
+    "The registration token is not a valid FCM registration token": "it is no token of FCM",
+}
+"""These are about the token, or about settings under which every token looks so."""
+ABOUT_THE_PUSH = (
+    "BadCollapseId",
+    "BadExpirationDate",
+    "BadMessageId",
+    "BadPriority",
+    "DuplicateHeaders",
+    "InvalidPushType",
+    "MissingDeviceToken",
+    "PayloadEmpty",
+    "PayloadTooLarge",
+)
+CREDENTIALS = (
+    "BadCertificate",
+    "BadCertificateEnvironment",
+    "BadEnvironmentKeyInToken",
+    "BadTopic",
+    "ExpiredProviderToken",
+    "Forbidden",
+    "InvalidProviderToken",
+    "MissingProviderToken",
+    "MissingTopic",
+    "TopicDisallowed",
+)
+BUSY = ("TooManyProviderTokenUpdates", "ServiceUnavailable", "Shutdown", "max capacity reached")
+FAILED = ("IdleTimeout", "InternalServerError")
+NO_CONNECTION = re.compile(
+    r"failed to establish a connection: "  # firebase-admin-go
+    r'|Post "[^"]*": (?:proxyconnect tcp: )?dial tcp\b'  # net/http, to APNs
+)
+
+
+def _all_known() -> dict[str, Outcome]:
+    def told(code: str) -> str:
+        return f"gorush: {code}"
+
+    return {
+        **{code: Outcome.gone(told(code)) for code in GONE},
+        **{text: Outcome.dead(told(code), scope=None) for text, code in ELSEWHERE.items()},
+        **{code: Outcome.dead(told(code)) for code in ABOUT_THE_PUSH},
+        **{code: Outcome.refused(told(code)) for code in CREDENTIALS},
+        **{code: Outcome.throttled(told(code)) for code in BUSY},
+        **{code: Outcome.retry(told(code)) for code in FAILED},
+        "TooManyRequests": Outcome.throttled(told("TooManyRequests"), scope=Scope.RECIPIENT),
+    }
+
+
+_KNOWN = _all_known()
+
+
+def outcome_of(error: str) -> Outcome:
+    """Return what becomes of a push that gorush failed to send for this error."""
+    if NO_CONNECTION.match(error):
+        return Outcome.throttled("gorush: no connection to the provider")
+    return _KNOWN.get(error, UNKNOWN_ERROR)
+
 
 _WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
 _PLATFORMS = {"ios": 1, "android": 2, "huawei": 3}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pushlane.core.errors import BadInput
 from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.ports import Sink
 from pushlane.dispatcher.sinks import (
     SinkOptions,
     open_sink,
@@ -21,11 +22,10 @@ from pushlane.dispatcher.sinks import (
     sink_options,
     spec_options,
 )
-from pushlane.lanes.ports import Sink
-from pushlane.lanes.suggestions import did_you_mean
 from pushlane.model.targets import PlainTarget, target_of
 from pushlane.settings import Settings
 from pushlane.settings.sinks import SinkSettings, option_of
+from pushlane.util.texts import did_you_mean
 
 log = logging.getLogger("pushlane.sinks")
 

@@ -1,9 +1,23 @@
-"""Delivers through a function of the user's own, given as `package.module:callable`.
+"""Delivers through a function of the user's own, named by itself or found by a push's type.
+
+Runs blocking calls in threads of its own, which a call that never returns cannot use up.
+
+Threads are daemons: one that hangs does not keep the process from ending.
+
+Logs what a user's own function raises: the first at once, then one line a minute for each.
+
+Delivers through a function of the user's own, given as `package.module:callable`.
 
 The function takes one `Push` (or, with `@batch(size)`, a list of them), sync or async. It answers
 None or True for delivered, False for dead, or an `Outcome`; for a batch one answer for all or a
 list of them. What it raises is retried; its messages are never kept, as they may hold a recipient.
 A function that finds its provider down answers `Outcome.throttled(reason)`: no push loses by it.
+
+Delivers each push through the function for its type, given as `on:package.module`.
+
+The type is `data["type"]`. All functions of the module that are marked with `@on` are taken: a full
+type goes before a prefix like `order.*`, a longer prefix before a shorter one, and `@on()` has what
+is left. What a function takes, may answer and may raise is as in `processor`.
 """
 
 from __future__ import annotations
@@ -11,21 +25,138 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
+import queue
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pushlane.core.errors import BadInput
-from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome
-from pushlane.dispatcher.sinks.raised_log import RaisedLog
-from pushlane.dispatcher.sinks.threads import Threads
-from pushlane.lanes.ports import Delivery
-from pushlane.lanes.suggestions import did_you_mean
+from pushlane.core.ports import Delivery
+from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
-from pushlane.util.texts import Raised, raised
+from pushlane.util.texts import Raised, did_you_mean, raised
+
+
+class _Call(NamedTuple):
+    function: Callable[[Any], Any]
+    argument: Any
+    done: asyncio.Future[Any]
+
+
+class Threads:
+    """At most `limit` threads, made when needed. Owned by the event loop's thread.
+
+    `hung` counts calls that nobody waits for any more and that have not come back.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+        self.hung = 0
+
+    async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """What the call returns, or the `Raised` of what it raised.
+
+        Cancelling leaves the call behind as hung.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        self._busy += 1
+        if self._threads < min(self._busy, self._limit):
+            self._threads += 1
+            threading.Thread(
+                target=self._work, args=(loop,), name="pushlane-processor", daemon=True
+            ).start()
+        self._calls.put(_Call(function, argument, done))
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self.hung += 1
+            raise
+
+    def close(self) -> None:
+        """Let idle threads end, and the others once their call comes back."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (call := self._calls.get()) is not None:
+            result: Any
+            try:
+                result = call.function(call.argument)
+            except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
+                result = raised(error)
+            try:
+                loop.call_soon_threadsafe(self._settle, call.done, result)
+            except RuntimeError:  # the loop is closed: nobody waits
+                return
+
+    def _settle(self, done: asyncio.Future[Any], result: Any) -> None:
+        self._busy -= 1
+        if done.cancelled():
+            self.hung -= 1
+        else:
+            done.set_result(result)
+
+
+log = logging.getLogger("pushlane.processor")
+
+_EVERY_S = 60.0
+_MOST = 50
+_OTHERS = Raised("other errors")
+
+
+class RaisedLog:
+    """Counts errors by type and place; of more than 50 the rest is counted together."""
+
+    def __init__(self, name: str, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._now_s = now_s
+        self._told_s: dict[Raised, float] = {}
+        self._untold: dict[Raised, int] = {}
+
+    def hear(self, error: Raised) -> None:
+        """Count an error, and log it when it is new or a minute has passed since its last line."""
+        if error not in self._told_s and len(self._told_s) >= _MOST:
+            error = _OTHERS
+        now_s, told_s = self._now_s(), self._told_s.get(error)
+        if told_s is None:
+            self._told_s[error] = now_s
+            self._tell(error, "")
+            return
+        self._untold[error] = self._untold.get(error, 0) + 1
+        if now_s - told_s >= _EVERY_S:
+            self._tell_count(error, now_s)
+
+    def tell_rest(self) -> None:
+        """Log what was counted since the last line of each error."""
+        for error in list(self._untold):
+            self._tell_count(error, self._now_s())
+
+    def _tell_count(self, error: Raised, now_s: float) -> None:
+        count = self._untold.pop(error)
+        times = "once more" if count == 1 else f"{count:,} more times"
+        self._tell(error, f"; {times} in the last {max(1.0, now_s - self._told_s[error]):.0f} s")
+        self._told_s[error] = now_s
+
+    def _tell(self, error: Raised, count: str) -> None:
+        log.warning(
+            "processor %s raised %s%s",
+            self._name,
+            error.told,
+            count,
+            extra={"action": "processor_raised"},
+        )
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -234,3 +365,162 @@ def import_module(name: str) -> Any:
         told = raised(error)
         places = f", at {', called from '.join(told.places[:2])}" if told.places else ""
         raise BadInput(f"processor module {name!r} raised {told.kind} on import{places}") from error
+
+
+_MARK = "_pushlane_types"
+_MOST_NAMED = 20
+
+
+def on(*types: str) -> Callable[[Function], Function]:
+    """Marks the processor of pushes of these types; `order.*` stands for all that begin so.
+
+    Without any it is the processor of all pushes that no other one takes.
+
+    Raises:
+        BadInput: an empty type, or a `*` that is not at its end.
+    """
+    for name in types:
+        if not isinstance(name, str) or not name.rstrip("*") or "*" in name[:-1]:
+            raise BadInput(
+                f"type {name!r} is neither like 'order.paid' nor like 'order.*'; write @on() for "
+                "all other types"
+            )
+
+    def mark(function: Function) -> Function:
+        setattr(function, _MARK, (*getattr(function, _MARK, ()), *(types or ("",))))
+        return function
+
+    return mark
+
+
+def load_marked(module_name: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a module that are marked with `@on`, by type; an empty one is all others'.
+
+    Raises:
+        BadInput: no such module, none is marked in it, or two are for the same type.
+    """
+    marked: dict[int, Callable[..., Any]] = {
+        id(member): member
+        for member in vars(import_module(module_name)).values()
+        if callable(member) and isinstance(getattr(member, _MARK, None), tuple)
+    }
+    found: dict[str, Callable[..., Any]] = {}
+    for function in marked.values():
+        for name in dict.fromkeys(getattr(function, _MARK)):
+            if name in found:
+                raise BadInput(
+                    f"processor module {module_name!r}: {found[name].__name__} and "
+                    f"{function.__name__} are both marked with {_marked_as(name)}; leave one"
+                )
+            found[name] = function
+    if not found:
+        raise BadInput(
+            f"processor module {module_name!r} has no function that is marked with @on; mark some, "
+            "like @on('order.paid')"
+        )
+    return found
+
+
+class ByTypeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of processors by type: the module whose functions are marked with `@on`."""
+
+    module: str
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> TypeSink:
+        """Return the sink. Raises BadInput when no function of the module is marked."""
+        return TypeSink(load_marked(self.module), slots, timeout_s, retry_timeouts)
+
+    def target(self) -> PlainTarget:
+        """Return the module, by its name."""
+        return PlainTarget("on", "", (self.module,))
+
+
+class TypeSink:
+    """Calls of each function are as a `ProcessorSink` makes them, all functions at once.
+
+    A batch is as large as the largest that a function takes; each gets its own part of it. Threads
+    are each function's own, so that one that hangs stops no other.
+    """
+
+    name = "processor"
+    hosts_code = True
+
+    def __init__(
+        self,
+        functions: dict[str, Callable[..., Any]],
+        slots: int,
+        timeout_s: float,
+        retry_timeouts: bool = False,
+    ) -> None:
+        by_function = {
+            id(function): ProcessorSink(function, slots, timeout_s, retry_timeouts)
+            for function in functions.values()
+        }
+        self._sinks = list(by_function.values())
+        self.batch_size = max(sink.batch_size for sink in self._sinks)
+        self.mixes_tasks = any(sink.mixes_tasks for sink in self._sinks)
+        whole = {name: by_function[id(function)] for name, function in functions.items()}
+        self._others = whole.pop("", None)
+        prefixes = sorted((name for name in whole if name.endswith("*")), key=len, reverse=True)
+        self._prefixes = [(name[:-1], whole.pop(name)) for name in prefixes]
+        self._by_type = whole
+        self._unhandled = _unhandled(name for name in functions if name)
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        if len(batch) == 1:
+            sink = self._sink_of(batch[0].push)
+            return [self._unhandled] if sink is None else await sink.deliver(batch)
+        outcomes = [self._unhandled] * len(batch)
+        calls = self._calls(batch)
+        answers = await asyncio.gather(
+            *(sink.deliver([batch[place] for place in places]) for sink, places in calls)
+        )
+        for (_, places), answered in zip(calls, answers, strict=True):
+            for place, outcome in zip(places, answered, strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    async def close(self) -> None:
+        for sink in self._sinks:
+            await sink.close()
+
+    def _sink_of(self, push: Push) -> ProcessorSink | None:
+        kind = push.data.get("type") if push.data else None
+        if not isinstance(kind, str):
+            return self._others
+        if (sink := self._by_type.get(kind)) is not None:
+            return sink
+        for prefix, sink in self._prefixes:
+            if kind.startswith(prefix):
+                return sink
+        return self._others
+
+    def _calls(self, batch: Sequence[Delivery]) -> list[tuple[ProcessorSink, list[int]]]:
+        """Return the calls that a batch is cut into, each with the places of its pushes."""
+        groups: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        sinks: dict[int, ProcessorSink] = {}
+        for place, delivery in enumerate(batch):
+            if (sink := self._sink_of(delivery.push)) is None:
+                continue
+            sinks[id(sink)] = sink
+            groups[id(sink), "" if sink.mixes_tasks else delivery.push.task_id].append(place)
+        return [
+            (sinks[known], places[start : start + sinks[known].batch_size])
+            for (known, _), places in groups.items()
+            for start in range(0, len(places), sinks[known].batch_size)
+        ]
+
+
+def _unhandled(types: Iterable[str]) -> Outcome:
+    """Return the outcome of a push that no function takes: it names their types, not its own."""
+    names = sorted(types)
+    shown = ", ".join(names[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return Outcome.dead(
+        f"no processor for the push's data['type']; there are some for: {shown}{more}",
+        arrival=Arrival.REFUSED,
+    )
+
+
+def _marked_as(name: str) -> str:
+    return f"@on({name!r})" if name else "@on()"

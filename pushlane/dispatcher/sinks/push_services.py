@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
 from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.failures import Flight
-from pushlane.lanes.ports import Delivery
 
 log = logging.getLogger("pushlane.push_services")
 

@@ -20,9 +20,9 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.dispatcher.sinks.address_posting import AddressPoster
-from pushlane.dispatcher.sinks.guarded_clients import GuardedClients
+from pushlane.dispatcher.sinks.address_posting import AddressPoster, GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
     clock_note,
@@ -32,7 +32,6 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
-from pushlane.lanes.ports import Delivery
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.util.url_guard import UrlGuard
 

@@ -1,5 +1,20 @@
 """Sends each push to the push service of a browser (RFC 8030), encrypted for that browser alone.
 
+Tells push services who we are: signed tokens of VAPID (RFC 8292).
+
+A token is for one push service, its origin, and serves all pushes to it until it is renewed.
+
+Encrypts what a browser is to read: Message Encryption for Web Push (RFC 8291), in one record of
+`aes128gcm` (RFC 8188).
+
+Each push has a key pair and a salt of its own, as RFC 8291 (3.1) demands: with a pair that served
+twice, whoever comes by its private key could read all that was sent with it. It costs about 70 µs,
+half of them the key agreement.
+
+Reads the address of a Web Push: a subscription, as a browser gives it in JSON.
+
+It names what is wrong with one by its part, and never shows a value.
+
 The address of a push is the browser's subscription. Who names the URL is the browser: so only
 services in a list are called, at addresses that were checked, and no redirect is followed. Nothing
 is kept of a subscription.
@@ -7,23 +22,42 @@ is kept of a subscription.
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDH,
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+    derive_private_key,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Meta
 from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.core.errors import RefusedUrl, UnknownHost
+from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome
 from pushlane.core.task import Level
-from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, refusal
+from pushlane.dispatcher.sinks.address_posting import GuardedClients, refusal
+from pushlane.dispatcher.sinks.es256 import base64url, read_key, signed
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
+    NO_JSON,
     Timeouts,
     clock_note,
     clock_off_s,
@@ -33,17 +67,209 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushService, PushServices
-from pushlane.dispatcher.sinks.vapid import VapidTokens, public_key, read_vapid_key, require_subject
-from pushlane.dispatcher.sinks.webpush_encryption import encrypt
-from pushlane.dispatcher.sinks.webpush_subscription import (
-    MalformedSubscription,
-    Subscription,
-    read_subscription,
-)
-from pushlane.lanes.ports import Delivery
 from pushlane.model.targets import PlainTarget
 from pushlane.settings.payload_limits import WEB_PUSH_BYTES
 from pushlane.util.url_guard import NOT_PUBLIC, UrlGuard
+
+VALID_S = 12 * 3600
+RENEWED_AHEAD_S = 3600
+MOST_ORIGINS = 1_000
+
+_PRIVATE_BYTES, _PUBLIC_BYTES = 32, 65
+_MAILTO = re.compile(r"mailto:[^@\s<>]+@[^@\s<>]+")
+
+
+def read_vapid_key(text: str) -> EllipticCurvePrivateKey:
+    """Return the private key in a PEM text, or in base64url as tools for Web Push print it.
+
+    Raises:
+        BadInput: it is none.
+    """
+    text = text.strip()
+    if text.startswith("-----"):
+        return read_key(text, "vapid_key")
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raw = b""
+    if len(raw) == _PUBLIC_BYTES:
+        raise BadInput("vapid_key is the public key; give the private one, of 43 characters")
+    try:
+        if len(raw) != _PRIVATE_BYTES:
+            raise ValueError
+        return derive_private_key(int.from_bytes(raw, "big"), SECP256R1())
+    except ValueError:
+        raise BadInput(
+            "vapid_key is not a private key; give a PEM file, or the 43 characters that tools for "
+            "Web Push print as the private key"
+        ) from None
+
+
+def public_key(key: EllipticCurvePrivateKey) -> str:
+    """Return the public key of a private one, in base64url, as browsers subscribe with it."""
+    point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return base64url(point)
+
+
+def require_subject(subject: str) -> None:
+    """Raise BadInput unless push services can reach the operator at this subject."""
+    try:
+        parts = urlsplit(subject)
+        is_page = parts.scheme == "https" and bool(parts.hostname)
+    except ValueError:
+        is_page = False
+    if not is_page and not _MAILTO.fullmatch(subject):
+        raise BadInput(
+            "subject is not one that push services take; give an address to reach you at, like "
+            "mailto:push@example.com or https://example.com/contact"
+        )
+
+
+class VapidTokens:
+    """The values of the header `Authorization` by origin; those used last are kept.
+
+    `now` returns the Unix time in seconds.
+    """
+
+    def __init__(
+        self, key: EllipticCurvePrivateKey, subject: str, now: Callable[[], float]
+    ) -> None:
+        self._key = key
+        self._subject = subject
+        self._now = now
+        self._public = public_key(key)
+        self._made: dict[str, tuple[float, str]] = {}
+
+    def authorization(self, origin: str) -> str:
+        """Return the header for requests to an origin, like `https://push.example.com`."""
+        now_s = self._now()
+        renew_at_s, value = self._made.pop(origin, (0.0, ""))
+        if now_s >= renew_at_s:
+            value = self._make(origin, now_s)
+            renew_at_s = now_s + VALID_S - RENEWED_AHEAD_S
+        self._made[origin] = (renew_at_s, value)
+        if len(self._made) > MOST_ORIGINS:
+            del self._made[next(iter(self._made))]
+        return value
+
+    def _make(self, origin: str, now_s: float) -> str:
+        claims = {"aud": origin, "exp": int(now_s) + VALID_S, "sub": self._subject}
+        return f"vapid t={signed(self._key, {'typ': 'JWT'}, claims)}, k={self._public}"
+
+
+AUTH_BYTES = 16
+POINT_BYTES = 65
+_SALT_BYTES = 16
+_HEAD = (4096).to_bytes(4, "big") + bytes([POINT_BYTES])
+_LAST_RECORD = b"\x02"
+_CURVE, _ECDH, _SHA256 = SECP256R1(), ECDH(), SHA256()
+
+
+class BrowserKeys(msgspec.Struct, frozen=True, gc=False):
+    """The keys of a subscription: its point `p256dh`, as bytes and as a key, and its `auth`."""
+
+    point: bytes
+    auth: bytes
+    public: EllipticCurvePublicKey
+
+    @staticmethod
+    def of(point: bytes, auth: bytes) -> BrowserKeys:
+        """Return the keys. Raises ValueError for what is no uncompressed point of P-256."""
+        if len(point) != POINT_BYTES:
+            raise ValueError("not an uncompressed point")
+        public = EllipticCurvePublicKey.from_encoded_point(_CURVE, point)
+        return BrowserKeys(point, auth, public)
+
+    def __repr__(self) -> str:
+        return "BrowserKeys()"
+
+
+def encrypt(plaintext: bytes, to: BrowserKeys) -> bytes:
+    """Return the body of a request: 103 bytes more than the plaintext."""
+    return seal(plaintext, to, generate_private_key(_CURVE), os.urandom(_SALT_BYTES))
+
+
+def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: bytes) -> bytes:
+    """Return the body that this key pair and salt make, which no other push may have."""
+    point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    secret = own.exchange(_ECDH, to.public)
+    shared = _derived(32, to.auth, b"WebPush: info\0" + to.point + point, secret)
+    key = _derived(16, salt, b"Content-Encoding: aes128gcm\0", shared)
+    nonce = _derived(12, salt, b"Content-Encoding: nonce\0", shared)
+    sealed = AESGCM(key).encrypt(nonce, plaintext + _LAST_RECORD, None)
+    return b"".join((salt, _HEAD, point, sealed))
+
+
+def _derived(length: int, salt: bytes, info: bytes, secret: bytes) -> bytes:
+    return HKDF(_SHA256, length, salt, info).derive(secret)
+
+
+_ENDPOINT = re.compile(r"(https?://([a-z0-9.-]+)(?::[0-9]{1,5})?)/[!-~]*")
+
+
+class MalformedSubscription(Exception):
+    """A subscription cannot be used. Its message is for people, and has nothing of it."""
+
+
+class Subscription(msgspec.Struct, frozen=True, gc=False):
+    """The URL that pushes go to, its origin and host, and the browser's keys."""
+
+    endpoint: str
+    origin: str
+    host: str
+    keys: BrowserKeys
+
+    def __repr__(self) -> str:
+        return "Subscription()"
+
+
+class _GivenKeys(msgspec.Struct, frozen=True, gc=False):
+    p256dh: str = ""
+    auth: str = ""
+
+
+class _GivenSubscription(msgspec.Struct, gc=False):
+    endpoint: str = ""
+    keys: _GivenKeys = _GivenKeys()
+
+
+_decoder = msgspec.json.Decoder(_GivenSubscription)
+
+
+def read_subscription(text: str) -> Subscription:
+    """Return the subscription in a text like `{"endpoint": …, "keys": {"p256dh": …, "auth": …}}`.
+
+    Raises:
+        MalformedSubscription: it is none, or a part is missing or cannot be.
+    """
+    try:
+        given = _decoder.decode(text)
+    except (*NO_JSON, UnicodeEncodeError):
+        raise MalformedSubscription(
+            "its subscription is not the JSON of a browser's PushSubscription"
+        ) from None  # the error may quote it
+    found = _ENDPOINT.fullmatch(given.endpoint)
+    if found is None:
+        raise MalformedSubscription("its subscription has no https endpoint")
+    auth = _bytes(given.keys.auth)
+    if len(auth) != AUTH_BYTES:
+        raise MalformedSubscription("its subscription's auth is not 16 bytes in base64url")
+    try:
+        keys = BrowserKeys.of(_bytes(given.keys.p256dh), auth)
+    except ValueError:
+        raise MalformedSubscription(
+            "its subscription's p256dh is not a point of P-256 in base64url"
+        ) from None
+    return Subscription(given.endpoint, found[1].removesuffix(":443"), found[2], keys)
+
+
+def _bytes(text: str) -> bytes:
+    """Return what base64url stands for, nothing if it is none."""
+    try:
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return b""
+
 
 MAX_TTL_S = 28 * 86_400
 """Four weeks; Firefox takes 30 days, Chrome four weeks."""

@@ -9,11 +9,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pushlane.core.errors import BadInput, UnknownFormat
-from pushlane.lanes.stored import as_json
-from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.urls import require_http_url
-from pushlane.pipeline.reports.conditions import Condition, parse_where
-from pushlane.pipeline.reports.dimensions import Dimension, parse_by
+from pushlane.model.documents import as_json
+from pushlane.pipeline.reports.query import Condition, Dimension, parse_by, parse_where
+from pushlane.util.texts import did_you_mean, require_http_url
 
 _WHEN = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(%|x)?")
 _LONGEST_WINDOW_S = 86_400

@@ -1,18 +1,27 @@
-"""Checks all alert rules: measures each, stores the messages to send, then sends them.
+"""Watches alert rules: keeps them, measures each when it is due, and tells of changes.
+
+Keeps alert rules and their states in the backend's document store.
+
+Checks all alert rules: measures each, stores the messages to send, then sends them.
 
 A message is stored before it is sent and until it was taken. After a kill at any moment it is at
 most repeated under the same Idempotency-Key, and never lost. A webhook is told at an address that
 was checked: whoever may save a rule must not reach what only this process can.
+
+What the process that looks after alerts counts, and the metrics that it shows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -20,15 +29,111 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.backends.backend import Backend
-from pushlane.core.errors import PushlaneError, RefusedUrl, UnknownHost, Unreachable
+from pushlane.core.errors import (
+    BadInput,
+    PushlaneError,
+    RefusedUrl,
+    TaskConflict,
+    UnknownFormat,
+    UnknownHost,
+    Unreachable,
+)
 from pushlane.core.task import now_ms
-from pushlane.pipeline.alerts import firing
-from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
-from pushlane.pipeline.alerts.firing import AlertMessage, AlertState
-from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
-from pushlane.pipeline.reports.counts import Key
+from pushlane.model.documents import DocumentStore, as_json
+from pushlane.pipeline.alerts import measure as firing
+from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
+from pushlane.pipeline.alerts.measure import AlertMessage, AlertState, Measured, lag_of, measure
+from pushlane.pipeline.reports.sections import Key
+from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
+from pushlane.util.texts import Once, did_you_mean
 from pushlane.util.url_guard import CheckedUrl, UrlGuard
+
+log = logging.getLogger("pushlane.shelf")
+
+_RULE = "alert"
+_STATE = "alert-state"
+MOST_RULES = 1_000
+
+
+class StoredAlertState(NamedTuple):
+    """The state of a rule with its version in the store, which the next write has to name."""
+
+    state: AlertState
+    version: int | None
+
+
+class AlertStore:
+    """Alert rules by name, and for each the state of its alerts."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._once = Once(log)
+
+    async def rules(self) -> list[AlertRule]:
+        """Return all rules by name, except those that only a newer version understands."""
+        rules: list[AlertRule] = []
+        for name, _, body in await self._documents.list(_RULE):
+            try:
+                rules.append(decode_rule(name, body))
+            except UnknownFormat as error:
+                self._once.tell(name, error)
+        return rules
+
+    async def rule(self, name: str) -> AlertRule:
+        """Return the rule of this name; raises BadInput, with a similar name, if there is none."""
+        found = await self._documents.get(_RULE, name)
+        if found is None:
+            raise await self._unknown(name)
+        return decode_rule(name, found.body)
+
+    async def add(self, rule: AlertRule, *, replace: bool = False) -> None:
+        """Store a rule, whose alerts begin without a past even if it replaces an older rule.
+
+        Raises:
+            BadInput: there is a rule of this name, or there are too many.
+        """
+        found = await self._documents.get(_RULE, rule.name)
+        if found and not replace:
+            raise BadInput(
+                f"there is an alert {rule.name!r} already; add --replace, or choose another name"
+            )
+        if not found and len(await self._documents.list(_RULE)) >= MOST_RULES:
+            raise BadInput(f"there are {MOST_RULES:,} alerts already; remove some")
+        await self._documents.remove(_STATE, rule.name)
+        version = found.version if found else None
+        if await self._documents.put(_RULE, rule.name, rule.encode(), version) is None:
+            raise TaskConflict(f"the alert {rule.name!r} is being changed elsewhere; try again")
+
+    async def remove(self, name: str) -> None:
+        """Remove the rule and its state; raises BadInput if there is no such rule."""
+        if not await self._documents.remove(_RULE, name):
+            raise await self._unknown(name)
+        await self._documents.remove(_STATE, name)
+
+    async def load_state(self, name: str) -> StoredAlertState:
+        """Return the stored state of a rule, which is empty for a rule that was never checked."""
+        found = await self._documents.get(_STATE, name)
+        if found is None:
+            return StoredAlertState({}, None)
+        return StoredAlertState(msgspec.json.decode(found.body, type=AlertState), found.version)
+
+    async def save_state(
+        self, name: str, state: AlertState, known: StoredAlertState
+    ) -> StoredAlertState | None:
+        """Store the state and return it with its version; None if another process was faster."""
+        if state == known.state:
+            return known
+        version = await self._documents.put(
+            _STATE, name, as_json(f"the state of alert {name!r}", state, AlertState), known.version
+        )
+        return None if version is None else StoredAlertState(state, version)
+
+    async def _unknown(self, name: str) -> BadInput:
+        names = [rule.name for rule in await self.rules()]
+        return BadInput(
+            f"there is no alert {name!r}{did_you_mean(name, names)} (`pushlane alerts list`)"
+        )
+
 
 Send = Callable[[str, AlertMessage], Awaitable[str]]
 
@@ -203,3 +308,63 @@ async def _post(client: Client, url: str, message: AlertMessage) -> str:
     except PyreqwestError as error:
         return f"no answer ({type(error).__name__})"
     return "" if 200 <= status < 300 else f"HTTP {status}"
+
+
+_MOST_ALERTS = 100
+
+
+class AlertStats:
+    """The counts of one process since it started; of very many alerts the first are shown."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
+        self._clock_s = clock_s
+        self.looked_at_s = 0.0
+        self.evaluations = {"ok": 0, "failed": 0}
+        self.told = 0
+        self.firing: dict[str, int] = {}
+
+    def looked(self, checks: Sequence[AlertCheck]) -> None:
+        """Note a look at all alerts. One that could not be measured fires as it did before."""
+        before = self.firing
+        self.firing = {}
+        for check in checks:
+            name = check.rule.name
+            self.evaluations["failed" if check.problem else "ok"] += 1
+            self.told += len(check.told)
+            if len(self.firing) < _MOST_ALERTS:
+                now = check.firing
+                self.firing[name] = before.get(name, 0) if now is None else now
+        self.looked_at_s = self._clock_s()
+
+
+_make: MetricMaker[AlertStats] = MetricMaker(Exporter.ALERTS)
+
+ALERT_METRICS: tuple[ReadMetric[AlertStats], ...] = (
+    _make.counter(
+        "alerts_evaluations_total",
+        "looks",
+        "Looks at one alert: `failed` if it could not be measured, or its webhook not told",
+        lambda stats: stats.evaluations,
+        {"result": ("ok", "failed")},
+    ),
+    _make.gauge(
+        "alerts_firing",
+        "groups",
+        "Groups of an alert that fire now",
+        lambda stats: stats.firing,
+        {"rule": ()},
+    ),
+    _make.counter(
+        "alerts_told_total",
+        "messages",
+        "Messages that webhooks have taken",
+        lambda stats: stats.told,
+    ),
+    _make.gauge(
+        "alerts_looked_at_seconds",
+        "Unix seconds",
+        "When all alerts were looked at last",
+        lambda stats: stats.looked_at_s,
+    ),
+)
+"""All metrics of a process that looks after alerts, in the order in which they are shown."""

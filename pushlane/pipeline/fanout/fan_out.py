@@ -1,4 +1,10 @@
-"""Turns an audience into a task: freeze, register, open the lane, publish, seal.
+"""Makes one task of an audience: freezes it, and publishes its parts by Spark's workers.
+
+A Spark session for the steps of a fan-out, run in threads because Spark's calls block.
+
+Publishes frozen bundles on Spark's workers, each file with its own producer.
+
+Turns an audience into a task: freeze, register, open the lane, publish, seal.
 
 Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Only what
 was frozen is published, and only after all of it is frozen.
@@ -8,10 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
+from threading import Lock
+from types import TracebackType
+from typing import Self, TypeVar
 
+import pyarrow.parquet as pq
+from msgspec import msgpack
 from msgspec.structs import replace
+from pyspark.sql import SparkSession
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.leases import LeaseGuard
@@ -21,10 +34,8 @@ from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.core.retrying import until_reachable
 from pushlane.core.task import Task
 from pushlane.model import task_changes
-from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.fanout.publishing import publish
+from pushlane.pipeline.errors import PipelineFailed, spark_errors
 from pushlane.pipeline.fanout.request import KEY_PARTS, FanoutRequest, FanoutResult
-from pushlane.pipeline.fanout.sessions import FanoutSession
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
 from pushlane.pipeline.fanout.stage import (
     FanoutStage,
@@ -33,13 +44,135 @@ from pushlane.pipeline.fanout.stage import (
     StageManifest,
     remove_abandoned,
 )
-from pushlane.producers.input import OnProgress
-from pushlane.producers.known_sinks import refuse_unknown_sinks
+from pushlane.pipeline.fanout.writer import PartWriter
+from pushlane.pipeline.session import spark_session
 from pushlane.producers.published import reached
-from pushlane.producers.request import SubmitProgress, SubmitStage
-from pushlane.producers.submit_keys import KeyEnded, other_content, progress_of, refuse_stopped
-from pushlane.producers.task_builder import new_task
+from pushlane.producers.request import OnProgress, SubmitProgress, SubmitStage
+from pushlane.producers.task_builder import (
+    KeyEnded,
+    new_task,
+    other_content,
+    progress_of,
+    refuse_stopped,
+    refuse_unknown_sinks,
+)
 from pushlane.settings import Settings
+from pushlane.wire import Packed, numbered, open_bundle
+
+T = TypeVar("T")
+
+
+class FanoutSession:
+    """An async context manager that starts Spark when it is first needed, and stops it at its end.
+
+    It stops Spark even while that starts. After a failure the session names its log.
+    """
+
+    def __init__(self, request: FanoutRequest) -> None:
+        self._request = request
+        self._spark: SparkSession | None = None
+        self._ends = ExitStack()
+        self._starting = Lock()
+        self._is_closed = False
+
+    async def __call__(self, work: Callable[[SparkSession], T]) -> T:
+        return await asyncio.to_thread(lambda: work(self._started()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_closed = True
+        await asyncio.to_thread(self._end, error if isinstance(error, Exception) else None)
+
+    def _started(self) -> SparkSession:
+        request = self._request
+        with self._starting:
+            if self._spark is None and not self._is_closed:
+                options, memory = request.spark_options, request.memory
+                session = spark_session(
+                    "pushlane fanout", request.master, options, driver_memory=memory
+                )
+                self._spark = self._ends.enter_context(session)
+            if self._spark is None or self._is_closed:
+                raise PipelineFailed("the fan-out was stopped before Spark had started")
+            return self._spark
+
+    def _end(self, failure: Exception | None) -> None:
+        with self._starting:
+            self._ends.__exit__(type(failure) if failure else None, failure, None)
+
+
+_ROWS_AT_ONCE = 1_024
+
+
+def publish(
+    spark: SparkSession,
+    settings: Settings,
+    frozen: FrozenRows,
+    manifest: StageManifest,
+    parts: Sequence[Part],
+) -> None:
+    """Publish these parts, and return when all of their rows are durable.
+
+    The settings travel to the workers in the function that they run, so that no plan shows them.
+
+    Raises:
+        PipelineFailed: a part could not be published; it can be tried again.
+    """
+    starts = frozen.starts(parts)
+    work = [(part, starts[part.first_seq]) for part in parts]
+    task_id, head, collapses = manifest.task.id, manifest.head, manifest.collapses
+    publish_one = partial(publish_part, settings, frozen, task_id, head, collapses)
+    with spark_errors(f"publishing for task {manifest.task.id}"):
+        spark.sparkContext.parallelize(work, len(work)).foreach(publish_one)
+
+
+def publish_part(
+    settings: Settings,
+    frozen: FrozenRows,
+    task_id: str,
+    head: bytes,
+    collapses: bool,
+    work: tuple[Part, int],
+) -> None:
+    """Publish one part from the seq on at which it starts, and return when it is durable."""
+    part, start = work
+    bundles = bundles_of(frozen, task_id, head, part)
+    rest = (one for one in bundles if one.last_seq - one.pushes >= start - 1)
+    asyncio.run(PartWriter(settings, task_id, collapses, frozen.progress).run(rest))
+
+
+def bundles_of(frozen: FrozenRows, task_id: str, head: bytes, part: Part) -> Iterator[Packed]:
+    """Yield the bundles of a part with their seqs.
+
+    With a `head`, each row is one push without it and its seq: such is a freeze of format 1.
+    """
+    columns = ["packed"] if head else ["packed", "pushes"]
+    seq = part.first_seq
+    with pq.ParquetFile(frozen.rows / part.file) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            for row in batch.to_pylist():
+                pushes = row.get("pushes", 1)
+                yield Packed(
+                    _message(task_id, head, seq, pushes, row["packed"]), seq + pushes - 1, pushes
+                )
+                seq += pushes
+
+
+def _message(task_id: str, head: bytes, seq: int, pushes: int, rest: bytes) -> bytes:
+    if head:
+        return head + msgpack.encode(seq) + rest
+    message = numbered(task_id, seq, rest)
+    if pushes == 1:  # as single pushes go, which older versions read too
+        return open_bundle(message).body(0)
+    return message
+
 
 _LOOK_S = 0.5
 

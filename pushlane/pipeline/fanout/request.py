@@ -12,8 +12,7 @@ from pushlane.core.task import Progress, Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
 from pushlane.producers.request import SubmitRequest
-from pushlane.producers.submit_keys import short_hashes
-from pushlane.producers.task_builder import DESCRIBED, describe, described
+from pushlane.producers.task_builder import DESCRIBED, describe, described, short_hashes
 from pushlane.producers.task_options import CHECKS_ALONE, LATER
 from pushlane.settings import Settings
 

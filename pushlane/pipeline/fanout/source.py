@@ -27,13 +27,19 @@ from pushlane.core.publish import Publication
 from pushlane.core.push import MAX_SEQ
 from pushlane.core.task import Task
 from pushlane.model import task_changes
-from pushlane.pipeline.fanout.pack import row_encoder, values
-from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
+from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter, row_encoder, values
 from pushlane.pipeline.spec import load_spec
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
-from pushlane.producers.submit_keys import other_content, refuse_stopped, short_hashes
-from pushlane.producers.task_builder import DESCRIBED, describe, described, new_task
+from pushlane.producers.task_builder import (
+    DESCRIBED,
+    describe,
+    described,
+    new_task,
+    other_content,
+    refuse_stopped,
+    short_hashes,
+)
 from pushlane.settings import Settings, load
 from pushlane.settings.payload_limits import payload_limits
 from pushlane.wire import packed

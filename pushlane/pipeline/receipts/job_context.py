@@ -13,12 +13,11 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from pushlane.core.errors import PushlaneError, ReceiptsGone, Unreachable
-from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.errors import OURS, PipelineFailed, cause_of, trace_of
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
 from pushlane.pipeline.store.writing import open_writer
-from pushlane.pipeline.traces import OURS, cause_of, trace_of
 from pushlane.settings import Settings
 
 DRIVER_MEMORY = "2g"

@@ -1,16 +1,192 @@
-"""A range of the log of receipts as rows of a DataFrame, read by Spark's workers."""
+"""A range of the log of receipts as rows of a DataFrame, read by Spark's workers.
+
+Turns bodies of the log into Arrow columns, without touching any row in Python.
+
+Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
+end of each range that was read, which says how many bodies that had.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.pipeline.receipts.columns import ROWS, rows_of
+from pushlane.core.errors import MalformedReceipts
+from pushlane.core.push import Kind
+from pushlane.model.receipt import VERSION, Event, ReceiptBatch, decode_receipts
 from pushlane.pipeline.receipts.sync_log import log_of_process
+from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
 from pushlane.settings import Settings
+
+FINISHED = 0
+DISPLAYED = 1
+CLICKED = 2
+RETRIED = 3
+"""The kind of a retry is this plus its attempt, so that each attempt counts once.
+
+Those over `_MOST_ATTEMPTS` count once together: there is no room for more kinds.
+"""
+QUARANTINED = -1
+MARK = -2
+
+_SHIFT = 40
+_KINDS = {Kind.RETRY.value: RETRIED, Event.DISPLAYED.value: DISPLAYED, Event.CLICKED.value: CLICKED}
+_OUTCOMES = {*Kind, *Event}
+_MOST_ATTEMPTS = 4_000
+
+ROWS = pa.schema(
+    [
+        ("row_id", pa.int64()),
+        ("kind", pa.int32()),
+        *RECEIPT_COLUMNS,
+        ("partition", pa.int32()),
+        ("position", pa.string()),
+        ("bytes", pa.int32()),
+        ("why", pa.string()),
+    ]
+)
+"""The columns of a row; `row_id` orders the rows of a batch in the same way at each reading.
+
+Receipts of a push that differ in `kind` are counted apart. A quarantined body has `position` (the
+start of its range, and its place after it), `bytes` and `why`. A mark has in `bytes` how many
+bodies its range had.
+"""
+
+
+def rows_of(
+    partition: int, start: str, pages: Iterable[Sequence[bytes]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield all bodies of a range as rows, one batch a page, and then the mark at its end."""
+    bodies = 0
+    row = partition << _SHIFT
+    for page in pages:
+        batch = _rows_of_page(page, partition, start, bodies, row)
+        bodies += len(page)
+        row += batch.num_rows
+        yield batch
+    yield _sparse(kind=MARK, partition=partition, bytes=bodies)
+
+
+def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the deduplication keys of rows of `detail` or `events`, as `find_new` takes them."""
+    attempts = rows["attempt"] if "attempt" in rows.column_names else pa.scalar(0, pa.int32())
+    attempts = pc.min_element_wise(attempts, pa.scalar(_MOST_ATTEMPTS, pa.int32()))
+    kinds = pa.scalar(FINISHED, pa.int32())
+    for outcome, kind in _KINDS.items():
+        of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
+        kinds = pc.if_else(pc.equal(rows["outcome"], outcome), of_it.cast(pa.int32()), kinds)
+    yield _dedup_keys(rows, kinds)
+    for event, kind in ((Event.DISPLAYED, DISPLAYED), (Event.CLICKED, CLICKED)):
+        if f"{event.value}_at_ms" in rows.column_names:
+            said = rows.filter(pc.is_valid(rows[f"{event.value}_at_ms"]))
+            yield _dedup_keys(said, pa.scalar(kind, pa.int32()))
+
+
+def _dedup_keys(rows: pa.Table, kinds: Any) -> pa.Table:
+    count = rows.num_rows
+    numbers, times = pa.array(np.arange(count)), pa.array(np.zeros(count, "int64"))
+    kind = pa.repeat(kinds, count) if isinstance(kinds, pa.Scalar) else kinds
+    names = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
+    return pa.table([numbers, rows["task_id"], kind, rows["seq"], times], names=names)
+
+
+def _rows_of_page(
+    page: Sequence[bytes], partition: int, start: str, first: int, row: int
+) -> pa.RecordBatch:
+    parts = []
+    for place, body in enumerate(page, first):
+        try:
+            parts.append(_receipts(_checked(body)))
+        except (MalformedReceipts, pa.ArrowException, OverflowError) as error:
+            why = str(error) if isinstance(error, MalformedReceipts) else "a value out of range"
+            parts.append(
+                _sparse(
+                    kind=QUARANTINED,
+                    partition=partition,
+                    position=f"{start}+{place}",
+                    bytes=len(body),
+                    why=why,
+                )
+            )
+    table = pa.Table.from_batches(parts).combine_chunks()
+    numbered = pa.array(np.arange(row, row + table.num_rows))
+    [batch] = table.set_column(0, ROWS.field("row_id"), numbered).to_batches() or [_EMPTY]
+    return batch
+
+
+def _checked(body: bytes) -> ReceiptBatch:
+    batch = decode_receipts(body)
+    if batch.version != VERSION:
+        raise MalformedReceipts(f"receipts of version {batch.version}; this reads {VERSION}")
+    if not _OUTCOMES.issuperset(batch.outcome):
+        raise MalformedReceipts("receipts with an outcome that there is not")
+    if batch.seq and not 0 < min(batch.seq) <= max(batch.seq) < 2**32:
+        raise MalformedReceipts("receipts with a seq that there is not")
+    if batch.attempt and min(batch.attempt) < 0:
+        raise MalformedReceipts("receipts with an attempt that there is not")
+    return batch
+
+
+def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
+    """Return the receipts as rows; columns that need no work have the same name in both."""
+    count = len(batch)
+    task = pa.array(batch.task, pa.int32())
+    worked = {
+        "row_id": pa.array(np.zeros(count, "int64")),
+        "kind": _kinds(batch),
+        "task_id": _labels([label.task_id for label in batch.tasks], task),
+        "task_name": _labels([label.name for label in batch.tasks], task),
+        "app": _labels([label.app for label in batch.tasks], task),
+        "sink": pa.repeat(pa.scalar(batch.sink), count),
+        "trace_id": pa.array(batch.trace_ids or [""] * count, pa.string()),
+        "attributes": _attributes(batch.attributes, count),
+    }
+    for name, kind in RECEIPT_COLUMNS:
+        if name not in worked:
+            worked[name] = pa.array(getattr(batch, name), kind)
+    columns = [worked[f.name] if f.name in worked else pa.nulls(count, f.type) for f in ROWS]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def _kinds(batch: ReceiptBatch) -> pa.Array:
+    if not any(outcome in _KINDS for outcome in set(batch.outcome)):
+        return pa.array(np.zeros(len(batch), "int32"))
+    kinds = np.fromiter((_KINDS.get(each, FINISHED) for each in batch.outcome), "int32")
+    attempts = np.minimum(np.array(batch.attempt, "int32"), _MOST_ATTEMPTS)
+    return pa.array(np.where(kinds == RETRIED, RETRIED + attempts, kinds))
+
+
+def _labels(texts: list[str], index: pa.Array) -> pa.Array:
+    return pa.array(texts, pa.string()).take(index)
+
+
+def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:
+    """Return the attributes as a column of maps."""
+    kind = ROWS.field("attributes").type
+    if not attributes:
+        return pa.nulls(count, kind)
+    maps = [each or {} for each in attributes]
+    offsets = np.concatenate(([0], np.cumsum([len(each) for each in maps]))).astype("int32")
+    keys = pa.array(list(chain.from_iterable(maps)), pa.string())
+    values = pa.array(list(chain.from_iterable(each.values() for each in maps)), pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(kind)
+
+
+def _sparse(**given: object) -> pa.RecordBatch:
+    """Return one row that has nothing but these values."""
+    given = {"row_id": -1, **given}
+    columns = [pa.array([given.get(field.name)], field.type) for field in ROWS]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+_EMPTY = pa.RecordBatch.from_pylist([], schema=ROWS)
 
 
 def read_range(

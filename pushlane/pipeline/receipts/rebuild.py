@@ -20,11 +20,12 @@ from pyspark.sql import SparkSession
 
 from pushlane.core.errors import ReceiptsGone
 from pushlane.core.task import now_ms
-from pushlane.lanes.durable import sync_below
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.columns import dedup_keys_of
-from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
-from pushlane.pipeline.receipts.dedup import (
+from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
+from pushlane.pipeline.receipts.log_source import dedup_keys_of, read_range
+from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.receipts.tables import (
     NO_BITS,
     Bits,
     DedupGroup,
@@ -36,9 +37,6 @@ from pushlane.pipeline.receipts.dedup import (
     seen_rows,
     without,
 )
-from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
-from pushlane.pipeline.receipts.log_source import read_range
-from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import (
     CorruptStore,
     FileCounts,
@@ -50,18 +48,19 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.files import read_parquet
-from pushlane.pipeline.store.layout import (
+from pushlane.pipeline.store.manifest import (
     batch_of,
     current,
     make_current,
     new_batch_name,
     next_generation,
+    read_parquet,
+    write_checkpoint,
 )
-from pushlane.pipeline.store.manifest import write_checkpoint
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
 from pushlane.settings import Settings
+from pushlane.util.files import sync_below
 
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pushlane.backends.backend import connect_receipts
-from pushlane.lanes.ports import ReceiptLog
+from pushlane.backends.ports import ReceiptLog
 from pushlane.settings import Settings
 
 T = TypeVar("T")

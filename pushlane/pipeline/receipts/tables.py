@@ -1,15 +1,33 @@
-"""The tables of a batch as Spark expressions over its rows (`pipeline.receipts.columns.ROWS`).
+"""The tables of a batch as Spark expressions: which receipts are new, and what is kept of them.
+
+The tables of a batch as Spark expressions over its rows (`pipeline.receipts.log_source.ROWS`).
 
 Counts and latencies are additive: rows of several batches, or hours, are summed. None of it runs
 Python code in workers.
+
+Finds out which receipts are new: each push finishes once, however often it is reported.
+
+For every task, kind and 32,768 seqs there is a bitmap of what was seen. Each batch adds a file with
+its new bits to the table `seen`. Only the bitmaps that batches need are kept in memory, up to a
+bound. Bitmaps end at their last set bit, so that small tasks cost little.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pushlane.pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pushlane.pipeline.receipts.log_source import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pushlane.pipeline.store.manifest import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import (
     ATTRIBUTES,
     DETAIL,
@@ -17,6 +35,7 @@ from pushlane.pipeline.store.schema import (
     LATENCY,
     LATENCY_BASE,
     MINUTES,
+    SEEN,
     SKETCH_LG_K,
     STAGES,
 )
@@ -118,3 +137,204 @@ def _stage(name: str) -> Column:
     logarithm = F.log(F.greatest(elapsed, F.lit(1))) / F.log(F.lit(LATENCY_BASE))
     bucket = F.when(elapsed < 1, F.lit(-1)).otherwise(F.floor(logarithm)).cast("int")
     return F.when(was, F.struct(F.lit(name).alias("stage"), bucket.alias("bucket")))
+
+
+SEQ_BITS = 15
+_IN_BUCKET = (1 << SEQ_BITS) - 1
+_KIND_BITS = 12
+_BUCKET_BITS = 17
+_KEPT_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 200
+
+Bits = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+NO_BITS: Bits = np.empty(0, "uint8")
+
+
+class DedupGroup(NamedTuple):
+    """The receipts that share a bitmap."""
+
+    task_id: str
+    kind: int
+    bucket: int
+
+
+class FoundReceipts(NamedTuple):
+    """The ids of repeated rows in a batch, the bits that are new, and those with all old ones."""
+
+    repeats: Numbers
+    fresh: dict[DedupGroup, Bits]
+    whole: dict[DedupGroup, Bits]
+
+
+OldBits = Callable[[Sequence[DedupGroup]], Mapping[DedupGroup, Bits]]
+"""A function that returns, for each of these groups, the bits that were seen before a batch."""
+
+
+class Seen:
+    """All bits of the store, which are read from its files when they are needed."""
+
+    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._kept: OrderedDict[DedupGroup, Bits] = OrderedDict()
+        self._kept_bytes = 0
+        self._most_bytes = kept_bytes
+        self._files: dict[str, tuple[str, str]] = {}
+
+    def of(self, groups: Sequence[DedupGroup], files: Sequence[str]) -> dict[DedupGroup, Bits]:
+        """Return the bits of each group; `files` are the current files of the table `seen`."""
+        missing = [group for group in groups if group not in self._kept]
+        found = self._loaded(missing, files) if missing else {}
+        kept = {group: self._kept[group] for group in groups if group in self._kept}
+        return kept | found
+
+    def add(self, groups: dict[DedupGroup, Bits]) -> None:
+        """Keep in memory all bits of these groups, after the new ones were published."""
+        for group, bits in groups.items():
+            old = self._kept.pop(group, None)
+            self._kept_bytes += bits.size + _ENTRY_BYTES
+            self._kept_bytes -= 0 if old is None else old.size + _ENTRY_BYTES
+            self._kept[group] = bits
+        while self._kept_bytes > self._most_bytes:
+            _, bits = self._kept.popitem(last=False)
+            self._kept_bytes -= bits.size + _ENTRY_BYTES
+
+    def _loaded(
+        self, missing: Sequence[DedupGroup], files: Sequence[str]
+    ) -> dict[DedupGroup, Bits]:
+        tasks = {group.task_id for group in missing}
+        found: dict[DedupGroup, Bits] = dict.fromkeys(missing, NO_BITS)
+        known = self._ranges(files)
+        for path in files:
+            low, high = known[path]
+            if any(low <= task <= high for task in tasks):
+                wanted = pc.field("task_id").isin(sorted(tasks))
+                rows = read_parquet(Path(path), wanted=wanted)
+                add_bits(found, ((g, bits) for g, bits in bitmaps(rows) if g in found))
+        return found
+
+    def _ranges(self, files: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return the least and the greatest task of each file, read once from its footer."""
+        self._files = {
+            path: self._files.get(path) or column_range(read_footer(Path(path)), "task_id")
+            for path in files
+        }
+        return self._files
+
+
+def nothing_seen(groups: Sequence[DedupGroup]) -> dict[DedupGroup, Bits]:
+    """Return no bits for each group, to find what is new in a batch by itself."""
+    return dict.fromkeys(groups, NO_BITS)
+
+
+def all_seen_but(fresh: Mapping[DedupGroup, Bits]) -> OldBits:
+    """Return all bits but these as seen, to read a batch again in which these were new."""
+    full = np.full((1 << SEQ_BITS) // 8, 255, "uint8")
+    return lambda groups: {group: without(full, fresh.get(group, NO_BITS)) for group in groups}
+
+
+def find_new(rows: pa.Table, seen: OldBits) -> FoundReceipts:
+    """Find the new receipts of a batch.
+
+    `rows` has the columns row_id, task_id, kind, seq and responded_at_ms. Of several rows with one
+    key the earliest wins, and of those the first row.
+    """
+    if not rows.num_rows:
+        return FoundReceipts(np.empty(0, "int64"), {}, {})
+    row_ids = rows["row_id"].to_numpy()
+    order = np.lexsort((row_ids, rows["responded_at_ms"].to_numpy()))
+    groups, keys = _grouped(rows, order)
+    distinct, firsts = np.unique(keys, return_index=True)
+    bounds = np.searchsorted(distinct, np.arange(len(groups) + 1) << SEQ_BITS)
+    old = seen(groups)
+    is_new = np.zeros(len(keys), dtype=bool)
+    fresh: dict[DedupGroup, Bits] = {}
+    whole: dict[DedupGroup, Bits] = {}
+    for place, group in enumerate(groups):
+        inside = slice(bounds[place], bounds[place + 1])
+        bits = distinct[inside] & _IN_BUCKET
+        unseen = ~_has(old[group], bits)
+        is_new[firsts[inside][unseen]] = True
+        if unseen.any():
+            fresh[group] = _packed(bits[unseen])
+            whole[group] = united(old[group], fresh[group])
+    return FoundReceipts(row_ids[order][~is_new], fresh, whole)
+
+
+def seen_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
+    """Return the bits as sorted rows of the table `seen`."""
+    ordered = sorted(groups)
+    columns = list(zip(*ordered, strict=True)) if ordered else [(), (), ()]
+    bits = [groups[group].tobytes() for group in ordered]
+    return pa.table([*map(list, columns), bits], schema=SEEN)
+
+
+def bitmaps(rows: pa.Table) -> Iterator[tuple[DedupGroup, Bits]]:
+    """Yield the rows of the table `seen` as groups with their bits."""
+    columns = (rows[name].to_pylist() for name in ("task_id", "kind", "bucket"))
+    for group, bits in zip(zip(*columns, strict=True), rows["bits"].to_pylist(), strict=True):
+        yield DedupGroup(*group), np.frombuffer(bits, "uint8")
+
+
+def seen_in(paths: Iterable[str]) -> dict[DedupGroup, Bits]:
+    """Return all bits in these files of the table `seen`."""
+    groups: dict[DedupGroup, Bits] = {}
+    for path in paths:
+        add_bits(groups, bitmaps(read_parquet(Path(path))))
+    return groups
+
+
+def add_bits(groups: dict[DedupGroup, Bits], found: Iterable[tuple[DedupGroup, Bits]]) -> None:
+    """Add the found bits to those of the groups."""
+    for group, bits in found:
+        groups[group] = united(groups[group], bits) if group in groups else bits
+
+
+def united(one: Bits, other: Bits) -> Bits:
+    """Return all bits of both."""
+    short, long = sorted((one, other), key=len)
+    both = long.copy()
+    both[: len(short)] |= short
+    return both
+
+
+def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]:
+    """Return the groups of a batch, and for each row in order its group and bit as one number."""
+    encoded = rows["task_id"].combine_chunks().dictionary_encode()
+    tasks = encoded.dictionary.to_pylist()
+    task = encoded.indices.to_numpy().astype("int64")[order]
+    kind = rows["kind"].to_numpy().astype("int64")[order]
+    seq = rows["seq"].to_numpy()[order]
+    packed = (task << _KIND_BITS | kind) << _BUCKET_BITS | seq >> SEQ_BITS
+    distinct, inverse = np.unique(packed, return_inverse=True)
+    groups = [
+        DedupGroup(
+            tasks[each >> (_KIND_BITS + _BUCKET_BITS)],
+            each >> _BUCKET_BITS & (1 << _KIND_BITS) - 1,
+            each & (1 << _BUCKET_BITS) - 1,
+        )
+        for each in distinct.tolist()
+    ]
+    return groups, inverse.astype("int64") << SEQ_BITS | seq & _IN_BUCKET
+
+
+def without(bits: Bits, gone: Bits) -> Bits:
+    """Return the bits of the first that are not set in the second."""
+    left = bits.copy()
+    both = min(len(bits), len(gone))
+    left[:both] &= ~gone[:both]
+    return left
+
+
+def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:
+    """Return for each place whether its bit is set."""
+    byte = places >> 3
+    inside = byte < len(bits)
+    found = np.zeros(len(places), dtype=bool)
+    found[inside] = bits[byte[inside]] >> (places[inside] & 7).astype("uint8") & 1 == 1
+    return found
+
+
+def _packed(places: Numbers) -> Bits:
+    flags = np.zeros(int(places[-1]) + 1, dtype="uint8")
+    flags[places] = 1
+    return np.packbits(flags, bitorder="little")

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Self
 import duckdb
 
 from pushlane.core.errors import BadInput, PushlaneError
-from pushlane.pipeline.reports.dimensions import TIMES_MS
-from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.query import TIMES_MS, Period
 from pushlane.pipeline.store import CorruptStore, Store
 from pushlane.pipeline.store.schema import TABLES
 

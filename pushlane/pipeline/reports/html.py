@@ -17,11 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pushlane.pipeline.reports.latency import QUANTILES
 from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
 from pushlane.pipeline.reports.query import utc_text
+from pushlane.pipeline.reports.query_runner import Table
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.table import Table
+from pushlane.pipeline.reports.sections import QUANTILES
 from pushlane.pipeline.store.schema import STAGES
 
 _INK = "#010203"

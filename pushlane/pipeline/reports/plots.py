@@ -15,10 +15,9 @@ import matplotlib as mpl
 import matplotlib.dates
 from matplotlib.figure import Figure
 
-from pushlane.pipeline.reports.latency import QUANTILES
 from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sections import Share
+from pushlane.pipeline.reports.sections import QUANTILES, Share
 
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")

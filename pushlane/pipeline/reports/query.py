@@ -1,13 +1,131 @@
-"""One question to the store: which period, which receipts, broken down by what."""
+"""One question to the store: which period, which receipts, broken down by what.
+
+The dimensions of a report, to break it down by or filter on: fixed words and attributes.
+
+Reads the filters of a report, like `outcome=dead,sink=webhook|fcm`, into values.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pushlane.core.errors import BadInput
-from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.dimensions import Dimension, attributes_of
+from pushlane.util.texts import did_you_mean
+
+MOST_DIMENSIONS = 8
+ATTRIBUTE = "attribute"
+LABELS = ("level", "outcome", "sink", "app", "reason", "task")
+TIMES_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+WORDS = (*LABELS, *TIMES_MS, f"{ATTRIBUTE}:NAME")
+_ATTRIBUTE_NAME = re.compile(r"\S{1,64}")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension is one of `LABELS` or `TIMES_MS`, or a push's attribute with its name."""
+
+    word: str
+    attribute: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.word}:{self.attribute}" if self.attribute else self.word
+
+    @property
+    def step_ms(self) -> int:
+        """Return the length of a step of time; 0 if the dimension is no time."""
+        return TIMES_MS.get(self.word, 0)
+
+
+def parse_dimension(text: str) -> Dimension:
+    """Return the dimension of this name; raises BadInput if there is none."""
+    word, _, name = text.strip().partition(":")
+    word = word.lower()
+    if word == ATTRIBUTE and _ATTRIBUTE_NAME.fullmatch(name):
+        return Dimension(ATTRIBUTE, name)
+    if word in (*LABELS, *TIMES_MS) and not name:
+        return Dimension(word)
+    raise BadInput(
+        f"there is no dimension {text.strip()!r}; use {', '.join(WORDS)}{did_you_mean(text, WORDS)}"
+    )
+
+
+def parse_by(text: str) -> tuple[Dimension, ...]:
+    """Return the dimensions in a text like `level,attribute:region`; a repeated one counts once.
+
+    Raises:
+        BadInput: one is not known, or there are too many.
+    """
+    words = [word for word in text.split(",") if word.strip()]
+    dimensions = tuple(dict.fromkeys(map(parse_dimension, words)))
+    if len(dimensions) > MOST_DIMENSIONS:
+        raise BadInput(
+            f"{len(dimensions)} dimensions are too many: a report takes up to {MOST_DIMENSIONS}"
+        )
+    return dimensions
+
+
+def attributes_of(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
+    """Return the names of the attributes among these dimensions, each once."""
+    return tuple(dict.fromkeys(d.attribute for d in dimensions if d.attribute))
+
+
+_MOST_CONDITIONS = 20
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The dimension must have one of these values, or none of them if it is `negated`."""
+
+    dimension: Dimension
+    values: tuple[str, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dimension.heading}{'!=' if self.negated else '='}{'|'.join(self.values)}"
+
+
+def parse_where(texts: Iterable[str]) -> tuple[Condition, ...]:
+    """Return every condition in these texts; all of them must hold.
+
+    A condition that holds a comma is written in double quotes, as in a CSV file. `!=` negates, and
+    `|` stands between alternatives. An empty value matches pushes that have none.
+
+    Raises:
+        BadInput: one cannot be read, names no dimension, or one of time.
+    """
+    found = tuple(_condition(item) for text in texts for item in _items(text))
+    if len(found) > _MOST_CONDITIONS:
+        raise BadInput(
+            f"{len(found)} conditions are too many: a report takes up to {_MOST_CONDITIONS}"
+        )
+    return found
+
+
+def _items(text: str) -> list[str]:
+    try:
+        lines = list(csv.reader(io.StringIO(text), skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise BadInput(f"where {text!r} cannot be read: {error}") from error
+    return [item.strip() for line in lines for item in line if item.strip()]
+
+
+def _condition(item: str) -> Condition:
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise BadInput(f"where {item!r} is not of the form DIMENSION=VALUE, like outcome=dead")
+    negated = name.endswith("!")
+    dimension = parse_dimension(name.removesuffix("!"))
+    if dimension.step_ms:
+        raise BadInput(f"where {item!r}: times are chosen by --since and --until")
+    values = tuple(part.strip() for part in value.split("|"))
+    return Condition(dimension, values, negated)
+
 
 _MINUTE_MS = 60_000
 

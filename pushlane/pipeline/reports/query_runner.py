@@ -1,22 +1,199 @@
-"""Runs queries on a store, and starts anew if the store was rewritten meanwhile."""
+"""Runs queries on a store, and gives their answers as rows or as one table.
+
+Reads single receipts and events, the last first, to show what a number is made of.
+
+Recipients are masked already in the store.
+
+Shows an answer as one table: a heading for each column, and values as a program wants them.
+
+Times are texts in UTC, to the minute. Unknown values are None.
+
+Runs queries on a store, and starts anew if the store was rewritten meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pushlane.pipeline.reports import caveats, tasks
-from pushlane.pipeline.reports.counts import CountRows, count
-from pushlane.pipeline.reports.engine import Engine, FilesMoved
-from pushlane.pipeline.reports.latency import lateness
-from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports import report
+from pushlane.pipeline.reports.engine import Engine, FilesMoved, Sql
+from pushlane.pipeline.reports.query import Dimension, Period, Query
 from pushlane.pipeline.reports.report import Report, build_report
-from pushlane.pipeline.reports.rows import ReceiptRows, last_rows
-from pushlane.pipeline.reports.table import Table, table
+from pushlane.pipeline.reports.sections import (
+    QUANTILES,
+    Count,
+    CountRows,
+    Key,
+    Lateness,
+    count,
+    lateness,
+    recipients,
+)
+from pushlane.pipeline.reports.sources import OUTCOMES, bound, detailed, where_clause, with_minute
 from pushlane.pipeline.store import Store, open_store
+from pushlane.pipeline.store.schema import STAGES
+
+COLUMNS = (
+    "at_ms",
+    "task_id",
+    "task_name",
+    "seq",
+    "app",
+    "level",
+    "sink",
+    "outcome",
+    "reason",
+    "attempt",
+    "recipient",
+    "submitted_at_ms",
+    "eligible_at_ms",
+    "dispatched_at_ms",
+    "responded_at_ms",
+    "trace_id",
+    "attributes",
+    "sample_weight",
+)
+
+
+@dataclass(frozen=True)
+class ReceiptRows:
+    """Receipts as rows of `COLUMNS`; a sampled row stands for `sample_weight` of its kind."""
+
+    rows: list[dict[str, Any]]
+
+    @property
+    def is_sampled(self) -> bool:
+        return any(row["sample_weight"] > 1 for row in self.rows)
+
+
+def last_rows(engine: Engine, query: Query, limit: int) -> ReceiptRows:
+    """Return the last `limit` rows that meet the conditions; `by` has no meaning here.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    since_ms = _first_ms(engine, query, limit)
+    if since_ms is None:
+        return ReceiptRows([])
+    narrow = replace(query, period=Period(since_ms, query.period.until_ms))
+    found = engine.rows(_sql(engine, narrow, ", ".join(COLUMNS), limit))
+    return ReceiptRows([dict(zip(COLUMNS, row, strict=True)) for row in found])
+
+
+def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:
+    """Return the time of the first wanted row, so that whole rows are read only from there on."""
+    last = _sql(engine, query, "at_ms", limit)
+    [found] = engine.rows(Sql(f"select min(at_ms) from ({last.text})", last.values))
+    first_ms: int | None = found[0]
+    return first_ms
+
+
+def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:
+    wanted = where_clause(query)
+    text = (
+        f"select {columns} from ({with_minute(query, detailed(engine, query))}) "
+        f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"
+    )
+    return Sql(text, {**bound(query), **wanted.values, "most": limit})
+
+
+_SHOWN_QUANTILES = (0.5, 0.99)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows; the first `labels` columns name what a row is about."""
+
+    headings: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    labels: int
+
+
+def table(
+    counts: CountRows,
+    names: Mapping[str, str],
+    recipients: Mapping[Key, int] | None = None,
+    latency: Sequence[Lateness] | None = None,
+) -> Table:
+    """Make a table of the counts, and of what else is known of the same rows."""
+    labels = [(heading, get) for each in counts.by for heading, get in _labels(each, counts, names)]
+    numbers = _by_outcome(counts)
+    if recipients is not None:
+        numbers.append(("recipients", lambda row: recipients.get(row.key, 0)))
+    columns = [*labels, *numbers, *_lateness(latency)]
+    rows = [tuple(get(row) for _, get in columns) for row in counts.rows]
+    return Table(tuple(heading for heading, _ in columns), rows, len(labels))
+
+
+def time_text(at_ms: int) -> str:
+    """Return the time in UTC to the minute, in ISO format."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def second_text(at_ms: int) -> str:
+    """Return the time in UTC to the second, in ISO format."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_Column = tuple[str, Callable[[Count], Any]]
+
+
+def _labels(dimension: Dimension, counts: CountRows, names: Mapping[str, str]) -> list[_Column]:
+    place = counts.by.index(dimension)
+    if dimension.step_ms:
+        return [(dimension.heading, lambda row: time_text(row.key[place]))]
+    own: _Column = (dimension.heading, lambda row: row.key[place])
+    if dimension.word != "task":
+        return [own]
+    return [own, ("task_name", lambda row: names.get(row.key[place], ""))]
+
+
+def _by_outcome(counts: CountRows) -> list[_Column]:
+    """Return the number of each row, and one for each outcome unless that is a dimension."""
+    columns: list[_Column] = [("n", lambda row: row.n)]
+    if counts.is_estimate:
+        columns.append(("plus_minus", lambda row: row.plus_minus))
+    if any(dimension.word == "outcome" for dimension in counts.by):
+        return columns
+    outcomes: list[_Column] = [(name, _of(name)) for name in OUTCOMES]
+    return [*columns, *outcomes, ("failure_rate", _failure_rate)]
+
+
+def _of(outcome: str) -> Callable[[Count], int]:
+    return lambda row: row.by_outcome.get(outcome, 0)
+
+
+def _failure_rate(row: Count) -> float | None:
+    rate = row.failure_rate
+    return None if rate is None else round(rate, 6)
+
+
+def _lateness(found: Sequence[Lateness] | None) -> list[_Column]:
+    if found is None:
+        return []
+    known = {(each.key, each.stage): each for each in found}
+    return [
+        (f"{stage}_p{quantile * 100:g}_ms", _quantile(known, stage, quantile))
+        for stage in STAGES
+        for quantile in _SHOWN_QUANTILES
+    ]
+
+
+def _quantile(
+    known: Mapping[tuple[Key, str], Lateness], stage: str, quantile: float
+) -> Callable[[Count], float | None]:
+    place = QUANTILES.index(quantile)
+
+    def value(row: Count) -> float | None:
+        found = known.get((row.key, stage))
+        return round(found.quantiles_ms[place], 1) if found else None
+
+    return value
+
 
 _MOST_TRIES = 3
 T = TypeVar("T")
@@ -50,13 +227,13 @@ def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
     """
 
     def work(store: Store, engine: Engine) -> Answer:
-        names = tasks.names(engine)
-        resolved = tasks.by_id(query, names)
+        names = report.names(engine)
+        resolved = report.by_id(query, names)
         counts = count(engine, resolved, options.limit)
         return Answer(
             counts,
             _table(engine, resolved, options, counts, names),
-            caveats.notes(store, query.period),
+            report.notes(store, query.period),
         )
 
     return run_query(root, query.period, work)
@@ -78,13 +255,13 @@ def rows_of(root: Path, query: Query, limit: int) -> ReceiptRows:
     """Return single receipts; raises what `counts_of` does."""
 
     def work(_store: Store, engine: Engine) -> ReceiptRows:
-        return last_rows(engine, tasks.by_id(query, tasks.names(engine)), limit)
+        return last_rows(engine, report.by_id(query, report.names(engine)), limit)
 
     return run_query(root, query.period, work)
 
 
 def _table(
-    engine: Engine, query: Query, options: AnswerOptions, counts: CountRows, names: tasks.Names
+    engine: Engine, query: Query, options: AnswerOptions, counts: CountRows, names: report.Names
 ) -> Table:
     found = recipients(engine, query) if options.with_recipients else None
     late = lateness(engine, query) if options.with_latency else None

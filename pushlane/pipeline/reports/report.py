@@ -1,24 +1,152 @@
 """Makes a whole report: the breakdown that was asked for, and the sections of every report.
 
+Finds the names of the tasks that have receipts, and the task that a user means.
+
+Notes on an answer: what of its period is sampled, no longer kept, or cut by its ends.
+
 All times are Unix milliseconds, all days and hours those of UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from pushlane.pipeline.reports import caveats, sections, tasks
-from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.counts import Count, CountRows, count
-from pushlane.pipeline.reports.dimensions import Dimension
-from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.latency import Lateness, lateness
-from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.recipients import recipients
-from pushlane.pipeline.reports.sections import Share
+from pushlane.core.errors import UnknownTask
+from pushlane.pipeline.reports import sections
+from pushlane.pipeline.reports.engine import COUNTED, ROLLED_UP_MS, Engine, Sql
+from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query, utc_text
+from pushlane.pipeline.reports.sections import (
+    Count,
+    CountRows,
+    Lateness,
+    Share,
+    count,
+    lateness,
+    recipients,
+)
 from pushlane.pipeline.reports.sources import where_clause, within
-from pushlane.pipeline.store import Store
+from pushlane.pipeline.store import SampledBatch, Store
+from pushlane.pipeline.store.reading import ADDITIVE
+from pushlane.util.texts import ambiguous_task, did_you_mean
+
+Names = dict[str, str]
+
+
+def names(engine: Engine) -> Names:
+    """Return the names by id of all tasks of the period; empty for a task without a name."""
+    text = f"select task_id, max(task_name) from {engine.table(COUNTED)} group by all"
+    return dict(engine.rows(Sql(text)))
+
+
+def by_id(query: Query, known: Names) -> Query:
+    """Return the question with ids in place of the names of tasks.
+
+    Raises:
+        UnknownTask: no task in the store, or several, have such an id or name.
+    """
+    return replace(query, where=tuple(_with_ids(each, known) for each in query.where))
+
+
+def _with_ids(condition: Condition, known: Names) -> Condition:
+    if condition.dimension.word != "task":
+        return condition
+    return replace(condition, values=tuple(_id_of(value, known) for value in condition.values))
+
+
+def _id_of(word: str, known: Names) -> str:
+    if word in known:
+        return word
+    ids = [task_id for task_id, name in known.items() if name == word]
+    if not ids:
+        hint = did_you_mean(word, {*known, *known.values()} - {""})
+        raise UnknownTask(f"no receipts of a task {word!r} in this period{hint}")
+    if len(ids) > 1:
+        raise ambiguous_task(word, ids)
+    return ids[0]
+
+
+DAY_MS = 86_400_000
+_MOST_SHOWN = 5
+
+
+def sampled(store: Store, period: Period) -> list[SampledBatch]:
+    """Return the batches of the period whose detail rows are a sample, oldest first."""
+    return [
+        each
+        for each in store.snapshot().intervals
+        if each.state != "restored"
+        and each.max_ms >= period.since_ms
+        and each.min_ms < period.until_ms
+    ]
+
+
+def notes(store: Store, period: Period) -> list[str]:
+    """Return what a reader of this period has to know, one line each."""
+    return [
+        *_cut_steps(store, period),
+        *_gone(store, period),
+        *_sampled(sampled(store, period)),
+    ]
+
+
+def _gone(store: Store, period: Period) -> list[str]:
+    """Note if the period has counts whose detail rows are no longer kept."""
+    details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
+    if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
+        return []
+    if period.since_ms >= details:
+        return []
+    return [
+        f"detail rows are kept from {utc_text(details)} on: --rows, and counts by several "
+        "attributes, by attribute and reason, or of events by attribute, know none before"
+    ]
+
+
+def _first_ms(store: Store, tables: Iterable[str]) -> int | None:
+    return min((each.min_ms for table in tables for each in store.entries(table)), default=None)
+
+
+def _sampled(intervals: list[SampledBatch]) -> list[str]:
+    if not intervals:
+        return []
+    shown = [
+        f"{utc_text(each.min_ms)} to {utc_text(each.max_ms)}: detail rows hold "
+        f"{each.rate:.0%} of the delivered ({each.why})"
+        for each in intervals[:_MOST_SHOWN]
+    ]
+    more = len(intervals) - len(shown)
+    rest = [f"and {more} more such stretches"] if more > 0 else []
+    return [
+        *shown,
+        *rest,
+        "counts by attributes in these stretches are estimated from the sample; all others are "
+        "exact",
+    ]
+
+
+def _cut_steps(store: Store, period: Period) -> list[str]:
+    """Note each end of the period that cuts an hour or day by which counts are kept.
+
+    The first instant of such a step decides for all of it.
+    """
+    ends = {period.since_ms: "is left out", period.until_ms: "is counted as a whole"}
+    found = ((_cut(store, end_ms), what) for end_ms, what in ends.items())
+    return [
+        f"counts are kept by the {word} there: that of {utc_text(start_ms)} {what}"
+        for (word, start_ms), what in found
+        if word
+    ]
+
+
+def _cut(store: Store, end_ms: int) -> tuple[str, int]:
+    """Return the longest step that may hold counts on both sides of the end; no word for none."""
+    for table, step_ms in reversed(ROLLED_UP_MS.items()):
+        start_ms = end_ms - end_ms % step_ms
+        if start_ms < end_ms and store.files(table, start_ms, start_ms + 1):
+            return table.removesuffix("s"), start_ms
+    return "", 0
+
 
 MOST_REASONS = 12
 _MOST_TASKS = 8
@@ -39,7 +167,7 @@ class Report:
     title: str
     query: Query
     span: Period | None
-    names: tasks.Names
+    names: Names
     counts: CountRows
     total: Count
     levels: list[Count]
@@ -68,8 +196,8 @@ def build_report(
         UnknownTask: the question names a task without receipts.
         CorruptStore: a file cannot be read.
     """
-    known = tasks.names(engine)
-    query = tasks.by_id(query, known)
+    known = names(engine)
+    query = by_id(query, known)
     bare = query.broken_down_by()
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
     steps = funnel(total.by_outcome, submitted)
@@ -92,7 +220,7 @@ def build_report(
         level_shares=sections.by_level(sent, step) if step else [],
         task_shares=_largest(sections.by_task(sent, step)) if step else [],
         hours=count(engine, bare.broken_down_by(_HOUR).filtered(_DELIVERED), _MOST_HOURS).rows,
-        notes=caveats.notes(store, engine.period),
+        notes=notes(store, engine.period),
     )
 
 
@@ -114,7 +242,7 @@ def _recipients(estimate: int, steps: Funnel) -> int:
     return min(estimate, steps.submitted) if steps.submitted_is_known else estimate
 
 
-def _title(query: Query, names: tasks.Names) -> str:
+def _title(query: Query, names: Names) -> str:
     """Return a title: the one task that is asked for, or all of them."""
     asked = [each for each in query.where if each.dimension == _TASK and not each.negated]
     if len(asked) != 1 or len(asked[0].values) != 1:

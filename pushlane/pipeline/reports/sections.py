@@ -1,4 +1,23 @@
-"""Computes who got which share of the sinks over time, and what each was entitled to.
+"""The sections of a report: counts, latencies, distinct recipients, shares of the sinks.
+
+Counts receipts, events and recipients in any breakdown.
+
+A breakdown by outcome has one number a row; any other has a number for each outcome. Counts from a
+sample of detail rows are estimates, each with the half-width of its 95 % interval.
+
+Computes quantiles of waits and deliveries from log buckets.
+
+A bucket's geometric middle stands for all in it, so that a quantile is at most 5 % off: the square
+root of 1.1, the buckets' step. Less than a millisecond counts as 0.
+
+Counts distinct recipients, by uniting the store's sketches.
+
+Each sketch is of one minute and key, and their union counts a recipient once. Its estimate is
+within 3.3 % in 95 of 100 cases, and cut to the number of pushes, since none has two recipients.
+With attributes there are no sketches: then the recipients of detail rows are counted, and a sample
+shows only some of them.
+
+Computes who got which share of the sinks over time, and what each was entitled to.
 
 Every tried delivery counts, whatever its outcome, since each took a slot. Within a minute, a level
 is entitled to its weight among the levels that sent anything, and a task to its quota among the
@@ -7,15 +26,271 @@ tasks of its level. One that had little to send takes less than that, and others
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pushlane.pipeline.reports.dimensions import TIMES_MS
+from datasketches import hll_sketch, hll_union
+
+from pushlane.core.push import Kind
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.sources import bound, where_clause, within
+from pushlane.pipeline.reports.query import TIMES_MS, Dimension, Period, Query
+from pushlane.pipeline.reports.sources import (
+    NO_EVENT,
+    OUTCOMES,
+    bound,
+    counted,
+    finished_rows,
+    key_columns,
+    where_clause,
+    with_minute,
+    within,
+)
+from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K, STAGES
+
+_NORMAL_95 = 1.96
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Count:
+    """The counts for one value of each dimension.
+
+    `n` is the number of all receipts and events; `by_outcome` leaves out zeros. `plus_minus` is 0
+    for exact counts.
+    """
+
+    key: Key
+    n: int
+    by_outcome: dict[str, int]
+    plus_minus: int = 0
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Return the share of dead among dead and delivered; None if there are neither."""
+        dead, delivered = self.by_outcome.get("dead", 0), self.by_outcome.get("delivered", 0)
+        return dead / (dead + delivered) if dead + delivered else None
+
+
+@dataclass(frozen=True)
+class CountRows:
+    """The rows of an answer, in order of time if they are by a time, else the largest first.
+
+    Rows beyond the limit are left out, and `rows_in_all` counts them too.
+    """
+
+    by: tuple[Dimension, ...]
+    rows: list[Count]
+    rows_in_all: int
+    is_estimate: bool
+
+
+def count(engine: Engine, query: Query, limit: int) -> CountRows:
+    """Count, and return the first `limit` rows of the answer.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    found = engine.rows(_sql(query, counted(engine, query), limit))
+    width = len(query.by)
+    rows = [_count(row[:width], row[width:-1]) for row in found]
+    is_estimate = any(row.plus_minus for row in rows)
+    return CountRows(query.by, rows, found[0][-1] if found else 0, is_estimate)
+
+
+def _sql(query: Query, source: Sql, limit: int) -> Sql:
+    wanted = where_clause(query)
+    outcomes = [
+        f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
+    ]
+    columns = [*key_columns(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
+    grouped = ", ".join(f"d{place}" for place in range(len(query.by)))
+    text = (
+        f"select *, count(*) over () from (select {', '.join(columns)} from ({source.text}) "
+        f"where {wanted.text} {f'group by {grouped}' if grouped else ''} having sum(n) > 0.5) "
+        f"order by {_order(query)} limit $most"
+    )
+    return Sql(text, {**source.values, **wanted.values, "most": limit})
+
+
+def _order(query: Query) -> str:
+    """Return the order of rows: by time first, then the largest, then by name."""
+    times = [f"d{place}" for place, each in enumerate(query.by) if each.step_ms]
+    names = [f"d{place}" for place, each in enumerate(query.by) if not each.step_ms]
+    return ", ".join([*times, "n desc", *names])
+
+
+def _count(key: Key, found: tuple[Any, ...]) -> Count:
+    n, variance, *outcomes = found
+    numbers = {name: round(value) for name, value in zip(OUTCOMES, outcomes, strict=True)}
+    by_outcome = {name: number for name, number in numbers.items() if number}
+    return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))
+
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+_UNDER_A_MS = -1
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """The quantiles of one stage in milliseconds over `n` receipts, in the order of `QUANTILES`."""
+
+    key: Key
+    stage: str
+    n: int
+    quantiles_ms: tuple[float, ...]
+
+
+def lateness(engine: Engine, query: Query) -> list[Lateness]:
+    """Return the quantiles of every stage, for every row of the answer.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
+    for *key, stage, bucket, n in engine.rows(_latency_sql(engine, query)):
+        buckets[tuple(key), stage].append((bucket, n))
+    return [
+        Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, QUANTILES))
+        for (key, stage), counts in buckets.items()
+    ]
+
+
+def quantiles(buckets: Iterable[tuple[int, float]], wanted: Sequence[float]) -> tuple[float, ...]:
+    """Return for each wanted part the value of the first bucket that reaches that part of all."""
+    counts = sorted(buckets)
+    total = sum(n for _, n in counts)
+    return tuple(_quantile(counts, part * total) for part in wanted)
+
+
+def middle_ms(bucket: int) -> float:
+    """Return the value that stands for all receipts in a bucket."""
+    return 0.0 if bucket <= _UNDER_A_MS else LATENCY_BASE ** (bucket + 0.5)
+
+
+def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
+    below = 0.0
+    for bucket, n in counts:
+        below += n
+        if below >= rank * (1 - 1e-12):  # a sum of parts may fall short of its whole
+            return middle_ms(bucket)
+    return math.nan
+
+
+def _latency_sql(engine: Engine, query: Query) -> Sql:
+    wanted = where_clause(query)
+    values = {**bound(query), **wanted.values}
+    if query.attributes or query.asks_reason:
+        return Sql(_of_detail(engine, query, wanted.text), values)
+    columns = ", ".join([*key_columns(query), "stage", "bucket"])
+    text = (
+        f"select {columns}, sum(n) from {engine.table('latency')} "
+        f"where {within('minute_ms')} and {wanted.text} group by all"
+    )
+    return Sql(text, values)
+
+
+def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
+    """Return a query for buckets of detail rows.
+
+    The rows are read once: grouped by the buckets of all stages, then counted stage by stage.
+    """
+    rows = with_minute(query, finished_rows(engine))
+    buckets = [f"{_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
+    columns = ", ".join([*key_columns(query), *buckets])
+    grouped = f"select {columns}, sum(sample_weight) as n from ({rows}) where {wanted} group by all"
+    keys = "".join(f"d{place}, " for place in range(len(query.by)))
+    parts = (
+        f"select {keys}'{stage}' as stage, {stage} as bucket, sum(n) from grouped "
+        f"where {stage} is not null group by all"
+        for stage in STAGES
+    )
+    return f"with grouped as materialized ({grouped}) {' union all '.join(parts)}"
+
+
+def _bucket(start: str, end: str) -> str:
+    """Return the SQL of a stage's bucket, which is null for a push that was not in the stage."""
+    took = f"({end} - {start})"
+    return (
+        f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {_UNDER_A_MS} "
+        f"else floor(ln({took}) / ln({LATENCY_BASE}))::int end"
+    )
+
+
+_PAGE = 10_000
+
+
+def recipients(engine: Engine, query: Query) -> dict[Key, int]:
+    """Return the number of distinct recipients for each row of the answer.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    return _in_detail(engine, query) if query.attributes else _in_sketches(engine, query)
+
+
+def _in_sketches(engine: Engine, query: Query) -> dict[Key, int]:
+    wanted = where_clause(query)
+    columns = ", ".join([*key_columns(query), f"outcome = '{Kind.RETRY}'", "n", "recipients"])
+    text = (
+        f"select {columns} from {engine.table(COUNTED)} "
+        f"where {within('minute_ms')} and {wanted.text} and {NO_EVENT}"
+    )
+    found: dict[Key, _Recipients] = defaultdict(_Recipients)
+    for page in engine.pages(Sql(text, {**bound(query), **wanted.values}), _PAGE):
+        for *key, is_retry, n, sketch in page:
+            found[tuple(key)].add(hll_sketch.deserialize(sketch), n, is_retry)
+    return {key: each.number for key, each in found.items()}
+
+
+class _Recipients:
+    """The recipients of one row: of pushes that have finished, and of those that will go again.
+
+    A push that was retried has finished later, as a rule. So only those recipients count in
+    addition of whom no push has finished.
+    """
+
+    def __init__(self) -> None:
+        self._finished, self._all = hll_union(SKETCH_LG_K), hll_union(SKETCH_LG_K)
+        self._pushes: int = 0
+        self._retries: int = 0
+
+    def add(self, sketch: hll_sketch, receipts: int, is_retry: bool) -> None:
+        self._all.update(sketch)
+        if is_retry:
+            self._retries += receipts
+        else:
+            self._pushes += receipts
+            self._finished.update(sketch)
+
+    @property
+    def number(self) -> int:
+        """The estimate, which is never more than there are pushes."""
+        finished = round(float(self._finished.get_estimate()))
+        # One sketch alone is estimated in another way; only of merged ones equal means equal.
+        more = _merged_estimate(self._all) - _merged_estimate(self._finished)
+        waiting = min(max(0, round(more)), self._retries)
+        return min(finished, self._pushes) + waiting
+
+
+def _merged_estimate(union: hll_union) -> float:
+    """Return the estimate of the union, merged with itself so that it is of two sketches."""
+    merged = hll_union(SKETCH_LG_K)
+    for _ in range(2):
+        merged.update(union.get_result())
+    return float(merged.get_estimate())
+
+
+def _in_detail(engine: Engine, query: Query) -> dict[Key, int]:
+    wanted = where_clause(query)
+    columns = ", ".join([*key_columns(query), "count(distinct recipient_hash)"])
+    rows = with_minute(query, finished_rows(engine))
+    text = f"select {columns} from ({rows}) where {wanted.text} group by all"
+    found = engine.rows(Sql(text, {**bound(query), **wanted.values}))
+    return {tuple(key): n for *key, n in found}
+
 
 TRIED = ("delivered", "retry", "dead")
 _MOST_STEPS = 120

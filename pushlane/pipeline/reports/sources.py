@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from pushlane.core.push import Kind
 from pushlane.model.receipt import Event
-from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.dimensions import ATTRIBUTE, TIMES_MS, Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.query import Query
+from pushlane.pipeline.reports.query import ATTRIBUTE, TIMES_MS, Condition, Dimension, Query
 
 EVENTS = tuple(event.value for event in Event)
 OUTCOMES = (*(kind.value for kind in Kind), *EVENTS)

@@ -15,8 +15,8 @@ from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_file import rule_spec
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
-from pushlane.producers.input import OnProgress
-from pushlane.producers.submit_keys import KeyEnded
+from pushlane.producers.request import OnProgress
+from pushlane.producers.task_builder import KeyEnded
 from pushlane.settings import Settings
 
 log = logging.getLogger("pushlane.rules")

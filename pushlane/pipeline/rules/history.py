@@ -1,20 +1,31 @@
-"""The history of a rule's runs: those that are open, the last that ended, and spent budgets.
+"""The history of a rule's runs: which have come due, and how each goes on and ends.
+
+The history of a rule's runs: those that are open, the last that ended, and spent budgets.
 
 Each rule has one document, so that a run, its budget and its end change together. It is bounded:
 the oldest ended runs are dropped first.
+
+Notes in a rule's history which runs have come due, and which are skipped.
+
+All functions are pure. Each due time is noted once, however often and by whomever this is called.
+The rule's catch-up policy for missed times is applied here.
+
+The transitions of a run, as pure changes of a history: it begins, and ends or waits for a retry.
+
+A transition raises Superseded if another leader has begun the run since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pushlane.core.errors import UnknownFormat
-from pushlane.lanes.stored import checked
-from pushlane.model.documents import MOST_BYTES
+from pushlane.core.errors import BadInput, Superseded, UnknownFormat
+from pushlane.model.documents import MOST_BYTES, checked
 from pushlane.pipeline.rules.rule import Rule
 
 MOST_OPEN = 50
@@ -155,3 +166,233 @@ def iso_utc(at_ms: int) -> str:
 def _day(run: Run) -> str:
     assert run.rule is not None
     return run.rule.schedule.day(run.begun_at_ms)
+
+
+ON_TIME_MS = 60_000
+"""A due time that is noticed later than this was missed."""
+
+
+def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:
+    """Return the history with all that came due up to now, as noted by the leader of this fence."""
+    start_ms = max(history.handled_ms, rule.since_ms)
+    first_ms = rule.schedule.first_after(start_ms)
+    if first_ms is None or first_ms > now_ms:
+        return history
+    handled = history.model_copy(update={"handled_ms": now_ms})
+    if rule.paused:
+        return handled
+    window_ms = max(round(rule.catch_up_s * 1000), ON_TIME_MS)
+    reach_ms = now_ms - window_ms
+    if first_ms <= reach_ms and not history.find(first_ms):
+        handled = handled.with_runs(_too_old(rule, first_ms, reach_ms, now_ms))
+    times = [*rule.schedule.between(max(start_ms, reach_ms), now_ms)]
+    if not times:
+        return handled
+    due, skipped, why = _choose(rule, handled, times, now_ms)
+    return _skip(_add(handled, due, fence), skipped, why, now_ms)
+
+
+def overdue(rule: Rule, run: Run, now_ms: int, fence: int) -> str:
+    """Return why a due run that has not begun is too late to begin now; empty if it is not.
+
+    A run of a rule with `catch_up` "skip" may still wait its turn behind others, as long as the
+    same leader leads.
+    """
+    late_ms = now_ms - run.at_ms
+    if run.asked or late_ms <= ON_TIME_MS:
+        return ""
+    if rule.catch_up == "skip" and run.fence != fence:
+        return "whoever was to make it went away before it began"
+    if late_ms > rule.catch_up_s * 1000:
+        return f"it is longer ago than the {rule.catch_up_s:g} s in which runs are caught up"
+    return ""
+
+
+def next_due_ms(rule: Rule, history: History) -> int | None:
+    """Return when the rule comes due next; None if it does not."""
+    if rule.paused:
+        return None
+    return rule.schedule.first_after(max(history.handled_ms, rule.since_ms))
+
+
+def _choose(
+    rule: Rule, history: History, times: Sequence[int], now_ms: int
+) -> tuple[Sequence[int], Sequence[int], str]:
+    """Return the times to run, the times to skip, and why those are skipped."""
+    scheduled = [run for run in history.open if not run.asked]
+    if rule.catch_up == "all":
+        room = max(1, MOST_OPEN - len(scheduled))
+        return times[-room:], times[:-room], "there were too many to make"
+    if rule.catch_up == "latest":
+        late = [run.at_ms for run in scheduled if not run.has_begun]
+        return times[-1:], [*late, *times[:-1]], "a later run came due before it began"
+    if scheduled:
+        return [], times, f"the run of {iso_utc(scheduled[0].at_ms)} was still under way"
+    missed = [at_ms for at_ms in times if at_ms < now_ms - ON_TIME_MS]
+    if len(missed) < len(times):
+        return times[-1:], times[:-1], "nobody was there to make it"
+    return [], missed, "nobody was there to make it"
+
+
+def _add(history: History, due: Sequence[int], fence: int) -> History:
+    new = [at_ms for at_ms in due if history.find(at_ms) is None]
+    return history.with_runs(*(Run(at_ms=at_ms, fence=fence) for at_ms in new))
+
+
+def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> History:
+    """Return the history with these times skipped: noted runs one by one, all others as one run.
+
+    Runs that were requested by hand stay.
+    """
+    known = [run for at_ms in skipped if (run := history.find(at_ms)) and not run.asked]
+    ended = [run.ended(RunState.SKIPPED, now_ms, why) for run in known if run.state.is_open]
+    new = [at_ms for at_ms in skipped if history.find(at_ms) is None]
+    if new:
+        ended.append(Run(at_ms=new[-1], times=len(new)).ended(RunState.SKIPPED, now_ms, why))
+    return history.with_runs(*ended)
+
+
+def _too_old(rule: Rule, first_ms: int, reach_ms: int, now_ms: int) -> Run:
+    why = (
+        f"it and all that came due up to {iso_utc(reach_ms)} are longer ago than the "
+        f"{rule.catch_up_s:g} s in which runs are caught up"
+    )
+    return Run(at_ms=first_ms).ended(RunState.SKIPPED, now_ms, why)
+
+
+MOST_FAILURES = 4
+MOST_BEGUN = 20
+_FIRST_PAUSE_MS = 30_000
+
+Edit = Callable[[History], History]
+
+
+def begin(rule: Rule, at_ms: int, fence: int, now_ms: int) -> Edit:
+    """Begin the run for this leader with the rule as it is now, or resume it with the rule it had.
+
+    The run ends at once if its rule is paused or has spent its budget.
+    """
+
+    def edit(history: History) -> History:
+        run = history.find(at_ms)
+        if run is None or not run.state.is_open:
+            return history
+        if run.has_begun:
+            return _again(history, run, fence, now_ms)
+        paused = "the rule is paused" if rule.paused and not run.asked else ""
+        if why := paused or overdue(rule, run, now_ms, fence):
+            return history.with_runs(run.ended(RunState.SKIPPED, now_ms, why))
+        return history.with_runs(_first(rule, history, run, fence, now_ms))
+
+    return edit
+
+
+def end(
+    at_ms: int,
+    fence: int,
+    now_ms: int,
+    state: RunState,
+    *,
+    reason: str = "",
+    task_id: str = "",
+    total: int | None = None,
+) -> Edit:
+    """End the run; `total` is how many pushes it published, None if that is not known."""
+
+    def edit(history: History) -> History:
+        run = _ours(history, at_ms, fence)
+        ended = run.ended(state, now_ms, reason, task_id=task_id, total=total)
+        return _settled(history, run, ended)
+
+    return edit
+
+
+def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
+    """Let a failed run wait for a retry: 30 s first, then four times as long each time."""
+
+    def edit(history: History) -> History:
+        run = _ours(history, at_ms, fence)
+        pause_ms = _FIRST_PAUSE_MS * 4**run.failures
+        waiting = run.changed(
+            state=RunState.WAITING,
+            failures=run.failures + 1,
+            retry_at_ms=now_ms + pause_ms,
+            reason=reason,
+        )
+        return history.with_runs(waiting)
+
+    return edit
+
+
+def request_run(at_ms: int) -> Edit:
+    """Add a run that somebody wants, scheduled or not; one that is open or done stays as it is.
+
+    The change raises BadInput if too many runs wait already.
+    """
+
+    def edit(history: History) -> History:
+        run = history.find(at_ms)
+        if run is not None and (run.state.is_open or run.state is RunState.DONE):
+            return history
+        if len(history.open) >= 2 * MOST_OPEN:
+            raise BadInput(
+                f"{len(history.open)} runs of this rule wait already; let them end first"
+            )
+        return history.with_runs(Run(at_ms=at_ms, asked=True))
+
+    return edit
+
+
+def withdraw_run(at_ms: int) -> Edit:
+    """Remove a requested run that has not begun."""
+
+    def edit(history: History) -> History:
+        run = history.find(at_ms)
+        if run is None or run.state is not RunState.DUE or not run.asked:
+            return history
+        kept = tuple(one for one in history.runs if one.at_ms != at_ms)
+        return history.model_copy(update={"runs": kept})
+
+    return edit
+
+
+def _first(rule: Rule, history: History, run: Run, fence: int, now_ms: int) -> Run:
+    spent = history.spent_on(rule.schedule.day(now_ms))
+    left = None if rule.budget_day is None else rule.budget_day - spent
+    if left is not None and left <= 0:
+        why = f"the budget of the day is used up: {spent:,} of {rule.budget_day:,} pushes"
+        return run.ended(RunState.REFUSED, now_ms, why, revision=rule.revision)
+    bounds = [bound for bound in (rule.budget_run, left) if bound is not None]
+    return run.changed(
+        state=RunState.RUNNING,
+        rule=rule,
+        revision=rule.revision,
+        most=min(bounds, default=None),
+        fence=fence,
+        begun=1,
+        begun_at_ms=now_ms,
+    )
+
+
+def _again(history: History, run: Run, fence: int, now_ms: int) -> History:
+    if run.begun < MOST_BEGUN:
+        again = run.changed(state=RunState.RUNNING, fence=fence, begun=run.begun + 1)
+        return history.with_runs(again)
+    why = f"it was begun {run.begun} times, and whoever made it died each time"
+    return _settled(history, run, run.ended(RunState.FAILED, now_ms, why))
+
+
+def _settled(history: History, run: Run, ended: Run) -> History:
+    """Add what the run may have published to the budget of the day on which it began."""
+    spent = ended.total if ended.total is not None else run.most or 0
+    history = history.with_runs(ended)
+    if not spent or run.rule is None:
+        return history
+    return history.with_spent(run.rule.schedule.day(run.begun_at_ms), spent)
+
+
+def _ours(history: History, at_ms: int, fence: int) -> Run:
+    run = history.find(at_ms)
+    if run is None or run.fence != fence or run.state is not RunState.RUNNING:
+        raise Superseded("the run is another leader's now, or its rule was removed")
+    return run

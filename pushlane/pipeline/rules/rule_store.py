@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
-from pushlane.lanes.once import Once
-from pushlane.lanes.ports import DocumentStore
-from pushlane.lanes.suggestions import did_you_mean
+from pushlane.model.documents import DocumentStore
 from pushlane.pipeline.rules.history import History, decode_history
 from pushlane.pipeline.rules.rule import Rule, decode_rule
+from pushlane.util.texts import Once, did_you_mean
 
 log = logging.getLogger("pushlane.shelf")
 

@@ -4,14 +4,15 @@ It is plain Python and JSON without Spark: `open_store` is for readers, `StoreWr
 writer. A reader sees one moment, however long it reads.
 """
 
-from pushlane.pipeline.store.files import CorruptStore, StoreBusy
-from pushlane.pipeline.store.layout import Generation
 from pushlane.pipeline.store.manifest import (
+    CorruptStore,
     FileCounts,
     FileEntry,
     Gap,
+    Generation,
     Manifest,
     SampledBatch,
+    StoreBusy,
     StoreState,
 )
 from pushlane.pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root

@@ -1,5 +1,14 @@
 """Manifests say what counts in a store: one JSON document for each change, numbered from 1.
 
+Reads the store's Parquet files, and names the errors of a store.
+
+Where things are in a store: the generation that counts, its manifests and tables.
+
+CURRENT               the name of the generation that counts
+gen-000001/
+    manifests/        what counts in it
+    detail/ minutes/  one folder a table; each batch writes to its own `batch=` folders
+
 A manifest lists the files that came and went; now and then a checkpoint lists all files, so that
 opening a store reads one checkpoint and the few manifests after it. Each is written atomically, and
 each number only once: of two processes that write the same number, one is refused.
@@ -7,15 +16,152 @@ each number only once: of two processes that write the same number, one is refus
 
 from __future__ import annotations
 
+import re
+import secrets
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from pushlane.core.errors import BadInput
-from pushlane.lanes.durable import create_durably, write_durably
-from pushlane.pipeline.store.files import CorruptStore, StoreBusy
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.util.files import create_durably, write_durably
+
+MEND = "`pushlane pipeline replay --since TIME` rebuilds the store from the log of receipts"
+
+
+class CorruptStore(PushlaneError):
+    """A file of the store is damaged or missing; the store can be rebuilt from the log."""
+
+    @staticmethod
+    def of(path: Path, what: str) -> CorruptStore:
+        return CorruptStore(f"{path}: {what}; {MEND}")
+
+
+class StoreBusy(PushlaneError):
+    """Another process writes this store; wait for it, or stop it."""
+
+
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
+) -> pa.Table:
+    """Read a file of the store; raises CorruptStore if it cannot be read."""
+    try:
+        names = list(columns) if columns else None
+        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file cannot be read") from error
+
+
+def read_footer(path: Path) -> pq.FileMetaData:
+    """Read the footer of a file of the store; raises CorruptStore if it is no Parquet."""
+    try:
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
+
+
+def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
+    """Return the least and the greatest value of a column, by the footer of a file with rows."""
+    place = footer.schema.names.index(column)
+    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
+    found = [group.statistics for group in groups]
+    return min(each.min for each in found), max(each.max for each in found)
+
+
+_CURRENT = "CURRENT"
+_GENERATION = "gen-"
+_BATCH = re.compile(r"/batch=(\d+)(?:-\w+)?/")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One complete store in a folder of its own; a replay makes another generation beside it."""
+
+    root: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.name
+
+    @property
+    def manifests(self) -> Path:
+        return self.folder / "manifests"
+
+    def table(self, table: str) -> Path:
+        return self.folder / table
+
+    def batch_folders(self, table: str, batch: str) -> list[Path]:
+        """Return all folders of a table that were written under this batch name or name pattern."""
+        folder = self.table(table)
+        above = ("", "day=*/", "day=*/hour=*/", "unit=*/")
+        found = (folder.glob(f"{each}batch={batch}") for each in above)
+        return sorted(path for paths in found for path in paths)
+
+
+def current(root: Path) -> Generation | None:
+    """Return the generation that counts; None if there is no store yet.
+
+    Raises:
+        CorruptStore: CURRENT names nothing that is there.
+    """
+    path = root / _CURRENT
+    if not path.exists():
+        return None
+    found = Generation(root, path.read_text().strip())
+    if not found.name.startswith(_GENERATION) or not found.folder.is_dir():
+        raise CorruptStore.of(path, f"it names {found.name!r}, and there is no such folder")
+    return found
+
+
+def make_current(generation: Generation) -> None:
+    """Make this generation the one that counts from now on."""
+    generation.root.mkdir(parents=True, exist_ok=True)
+    write_durably(generation.root / _CURRENT, generation.name.encode())
+
+
+def became_current_at_ms(root: Path) -> int:
+    """Return since when the current generation counts; older readers may have another one open."""
+    return (root / _CURRENT).stat().st_mtime_ns // 1_000_000
+
+
+def next_generation(root: Path) -> Generation:
+    """Make an empty generation under a name that was never used."""
+    taken = [int(path.name.removeprefix(_GENERATION)) for path in root.glob(f"{_GENERATION}*")]
+    made = Generation(root, f"{_GENERATION}{max(taken, default=0) + 1:06d}")
+    made.manifests.mkdir(parents=True)
+    return made
+
+
+def local_uri(path: Path) -> str:
+    """Return a path as Spark takes it, which does not decode what a URI would encode."""
+    return f"file://{path.resolve()}"
+
+
+def new_batch_name(number: int) -> str:
+    """Return a new name for the folders of the manifest with this number; each call gives another.
+
+    Workers of a driver that was killed may still write under the name that it had.
+    """
+    return f"{number:09d}-{secrets.token_hex(4)}"
+
+
+def batch_names(number: int) -> tuple[str, ...]:
+    """Return patterns of all names that this number was ever given."""
+    return f"{number:09d}", f"{number:09d}-*"
+
+
+def batch_of(path: str) -> int | None:
+    """Return the number of the manifest that first named a file; None if the path has none."""
+    found = _BATCH.search(path)
+    return int(found[1]) if found else None
+
 
 VERSION = 1
 _DIGITS = 12

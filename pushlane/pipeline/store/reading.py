@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.core.errors import BadInput
-from pushlane.pipeline.store.layout import Generation, current
 from pushlane.pipeline.store.manifest import (
     FileCounts,
     FileEntry,
     Gap,
+    Generation,
     SampledBatch,
     StoreState,
+    current,
     read_state,
 )
 from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN

@@ -17,27 +17,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes import file_lock
-from pushlane.lanes.durable import sync_below
-from pushlane.lanes.file_lock import FileLock
-from pushlane.pipeline.store.files import StoreBusy, column_range, read_footer
-from pushlane.pipeline.store.layout import (
-    Generation,
-    batch_names,
-    current,
-    make_current,
-    new_batch_name,
-    next_generation,
-)
 from pushlane.pipeline.store.manifest import (
     FileCounts,
     FileEntry,
     Gap,
+    Generation,
     Manifest,
     SampledBatch,
+    StoreBusy,
     StoreState,
+    batch_names,
     checkpoint_numbers,
+    column_range,
+    current,
+    make_current,
     manifests_before,
+    new_batch_name,
+    next_generation,
+    read_footer,
     read_state,
     remove_unfinished,
     write_checkpoint,
@@ -45,6 +42,8 @@ from pushlane.pipeline.store.manifest import (
 )
 from pushlane.pipeline.store.reading import Store
 from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
+from pushlane.util import files
+from pushlane.util.files import FileLock, sync_below
 
 CHECKPOINT_EVERY = 32
 _LOCK = "LOCK"
@@ -189,7 +188,7 @@ def store_lock(root: Path) -> Iterator[None]:
 
 def is_locked(root: Path) -> bool:
     """Return whether a process writes the store now."""
-    return file_lock.is_locked(root / _LOCK)
+    return files.is_locked(root / _LOCK)
 
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:

@@ -17,9 +17,9 @@ from pyspark.taskcontext import TaskContext
 from pushlane.backends.backend import connect
 from pushlane.core.push import Push, decode
 from pushlane.core.task import Task
-from pushlane.pipeline.fanout import publishing, writer
-from pushlane.pipeline.fanout.fan_out import fan_out
-from pushlane.pipeline.fanout.publishing import publish_part
+from pushlane.pipeline.fanout import fan_out as publishing
+from pushlane.pipeline.fanout import writer
+from pushlane.pipeline.fanout.fan_out import fan_out, publish_part
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.source import PushlaneDataSource
 from pushlane.pipeline.spec import TaskSpec, parse_spec

@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from datasketches import hll_sketch, hll_union
 
-from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
-from pushlane.pipeline.receipts.compaction.run import compact
 from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
+from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS, compact
 from pushlane.pipeline.store import CorruptStore, open_store
-from pushlane.pipeline.store.layout import make_current, next_generation
+from pushlane.pipeline.store.manifest import make_current, next_generation
 from pushlane.pipeline.store.writing import store_lock
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body

@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 
 from pushlane.backends.backend import connect
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.task import Level, Progress, Task
-from pushlane.lanes.ports import Delivery
 from pushlane.settings import Settings
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.unit.dispatcher.support import MemorySink, add_task, drain

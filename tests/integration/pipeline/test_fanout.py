@@ -20,16 +20,16 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from pushlane.backends.backend import connect
+from pushlane.backends.embedded.registry import EmbeddedRegistry
 from pushlane.backends.formats import set_min_format
+from pushlane.backends.ports import listed
 from pushlane.core.errors import BadInput, TaskConflict, Unreachable
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, decode, encode
 from pushlane.core.task import Level, Task
-from pushlane.lanes.embedded.registry import EmbeddedRegistry
-from pushlane.lanes.ports import Source
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.fanout import publishing
+from pushlane.pipeline.fanout import fan_out
 from pushlane.pipeline.fanout import snapshot as freeze_module
 from pushlane.pipeline.fanout.fan_out import reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest
@@ -103,7 +103,7 @@ async def test_the_same_call_after_its_end_adds_nothing(settings, tmp_path) -> N
 async def test_attempts_that_break_off_leave_each_push_once(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     request = asked(people(tmp_path), key="k")
     with pytest.raises(PipelineFailed, match="run the same command again"):
         await run(settings, request)
@@ -119,7 +119,7 @@ async def test_attempts_that_break_off_leave_each_push_once(
 async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     request = asked(people(tmp_path))
     with pytest.raises(PipelineFailed):
         await run(settings, request)
@@ -209,7 +209,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 ) -> None:
     """The broker's memory is made to end: with names of their own, nothing would be recognised."""
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(settings, request)
     monkeypatch.undo()
@@ -227,7 +227,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 
 async def test_a_frozen_audience_that_changed_is_refused(embedded, tmp_path, monkeypatch) -> None:
     audience = people(tmp_path)
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, asked(audience))
     monkeypatch.undo()
@@ -244,7 +244,7 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path), key="k")
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -280,7 +280,7 @@ async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -616,7 +616,7 @@ async def test_a_table_is_an_audience_and_is_told_by_its_rows(
     rows = spark.table("everybody").where("age < 5")
     rows.write.format("jdbc").options(url=url, dbtable="people").save()
     request = asked("people", format="jdbc", options={"url": url})
-    monkeypatch.setattr(publishing, "publish_part", broken_part)
+    monkeypatch.setattr(fan_out, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()

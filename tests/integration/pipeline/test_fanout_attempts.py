@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import Level, Task
-from pushlane.lanes.ports import Source
 from pushlane.model import task_changes
 from pushlane.pipeline.fanout.writer import PartWriter
 from pushlane.settings import Settings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.pipeline.reports.latency import lateness
-from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.sections import lateness, recipients
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 from tests.report_queries import counted, engine_on, query

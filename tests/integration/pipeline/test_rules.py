@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
-from pushlane.lanes.search import listed
+from pushlane.backends.ports import listed
 from pushlane.model import task_changes
 from pushlane.pipeline.rules.expand import SparkExpander
 from pushlane.pipeline.rules.history import RunState, run_key

@@ -7,9 +7,9 @@ from bench.drained import Drained
 from bench.rivals import steady_sum
 from bench.throughput import judge
 from bench.topics import judge as judge_topics
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
-from pushlane.lanes.ports import Delivery
 
 MARKS = [Mark(at_s, count) for at_s, count in ((0.0, 10), (1.0, 20), (2.0, 40), (9.0, 50))]
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, lane_policies, receipt_policies
-from pushlane.lanes.pulsar.policy_commands import command_of
+from pushlane.backends.pulsar.policies import (
+    JOURNAL_POLICIES,
+    command_of,
+    lane_policies,
+    receipt_policies,
+)
 from pushlane.settings import Settings
 from tests.command import Command
 

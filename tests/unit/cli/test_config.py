@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.urls import masked
+from pushlane.util.texts import masked
 from tests.command import Command
 
 

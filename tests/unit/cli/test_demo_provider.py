@@ -7,10 +7,10 @@ import pytest
 from dev import receiver
 from dev.receiver import Follower, Provider, emulated, require_emulator
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.ports import Delivery
 
 
 def test_an_emulator_needs_its_libraries(monkeypatch):

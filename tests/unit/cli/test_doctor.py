@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.operations import Bounds
-from pushlane.cli import doctor, stats_dump
-from pushlane.cli.examine import all_checks
+from pushlane.cli import doctor
+from pushlane.cli.doctor import all_checks
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.diagnosis import host
-from pushlane.lanes.durable import create_durably
 from pushlane.settings import Settings
 from pushlane.util.checks import SEVERITIES, Check, Examination, Finding, Remark
+from pushlane.util.files import create_durably
 from tests.canary import Canaries
 from tests.command import Command
 from tests.unit.test_house import DOCS
@@ -271,7 +271,7 @@ def test_a_dump_holds_no_secret_recipient_or_payload(
 def test_a_file_that_cannot_be_made_is_refused_before_anything_is_asked(
     command: Command, wrong: Wrong, name: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats_dump, "examine", None)
+    monkeypatch.setattr(doctor, "examine", None)
     there = command.file("there.tar.gz", "mine")
 
     ran = command("stats-dump", name)
@@ -287,7 +287,7 @@ def test_an_interrupted_dump_leaves_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stats_dump, at, interrupt)
+    monkeypatch.setattr(doctor, at, interrupt)
     before = set(command.folder.iterdir())
 
     assert command("stats-dump", "all.tar.gz").exit_code == 130
@@ -301,7 +301,7 @@ def test_one_that_somebody_makes_meanwhile_is_left_as_it_is(
         path.write_text("theirs")
         create_durably(path, content, mode)
 
-    monkeypatch.setattr(stats_dump, "create_durably", late)
+    monkeypatch.setattr(doctor, "create_durably", late)
 
     assert command("stats-dump", "all.tar.gz").exit_code == 1
     assert (command.folder / "all.tar.gz").read_text() == "theirs"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pushlane.cli.drain_path import drain_path
+from pushlane.cli.dispatch import drain_path
 from pushlane.cli.health_server import HealthReply
 from pushlane.core.errors import BadInput, NoLeader, PushlaneError, Unreachable
 from pushlane.model.presence import DrainFigures, SinkDrain

@@ -14,7 +14,7 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT)}
 _LARGE = 1_000_000
 _PROGRAM = """
 import atexit, sys, threading
-from pushlane.cli.ending import run_and_end
+from pushlane.cli.main import run_and_end
 
 def command():
     {body}
@@ -95,7 +95,7 @@ def test_the_interpreter_does_not_take_itself_apart() -> None:
 def test_under_a_profiler_the_program_that_measures_goes_on() -> None:
     program = """
 import cProfile
-from pushlane.cli.ending import run_and_end
+from pushlane.cli.main import run_and_end
 profile = cProfile.Profile()
 try:
     profile.runcall(run_and_end, lambda: None)

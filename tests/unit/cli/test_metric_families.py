@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as opened
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from pushlane.cli.metric_families import ProcessMetrics, of_worker, together
+from pushlane.cli.health_server import ProcessMetrics, of_worker, together
 
 
 class Families(Collector):

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pushlane.backends.ports import listed
+from pushlane.backends.pulsar import backup as rebuild_module
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.task import State, Task
-from pushlane.lanes.pulsar import rebuild as rebuild_module
-from pushlane.lanes.search import listed
 from pushlane.model.task_bytes import encode
 from pushlane.settings import Settings
 from tests.command import Command, Ran, run_here

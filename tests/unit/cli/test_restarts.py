@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.cli.restarts import Restarts
+from pushlane.cli.workers import Restarts
 from tests.unit.lanes.test_contact import Clock
 
 

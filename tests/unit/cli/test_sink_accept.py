@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli.sink_accept import _new_targets
+from pushlane.cli.sinks import _new_targets
 from pushlane.core.errors import BadInput
-from pushlane.lanes.target_history import note_delivered
 from pushlane.model.presence import SinkTarget
+from pushlane.model.targets import note_delivered
 from tests.command import Command
 from tests.unit.dispatcher.support import backend_in
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.backends.ports import RecipientTurn
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level, Progress, Task
-from pushlane.diagnosis.task_status import TaskStatuses
-from pushlane.lanes.ports import RecipientTurn
+from pushlane.diagnosis.causes import TaskStatuses
 from pushlane.model.recipients import collapse_mark
 from pushlane.producers.outbox import sender  # before `away`: it keeps what it imports
 from pushlane.producers.producer import Producer

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pushlane.cli import completion
+from pushlane.cli import parsing
 from tests.command import Command
 
 _READING = (
@@ -115,7 +115,7 @@ def test_the_default_folder_is_named_with_its_user(
 
 
 def test_completion_makes_no_store(nowhere: Command) -> None:
-    assert completion.complete_task(SimpleNamespace(params={}), "") == []  # type: ignore[arg-type]
+    assert parsing.complete_task(SimpleNamespace(params={}), "") == []  # type: ignore[arg-type]
     assert not (nowhere.folder / "data").exists()
 
 

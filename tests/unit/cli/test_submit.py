@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 import pushlane.cli.submit
-from pushlane.cli.task_options import TaskFlags
+from pushlane.cli.submit import TaskFlags
 from pushlane.core.errors import Unreachable
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.task_options import written_options

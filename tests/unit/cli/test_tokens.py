@@ -11,12 +11,11 @@ import pytest
 
 from pushlane.backends.backend import connect
 from pushlane.core.task import now_ms
-from pushlane.lanes.dead_address import AddressDeath
-from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.secret import Secret
 from pushlane.model.address_seal import AddressSeal
 from pushlane.model.masks import FieldType, Masks
+from pushlane.model.recipients import AddressDeath, kept_hasher
 from pushlane.settings import load
+from pushlane.util.texts import Secret
 from tests.command import Command, Ran
 
 KEY, OTHER_KEY = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))

@@ -13,7 +13,7 @@ import pytest
 
 from pushlane.cli.errors import HUNG
 from pushlane.cli.health import STUCK_S, Health, loop_patience_s
-from pushlane.cli.watchdog import Watchdog, ended_if_hung, leave, stacks
+from pushlane.cli.signals import Watchdog, ended_if_hung, leave, stacks
 from pushlane.settings import Settings
 from tests.unit.lanes.test_contact import Clock
 
@@ -172,7 +172,7 @@ def test_a_log_that_takes_nothing_delays_the_end_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left = threading.Event()
-    monkeypatch.setattr("pushlane.cli.watchdog._TELL_S", 0.0)
+    monkeypatch.setattr("pushlane.cli.signals._TELL_S", 0.0)
     monkeypatch.setattr(logging, "shutdown", left.wait)  # until the process is left
 
     leave(61.0, None, lambda code: left.set())

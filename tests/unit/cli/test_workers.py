@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli import restarts
+from pushlane.cli import workers
 from pushlane.cli.errors import HUNG, INTERRUPTED
 from pushlane.cli.workers import WorkerPool
 
@@ -43,7 +43,7 @@ class Played(WorkerPool):
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "_FIRST_S", 0.0)
+    monkeypatch.setattr(workers, "_FIRST_S", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_one_that_says_why_it_cannot_drain_is_not_started_again() -> None:
 async def test_a_stop_ends_the_wait_for_a_restart_at_once(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    monkeypatch.setattr(restarts, "_FIRST_S", 3_600.0)
+    monkeypatch.setattr(workers, "_FIRST_S", 3_600.0)
     pool = Played([f"{READY}; {KILLED}"], [f"{READY}; {WAIT}"])
     pool.on_restart = lambda *_: os.kill(os.getpid(), number)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pushlane.core.task import Progress, State
 from pushlane.diagnosis.causes import causes
-from pushlane.diagnosis.deaths import deaths_text, matter, short_deaths_text
-from pushlane.lanes.death_reasons import DEAD_ADDRESS
+from pushlane.diagnosis.situation import deaths_text, matter, short_deaths_text
+from pushlane.model.stop_rule import DEAD_ADDRESS
 from tests.unit.diagnosis.support import names, situation_of, task_of
 
 DIED_OF = {"HTTP 404": 4_990, "no answer": 8}

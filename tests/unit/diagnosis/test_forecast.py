@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pushlane.diagnosis.forecast
+import pushlane.diagnosis.slowing
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Weights
-from pushlane.diagnosis.forecast import forecast
-from pushlane.lanes.sink_shares import entitled_rates, entitled_shares
+from pushlane.diagnosis.slowing import forecast
 from pushlane.model.limits import Limit, Subject
-from pushlane.model.load import SinkLoad, Standing, sink_now
+from pushlane.model.load import SinkLoad, Standing, entitled_rates, entitled_shares, sink_now
 from tests.unit.diagnosis.support import NOW_MS, busy_sink, load_of, process_of, task_of
 
 LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW)
@@ -210,7 +209,7 @@ def test_the_end_among_very_many_tasks_is_about_right(place: int) -> None:
 def test_what_is_left_after_very_many_events_is_extrapolated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pushlane.diagnosis.forecast, "_MOST_EVENTS", 1)
+    monkeypatch.setattr(pushlane.diagnosis.slowing, "_MOST_EVENTS", 1)
     load = load_of(standing("a", 200), standing("b", 300))
 
     assert ends_in_s(load, "b") == pytest.approx(5)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Delayed
 from pushlane.core.task import Progress, Task
-from pushlane.diagnosis.causes import causes
+from pushlane.diagnosis.causes import TaskStatuses, causes
 from pushlane.diagnosis.look import diagnose
-from pushlane.diagnosis.task_status import TaskStatuses
-from pushlane.lanes.ports import Delayed
 from pushlane.model.due import QUARTER_MS, PutOff
 from tests.unit.diagnosis.support import (
     NOW_MS,

@@ -10,8 +10,8 @@ import pytest
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Task
 from pushlane.core.turns import Scheduler
-from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.prediction import predict
+from pushlane.diagnosis.look import predict
+from pushlane.diagnosis.slowing import forecast
 from pushlane.model.load import Standing
 from tests.unit.diagnosis.support import busy_sink, load_of, process_of, task_of
 from tests.unit.dispatcher.support import add_task, backend_in

@@ -11,10 +11,10 @@ from typing import Any
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.lane import Message
 from pushlane.core.names import DEFAULT_SINK, own_lane, pool_lane
+from pushlane.core.ports import Delivery, Sink, Taken
 from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode
 from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.ports import Delivery, Sink, Taken
 from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
 from pushlane.settings import Settings

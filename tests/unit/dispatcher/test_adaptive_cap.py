@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from pushlane.dispatcher.adaptive_cap import AdaptiveCap
+from pushlane.dispatcher.slow import AdaptiveCap
 
 
 def land(cap: AdaptiveCap, count: int, latency_s: float = 0.1, *, is_error: bool = False) -> None:

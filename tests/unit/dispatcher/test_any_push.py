@@ -17,15 +17,15 @@ from pushlane.backends.backend import Backend
 from pushlane.core.push import DELIVERED, Outcome, Push, Scope, decode, encode
 from pushlane.core.task import DeliveryMode, Level, Span, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.dates import LAST_MS
 from pushlane.model import task_changes
 from pushlane.model.receipt import ReceiptBatch, decode_receipts
+from pushlane.model.times import LAST_DATE_MS
 from pushlane.settings import Settings
 from tests.unit.dispatcher.support import DEADLINE_S, MemorySink, add_task, backend_in
 
 DAY_MS = 86_400_000
 EDGES = [
-    0, 1, -1, 2**31, -(2**31), 2**53, LAST_MS, LAST_MS + 1, 32_503_680_000_000,
+    0, 1, -1, 2**31, -(2**31), 2**53, LAST_DATE_MS, LAST_DATE_MS + 1, 32_503_680_000_000,
     1_700_000_000_000_000, 2**63 - 1, -(2**63), 2**64 - 1,
 ]  # fmt: skip
 numbers = st.sampled_from(EDGES) | st.integers(-(2**63), 2**64 - 1)
@@ -159,7 +159,7 @@ async def _all_are_settled(
         for batch in receipts:
             assert 0 <= min(batch.attempt) <= max(batch.attempt) < 2**31
             for column in (batch.submitted_at_ms, batch.eligible_at_ms):
-                assert 0 <= min(column) <= max(column) <= LAST_MS
+                assert 0 <= min(column) <= max(column) <= LAST_DATE_MS
 
 
 async def _run_until_settled(

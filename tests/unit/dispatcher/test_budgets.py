@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.memory import MemoryBackend
+from pushlane.backends.ports import Limiter
 from pushlane.core.errors import Unreachable
 from pushlane.dispatcher.gates.budgets import Budgets, Charge
-from pushlane.lanes.memory import MemoryBackend
-from pushlane.lanes.ports import Limiter
 from pushlane.model.limits import Limit, Limits, Subject
 from tests.unit.dispatcher.support import Wrapped
 

@@ -14,10 +14,10 @@ import pytest
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import later_lane
+from pushlane.core.ports import Delivery, LaneReader, OnReady, Taken
 from pushlane.core.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
 from pushlane.core.task import DeliveryMode, Finished, Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
 from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
 from pushlane.wire import bodies_of, fields_of

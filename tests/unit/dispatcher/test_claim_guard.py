@@ -13,10 +13,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import ClaimResult
 from pushlane.core.errors import Unreachable
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Outcome, Push, encode
 from pushlane.core.task import DeliveryMode, OnUnknown, Progress, State, Task
-from pushlane.lanes.ports import ClaimResult, Delivery
 from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     MemorySink,

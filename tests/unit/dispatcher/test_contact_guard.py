@@ -12,16 +12,15 @@ import pytest
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, encode
 from pushlane.core.task import Level, Task
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED
-from pushlane.lanes.ports import Delivery
-from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Limits, Subject, change_limit
+from pushlane.model.recipients import EVERYWHERE, SuppressionScope, kept_hasher
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -37,7 +36,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(autouse=True)
 def _looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.guards.contact_guard._LOOK_S", 0.01)
+    monkeypatch.setattr("pushlane.dispatcher.guards.recipient_guard._LOOK_S", 0.01)
 
 
 async def add(

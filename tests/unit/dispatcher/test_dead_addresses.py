@@ -16,19 +16,18 @@ from prometheus_client.core import CounterMetricFamily
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, Scope, encode
 from pushlane.core.task import DeliveryMode, Task
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.guards.recipient_guard import DeadAddressRecorder
 from pushlane.dispatcher.metrics import LINE_METRICS
-from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.stats import SUPPRESSED, ByReason
-from pushlane.lanes.dead_address import AddressDeath, DeadAddress, DeadAddressQuery
-from pushlane.lanes.ports import Delivery
-from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.secret import Secret
 from pushlane.model import task_changes
 from pushlane.model.address_seal import AddressSeal
+from pushlane.model.recipients import AddressDeath, DeadAddress, DeadAddressQuery, kept_hasher
 from pushlane.util.metrics import MetricCollector
+from pushlane.util.texts import Secret
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -92,7 +91,7 @@ async def test_a_dead_address_is_recorded_once_and_no_task_sends_to_it(tmp_path:
 async def test_another_process_that_runs_sends_to_it_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.guards.contact_guard._LOOK_S", 0.01)
+    monkeypatch.setattr("pushlane.dispatcher.guards.recipient_guard._LOOK_S", 0.01)
     looked = asyncio.Event()
 
     class Watched(Wrapped):
@@ -291,7 +290,7 @@ async def test_no_delivery_waits_for_a_store_that_is_away(tmp_path: Path) -> Non
 async def test_more_than_may_wait_are_left_to_be_found_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pushlane.dispatcher.settlement.dead_address_recorder._MOST_WAITING", 3)
+    monkeypatch.setattr("pushlane.dispatcher.guards.recipient_guard._MOST_WAITING", 3)
     async with backend_in(tmp_path, slots=20) as (backend, settings):
         sink = MemorySink(lambda _: GONE, batch_size=20)
         await add(backend, *map(str, range(20)))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import redis
 
+from pushlane.backends.redis import connect_redis
 from pushlane.core.push import Outcome, Push
-from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
+from pushlane.dispatcher.guards.recipient_guard import DeadAddressRecorder
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.dead_address import DeadAddressQuery
-from pushlane.lanes.redis import connect_redis
+from pushlane.model.recipients import DeadAddressQuery
 from pushlane.settings import Settings
 from tests.own_redis import OwnRedis
 from tests.unit.dispatcher.support import backend_in

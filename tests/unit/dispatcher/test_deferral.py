@@ -11,11 +11,11 @@ from typing import Any
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.deferral import due_ms, hop_s
-from pushlane.lanes.ports import Source
 from pushlane.model import task_changes
+from pushlane.model.due import due_ms, hop_s
 from pushlane.model.load import Standing
 from tests.unit.dispatcher.support import (
     MemorySink,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pushlane.dispatcher.delay_limit import DelayLimit
+from pushlane.dispatcher.lanes import DelayLimit
 
 
 class OpeningLane:

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pushlane.backends.ports import listed
 from pushlane.core import loop
 from pushlane.core.errors import Unreachable
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Delivery, LaneReader, OnReady, Taken
 from pushlane.core.push import DELIVERED, MAX_PUSH_BYTES, Outcome, Push, encode
 from pushlane.core.task import Finished, Level, Progress, State, Weights
 from pushlane.dispatcher.slow import Shares
-from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
+from pushlane.model.limits import set_app_share
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import FoundTasks
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.core.ports import Delivery, LaneReader, OnReady
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Level, Progress, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leader.janitor import Janitor
-from pushlane.dispatcher.settlement.completion import Completion
-from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
+from pushlane.dispatcher.tasks import Completion, KnownTasks
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 from tests.unit.dispatcher.support import (

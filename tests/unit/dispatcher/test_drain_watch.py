@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from pushlane.core.task import Level, State, now_ms
-from pushlane.dispatcher.drain_watch import DrainWatch
-from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.service import DrainWatch
+from pushlane.dispatcher.tasks import KnownTasks
 from tests.unit.dispatcher.support import DEADLINE_S, add_task, backend_in
 
 A_WHILE = 20  # turns of the loop: it waits for nothing else

@@ -13,16 +13,14 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
+from pushlane.backends.ports import listed
 from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
-from pushlane.dispatcher.housekeeping.half_made import HalfMade
-from pushlane.dispatcher.housekeeping.shared_lanes import SharedLanes
 from pushlane.dispatcher.leader.forgetting import Forgetting
-from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
-from pushlane.lanes.search import listed
-from pushlane.lanes.suppression import SuppressionScope
+from pushlane.dispatcher.leader.janitor import HalfMade, SharedLanes
 from pushlane.model import task_changes
+from pushlane.model.recipients import AddressDeath, DeadAddressQuery, SuppressionScope
 from tests.unit.dispatcher.recovering import (
     DEAD_RETENTION_S,
     GRACE_MS,

@@ -10,10 +10,10 @@ import pytest
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.names import DEAD_LANE, later_lane
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
 from pushlane.core.task import Finished, Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.support import (

@@ -15,10 +15,10 @@ from pushlane.core.errors import Unreachable
 from pushlane.core.intake import STALE_S, Intake
 from pushlane.core.lane import Lane, LaneInput, Message
 from pushlane.core.names import later_lane
+from pushlane.core.ports import Taken
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import DeliveryMode, Finished, Level, Moved, Span, State, Task
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.ports import Taken
 from pushlane.model import task_changes
 from pushlane.wire import MOST_PUSHES, packed
 from tests.unit.dispatcher.support import (

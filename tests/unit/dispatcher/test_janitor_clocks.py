@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import Grant
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.dispatcher.leader.janitor import Janitor
-from pushlane.lanes.ports import Grant
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 from tests.unit.dispatcher.support import DEADLINE_S, Wrapped, add_task, backend_in, until_task

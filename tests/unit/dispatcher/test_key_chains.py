@@ -10,8 +10,7 @@ from pushlane.core.lane import Job, Lane, Why
 from pushlane.core.names import own_lane
 from pushlane.core.push import Push
 from pushlane.core.task import Level, Task
-from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
-from pushlane.dispatcher.stall_detector import StallDetector
+from pushlane.dispatcher.gates.key_order import KeyChains, Parked, StallDetector, Verdict
 from pushlane.producers.encoder import Predecessors
 from tests.unit.dispatcher.support import message_of
 

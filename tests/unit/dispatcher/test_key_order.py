@@ -15,8 +15,7 @@ from pushlane.core.names import own_lane
 from pushlane.core.push import Kind, Push
 from pushlane.core.task import Level, Task
 from pushlane.dispatcher.gates import key_order
-from pushlane.dispatcher.gates.key_order import KeyOrder
-from pushlane.dispatcher.guards.key_chains import Parked
+from pushlane.dispatcher.gates.key_order import KeyOrder, Parked
 from pushlane.dispatcher.stats import Stats
 from tests.unit.dispatcher.support import message_of
 

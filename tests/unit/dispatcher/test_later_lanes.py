@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from pushlane.core.errors import Unreachable
 from pushlane.core.lane import Lane, Message
 from pushlane.core.names import later_lane, own_lane
+from pushlane.core.ports import Delivery, Source, Taken
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
 from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.ports import Delivery, Source, Taken
 from pushlane.model import task_changes
 from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import (

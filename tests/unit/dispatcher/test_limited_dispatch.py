@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Subject, change_limit
 from pushlane.model.presence import LaneWait

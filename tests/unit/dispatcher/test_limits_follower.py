@@ -13,10 +13,9 @@ import pytest
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
-from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.ports import DocumentStore
-from pushlane.model.limits import Limit, Limits, Subject
+from pushlane.dispatcher.gates.budget_gate import AppLimits, LimitsFollower
+from pushlane.model.documents import DocumentStore
+from pushlane.model.limits import Limit, Limits, Subject, set_app_share
 from tests.unit.dispatcher.support import DEADLINE_S, Wrapped, backend_in
 
 SHOP = Subject("app", "shop")

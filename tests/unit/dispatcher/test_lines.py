@@ -11,10 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.core.names import lane_at, later_lane
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, encode
 from pushlane.core.task import DeliveryMode, Level, State
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     MemorySink,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import MalformedPush, UnknownFormat
 from pushlane.core.lane import Job, Lane, Message
+from pushlane.core.ports import Taken
 from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Push, encode
 from pushlane.core.task import Level
-from pushlane.lanes.ports import Taken
 from pushlane.wire import fields_of, packed
 
 LANE = Lane("task-t", Level.HIGH)

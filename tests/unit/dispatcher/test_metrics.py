@@ -17,17 +17,15 @@ from prometheus_client.core import Metric
 from pushlane.backends.process_metrics import PROCESS_METRICS
 from pushlane.core.push import DELIVERED, Kind, Outcome
 from pushlane.core.task import Level
-from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
-from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
 from pushlane.dispatcher.line_report import RecentRates
-from pushlane.dispatcher.metrics import LINE_METRICS
+from pushlane.dispatcher.metrics import DISPATCHER_METRICS, LEADER_METRICS, LINE_METRICS
 from pushlane.dispatcher.stats import ByReason, Stats
-from pushlane.lanes.death_reasons import MOST_REASONS
 from pushlane.model.limits import Limit, Subject, change_limit
-from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
-from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
-from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
-from pushlane.producers.outbox.stats import PRODUCER_METRICS, ProducerStats
+from pushlane.model.stop_rule import MOST_REASONS
+from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats
+from pushlane.pipeline.receipts.job import JOB_METRICS, JobStats
+from pushlane.pipeline.rules.runner import RULE_METRICS, RuleStats
+from pushlane.producers.outbox.buffer import PRODUCER_METRICS, ProducerStats
 from pushlane.util.metrics import MetricCollector, MetricDefinition, MetricKind
 from scripts.metrics import METRICS
 from tests.unit.dispatcher.support import (

@@ -18,8 +18,7 @@ from pushlane.dispatcher.breaker import (
     Breaker,
     BreakerState,
 )
-from pushlane.dispatcher.failures import Flight
-from pushlane.dispatcher.standing import FinalRow, TargetStanding, TargetWords
+from pushlane.dispatcher.failures import FinalRow, Flight, TargetStanding, TargetWords
 from tests.unit.dispatcher.outages import (
     BROKEN,
     BUSY,

@@ -8,9 +8,9 @@ import pytest
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.names import dead_lane, later_lane
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, decode, encode
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering

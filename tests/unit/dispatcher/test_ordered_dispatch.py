@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pushlane.backends.backend import Backend
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Finished, Level, State, Task, now_ms
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     MemorySink,

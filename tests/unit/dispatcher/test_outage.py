@@ -21,9 +21,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import ClaimResult
 from pushlane.core.lane import ROOM, Job, Lane, Why
 from pushlane.core.names import is_later
-from pushlane.core.ports import of_each
+from pushlane.core.ports import Delivery, Source, of_each
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.core.task import DeliveryMode, Level, Task, now_ms
 from pushlane.core.task import State as TaskState
@@ -36,10 +37,9 @@ from pushlane.dispatcher.breaker import (
     View,
     restraints,
 )
+from pushlane.dispatcher.gates.key_order import StallDetector
 from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
-from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.ports import ClaimResult, Delivery, Source
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 from tests.unit.dispatcher.outages import BROKEN, BUSY, NOT_FOUND

@@ -8,7 +8,7 @@ from pathlib import Path
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level, Task
 from pushlane.dispatcher.gates.budget_gate import OwnLaneRequests
-from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.tasks import KnownTasks
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in, until_task
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import ClaimResult
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push
 from pushlane.core.task import Level, Progress, Task
 from pushlane.dispatcher.guards.poison_guard import MARK, STRIKES, YOUNG_S, PoisonGuard
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.ports import ClaimResult, Delivery
 from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import MemorySink, Wrapped, add_task, backend_in, drain
 

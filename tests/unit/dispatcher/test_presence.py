@@ -18,7 +18,7 @@ from pushlane.core.push import FORMAT, Kind, Outcome
 from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.line_report import RecentRates
-from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
+from pushlane.dispatcher.presence import PresenceAnnouncer
 from pushlane.dispatcher.slow import Shares, Slow
 from pushlane.dispatcher.stats import Stats
 from pushlane.model.presence import Process, decode_all, encode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, Scope
 from pushlane.core.task import Level
-from pushlane.dispatcher.reasons import death_class, without_values
-from pushlane.lanes.ports import Delivery
+from pushlane.dispatcher.stats import death_class, without_values
 
 PUSH = Push(
     "task",
@@ -82,7 +82,7 @@ def test_a_batch_of_many_reasons_looks_at_each_value_once(monkeypatch: pytest.Mo
         looked_at.append(value)
         return value
 
-    monkeypatch.setattr("pushlane.dispatcher.reasons.quote", quote)
+    monkeypatch.setattr("pushlane.dispatcher.stats.quote", quote)
     pushes = [Push("task", seq, f"+49 151 {seq:06}") for seq in range(1, 101)]
     batch = [Delivery(push, Level.HIGH, push.recipient) for push in pushes]
 

@@ -15,15 +15,15 @@ from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
 from pushlane.core.errors import Unreachable
 from pushlane.core.lane import Job
+from pushlane.core.ports import Taken
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Level, Task, Weights, now_ms
 from pushlane.dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, Receipts
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes.deferral import eligible_ms
-from pushlane.lanes.ports import Taken
-from pushlane.lanes.recipient_hash import Hasher
 from pushlane.model import task_changes
+from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import ReceiptBatch, decode_receipts, masked_recipients
+from pushlane.model.recipients import Hasher
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

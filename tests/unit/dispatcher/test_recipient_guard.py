@@ -10,9 +10,9 @@ import pytest
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
 from pushlane.core.task import Level, Task
-from pushlane.lanes.ports import Delivery
 from pushlane.model import task_changes
 from pushlane.model.recipients import collapse_mark
 from tests.unit.dispatcher.support import (

@@ -17,12 +17,11 @@ from pushlane.core.endings import Ending
 from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.lane import Job, Lane
 from pushlane.core.names import DEAD_LANE, later_lane, own_lane, pool_lane
-from pushlane.core.ports import of_each
+from pushlane.core.ports import Source, of_each
 from pushlane.core.push import Push
 from pushlane.core.republish import Republisher
 from pushlane.core.retrying import Backoffs
 from pushlane.core.task import Level
-from pushlane.lanes.ports import Source
 
 LANES = [later_lane(pool_lane("t", 1)), DEAD_LANE, later_lane(own_lane("a")), own_lane("b")]
 LATE = Unreachable("no answer")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.settle import backoff
 from pushlane.core.task import Level, State
-from pushlane.lanes.ports import Delivery
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.ports import FoundTasks
 from pushlane.core import endings, lane
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.names import later_lane, own_lane
+from pushlane.core.ports import Delivery, LaneReader, OnReady
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
 from pushlane.core.retrying import Backoff, for_each
 from pushlane.core.task import Level, State, Task, new_task_id
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.lanes import OPENERS
 from pushlane.dispatcher.leader.janitor import Janitor
-from pushlane.lanes.ports import Delivery, FoundTasks, LaneReader, OnReady
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 from tests.unit.dispatcher.support import (

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pushlane.core.task import Level, State, Task
-from pushlane.dispatcher.start_timer import StartTimer
+from pushlane.dispatcher.lanes import StartTimer
 from pushlane.model import task_changes
 from tests.unit.dispatcher.support import (
     DEADLINE_S,

@@ -13,14 +13,13 @@ import pytest
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import TaskConflict
 from pushlane.core.names import is_pool, own_lane
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome
 from pushlane.core.task import Finished, Level, Progress, State, Task
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.settlement.stop_if_dead import StopIfDead
-from pushlane.lanes.death_reasons import DEAD_ADDRESS, Deaths
-from pushlane.lanes.ports import Delivery
+from pushlane.dispatcher.deaths import StopIfDead
+from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model import task_changes
-from pushlane.model.stop_rule import DEFAULT_STOP
+from pushlane.model.stop_rule import DEAD_ADDRESS, DEFAULT_STOP, Deaths
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

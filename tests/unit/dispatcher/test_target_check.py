@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.dispatcher import presence
 from pushlane.dispatcher.presence import TargetCheck
-from pushlane.lanes.sink_conflicts import split_sinks
-from pushlane.model.presence import Process, ServedSink, SinkTarget
+from pushlane.model.presence import Process, ServedSink, SinkTarget, split_sinks
 
 NEW = SinkTarget("webhook", "new.example.com", "01")
 OLD = SinkTarget("webhook", "old.example.com", "02")

@@ -19,12 +19,16 @@ from pushlane.core.errors import Unreachable, UserError
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.task import Level, State
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
-from pushlane.dispatcher.standing import TargetStanding, TargetWords
-from pushlane.dispatcher.target_memory import TargetMemory
-from pushlane.lanes.target_history import TargetHistory, accept, note_delivered, target_history
+from pushlane.dispatcher.failures import TargetStanding, TargetWords
+from pushlane.dispatcher.outage import GIVE_UP_AFTER_S, TargetMemory
 from pushlane.model.presence import SinkTarget
-from pushlane.model.targets import PlainTarget
+from pushlane.model.targets import (
+    PlainTarget,
+    TargetHistory,
+    accept,
+    note_delivered,
+    target_history,
+)
 from tests.unit.dispatcher.outages import NOT_FOUND
 from tests.unit.dispatcher.support import (
     DEADLINE_S,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace as with_other
 from pathlib import Path
 
+from pushlane.backends.ports import ALL
+from pushlane.backends.redis import connect_redis
 from pushlane.core.names import own_lane
 from pushlane.core.task import State
-from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.search import ALL
 from pushlane.model import task_changes
 from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import backend_in

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from pushlane.lanes.secret import Secret
 from pushlane.model.address_seal import AddressSeal
+from pushlane.util.texts import Secret
 
 SEAL = AddressSeal(Secret(base64.b64encode(b"\xff" * 32).decode()))  # has a slash, as openssl's may
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from pushlane.backends.cells import CellDocuments, CellLease, CellPresence, MemoryCells
-from pushlane.lanes.redis import RedisPorts, connect_redis
+from pushlane.backends.redis import RedisPorts, connect_redis
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403
 from tests.contract.test_presence import *  # noqa: F403

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.backends.cells import Cell, CellDocuments, CellLease, CellPresence, MemoryCells
-from pushlane.lanes.ports import Grant
+from pushlane.backends.ports import Grant
 from pushlane.model.presence import Process
 
 TTL_S = 10.0

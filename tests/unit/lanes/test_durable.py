@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev import alone
-from pushlane.lanes.durable import create_durably, write_durably
-from pushlane.lanes.file_lock import FileLock, is_locked
+from pushlane.util.files import FileLock, create_durably, is_locked, write_durably
 
 
 def test_a_file_that_is_written_again_has_the_new_content_alone(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from pushlane.core.task import Level
 from pushlane.core.turns import EVERY_APP
-from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
-from pushlane.lanes.zones import find_zone
-from pushlane.model.limits import Limit, Subject
+from pushlane.model.limits import Calendar, FrequencyCaps, Limit, Subject
 from pushlane.model.recipients import NO_CAP, Cap, CapDay
+from pushlane.model.times import find_zone
 
 ZONES = ("UTC", "Europe/Berlin", "Pacific/Kiritimati", "Etc/GMT+12", "America/New_York")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC).date()

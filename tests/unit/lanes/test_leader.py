@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pushlane.backends.leases import Leader
+from pushlane.backends.ports import Grant
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import now_ms
-from pushlane.lanes.ports import Grant
 
 
 class Lease:

@@ -9,9 +9,9 @@ import pytest
 
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, UnknownFormat
-from pushlane.lanes.ports import DocumentStore
-from pushlane.pipeline.alerts.alert_store import AlertStore
-from pushlane.pipeline.rules import run_transitions
+from pushlane.model.documents import DocumentStore
+from pushlane.pipeline.alerts.watch import AlertStore
+from pushlane.pipeline.rules import history as run_transitions
 from pushlane.pipeline.rules.rule import make_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
 from tests.unit.dispatcher.support import settings_in

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.dates import LAST_MS
-from pushlane.lanes.quiet import QuietHours, parse_quiet, quiet_until_ms
-from pushlane.lanes.zones import find_zone, known_zone
+from pushlane.model.times import (
+    LAST_DATE_MS,
+    QuietHours,
+    find_zone,
+    known_zone,
+    parse_quiet,
+    quiet_until_ms,
+)
 
 # Half-hour changes, changes at midnight, a day left out, two changes within weeks, none at all.
 ZONES = [
@@ -122,13 +127,15 @@ def test_a_fraction_of_a_second_is_kept_when_it_is_not_quiet() -> None:
     assert quiet_until_ms(parse_quiet("22:00-08:00"), ZoneInfo("UTC"), 43_200_123) == 43_200_123
 
 
-@pytest.mark.parametrize("at_ms", [2**64 - 1, 2**63 - 1, LAST_MS + 1, LAST_MS, -1, -(2**63)])
+@pytest.mark.parametrize(
+    "at_ms", [2**64 - 1, 2**63 - 1, LAST_DATE_MS + 1, LAST_DATE_MS, -1, -(2**63)]
+)
 @pytest.mark.parametrize("hours", ["22:00-08:00", "08:00-22:00", "00:00-23:59", "00:01-00:00"])
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Europe/Berlin"])
 def test_a_time_that_no_calendar_has_is_answered_too(at_ms: int, hours: str, zone: str) -> None:
     ends_ms = quiet_until_ms(parse_quiet(hours), ZoneInfo(zone), at_ms)
 
-    assert at_ms <= ends_ms <= max(at_ms, LAST_MS)
+    assert at_ms <= ends_ms <= max(at_ms, LAST_DATE_MS)
 
 
 @pytest.mark.parametrize(

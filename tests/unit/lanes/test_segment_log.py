@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import segment_log
-from pushlane.lanes.segment_log import append, marks
+from pushlane.util import files
+from pushlane.util.files import append, marks
 
 
 @pytest.mark.parametrize("durably", [False, True])
@@ -32,7 +32,7 @@ def test_an_append_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
         os.pwrite(handle, b"d", 3)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"{segment_log.__name__}.{fails}", fail)
+    monkeypatch.setattr(f"{files.__name__}.{fails}", fail)
     with pytest.raises(OSError, match="No space"):
         append(handle, b"de", 3, durably=True)
 

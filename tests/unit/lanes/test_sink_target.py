@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput
-from pushlane.lanes.recipient_hash import Hasher, kept_hasher
 from pushlane.model.presence import Process, ServedSink, SinkTarget, decode_all, encode
+from pushlane.model.recipients import Hasher, kept_hasher
 from pushlane.model.targets import PlainTarget, SinkTargets, hashed, target_of, url_target
 from tests.unit.dispatcher.support import backend_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.store_clock import SteadyClock, StoreClock
+from pushlane.backends.leases import SteadyClock, StoreClock
 
 BEGIN_MS = 1_790_000_000_000
 HOUR_S = 3600.0

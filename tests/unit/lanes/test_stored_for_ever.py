@@ -15,6 +15,8 @@ from msgspec import UNSET
 
 from pushlane.backends.backend import connect
 from pushlane.backends.formats import min_format
+from pushlane.backends.ports import ClaimResult, RecipientTurn, listed
+from pushlane.backends.redis import connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.core.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
 from pushlane.core.push import encode as encode_push
@@ -30,23 +32,20 @@ from pushlane.core.task import (
     Weights,
     now_ms,
 )
-from pushlane.lanes.ports import ClaimResult, RecipientTurn
-from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.search import listed
 from pushlane.model.presence import decode_all
 from pushlane.model.receipt import decode_receipts
 from pushlane.model.recipients import collapse_mark, dedupe_mark
 from pushlane.model.task_bytes import decode as decode_task
 from pushlane.model.task_bytes import encode as encode_task
 from pushlane.pipeline.alerts.alert_rule import decode_rule as decode_alert
-from pushlane.pipeline.alerts.alert_store import AlertStore
-from pushlane.pipeline.alerts.firing import AlertGroup
-from pushlane.pipeline.fanout.publishing import bundles_of
+from pushlane.pipeline.alerts.measure import AlertGroup
+from pushlane.pipeline.alerts.watch import AlertStore
+from pushlane.pipeline.fanout.fan_out import bundles_of
 from pushlane.pipeline.fanout.stage import FanoutStage
 from pushlane.pipeline.rules.history import RunState
 from pushlane.pipeline.rules.rule import decode_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
-from pushlane.producers.outbox.folder import SpoolFolder
+from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import Added
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of, open_message, packed

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pushlane.core.errors import UnknownFormat
-from pushlane.lanes.target_history import TargetHistory, accept, note_delivered, target_history
+from pushlane.model.targets import TargetHistory, accept, note_delivered, target_history
 from tests.unit.dispatcher.support import backend_in
 
 TARGET = "6f1d"

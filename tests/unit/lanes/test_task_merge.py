@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.task_merge import Merged, Precedence, merged
-from pushlane.model.task_bytes import decode, encode
+from pushlane.model.task_bytes import Merged, Precedence, decode, encode, merged
 from tests.unreadable import unchecked
 
 

@@ -14,9 +14,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pushlane.core.errors import BadInput, Unreachable
-from pushlane.pipeline.interrupt import interrupt_stops, interrupt_waits
-from pushlane.pipeline.jvm import reason_in, require_java
-from pushlane.pipeline.session import MASTER, spark_session, with_retries
+from pushlane.pipeline.session import (
+    MASTER,
+    interrupt_stops,
+    interrupt_waits,
+    reason_in,
+    require_java,
+    spark_session,
+    with_retries,
+)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pushlane.pipeline.store import (
     StoreWriter,
     open_store,
 )
-from pushlane.pipeline.store.layout import batch_of
+from pushlane.pipeline.store.manifest import batch_of
 from pushlane.pipeline.store.schema import SEEN, TABLES
 from pushlane.pipeline.store.writing import CHECKPOINT_EVERY, open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store

@@ -7,9 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pushlane.core.errors import ReceiptsGone, Unreachable
-from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.errors import PipelineFailed, cause, cause_of, without_data
 from pushlane.pipeline.receipts.job_context import translated
-from pushlane.pipeline.traces import cause, cause_of, without_data
 
 SECRET = "device-7"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pushlane.lanes.recipient_hash import kept_hasher
-from pushlane.lanes.suppression import SuppressionScope
-from pushlane.producers.address_registration import register_lines
+from pushlane.model.recipients import SuppressionScope, kept_hasher
+from pushlane.producers.suppress import register_lines
 from tests.unit.dispatcher.support import backend_in
 
 

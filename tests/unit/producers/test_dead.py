@@ -13,16 +13,15 @@ import msgspec
 import pytest
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import listed
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import TaskConflict, UnknownFormat
 from pushlane.core.names import DEAD_LANE, RETRIED_LANE, dead_lane
+from pushlane.core.ports import Delivery, Source, Taken
 from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.ports import Delivery, Source, Taken
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
-from pushlane.producers.dead import DeadLetters, Selection
-from pushlane.producers.retry_dead import DeadRetry, Retried
+from pushlane.producers.dead import DeadLetters, DeadRetry, Retried, Selection
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import MemorySink, add_task, backend_in, drain

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import connect
+from pushlane.backends.ports import listed
 from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.push import encode
 from pushlane.core.task import Level
-from pushlane.lanes.search import listed
 from pushlane.model.presence import Process
 from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.request import SubmitRequest

@@ -13,8 +13,7 @@ from pushlane.core.errors import BadInput, UnknownTask
 from pushlane.core.task import Level, Task
 from pushlane.model.receipt import ReceiptBatch, decode_receipts
 from pushlane.producers.client import Client
-from pushlane.producers.device_events import MOST_A_BODY
-from pushlane.producers.events.event import PushEvent, parse_event
+from pushlane.producers.device_events import MOST_A_BODY, PushEvent, parse_event
 from pushlane.settings import Settings
 from tests.command import Command
 

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, DamagedRecord, InvalidChange, TaskConflict, UnknownTask
 from pushlane.core.task import Level, Task, Weights
-from pushlane.lanes.app_share import app_share
-from pushlane.model.limits import Limit
+from pushlane.model.limits import Limit, app_share
 from pushlane.model.task_bytes import decode, encode
 from pushlane.producers.client import Client
-from pushlane.producers.events.event import PushEvent
-from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.device_events import PushEvent
+from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task

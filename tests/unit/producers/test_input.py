@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from pushlane.producers.input import copy_stream
+from pushlane.producers.request import copy_stream
 
 
 def test_a_silent_pipe_gives_control_back_and_loses_nothing() -> None:

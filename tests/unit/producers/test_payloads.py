@@ -14,10 +14,10 @@ from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, OversizedPush
 from pushlane.core.push import MAX_PUSH_BYTES, Push
 from pushlane.core.task import Level
-from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.producer import Producer
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.producers.task_options import read_payload_file
 from pushlane.settings import Settings
 from tests.lane_content import lane_of, pushes_of
 

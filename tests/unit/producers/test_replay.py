@@ -10,10 +10,10 @@ import pytest
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.formats import set_min_format
+from pushlane.backends.ports import listed
 from pushlane.core.errors import InvalidChange, UnknownFormat, Unreachable
 from pushlane.core.push import FORMAT, Push, decode, encode
 from pushlane.core.task import Level, State, Task
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.producers.replay import clone, replay
 from pushlane.wire import bodies_of, packed

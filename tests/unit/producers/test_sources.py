@@ -7,9 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pushlane.core.errors import BadInput
-from pushlane.producers.rows import BadRow, Wanted
-from pushlane.producers.sources import format_of, open_source
-from pushlane.producers.text_rows import MAX_LINE
+from pushlane.producers.rows import MAX_LINE, BadRow, Wanted, format_of, open_source
 
 WANTED = Wanted(("recipient", "name"), ("city",))
 

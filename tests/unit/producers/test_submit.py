@@ -15,13 +15,13 @@ import pytest
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
+from pushlane.backends.ports import RecipientTurn, listed
 from pushlane.core.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
 from pushlane.core.names import own_lane
+from pushlane.core.ports import Source
 from pushlane.core.publish import chunk_size
 from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
 from pushlane.core.task import Finished, Level, State, Task
-from pushlane.lanes.ports import RecipientTurn, Source
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.model.recipients import collapse_mark
 from pushlane.producers.request import SubmitRequest, SubmitStage

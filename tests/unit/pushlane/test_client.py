@@ -7,8 +7,7 @@ import pytest
 import pushlane
 from pushlane import Client, Level, Limit, Settings, State, Subject, SubmitRequest, Weights
 from pushlane.backends.backend import connect
-from pushlane.lanes.dead_address import AddressDeath
-from pushlane.lanes.recipient_hash import kept_hasher
+from pushlane.model.recipients import AddressDeath, kept_hasher
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
 

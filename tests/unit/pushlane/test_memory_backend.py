@@ -21,7 +21,7 @@ from pushlane import (
     SubmitRequest,
     open_sink,
 )
-from pushlane.lanes.ports import LaneReader
+from pushlane.core.ports import LaneReader
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(40)]
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from pushlane.dispatcher.leading.aside import aside
+from pushlane.dispatcher.leader.backlogs import aside
 
 
 @pytest.fixture(params=[True, False])

@@ -14,16 +14,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import Lease, Tally, TotalAsk
 from pushlane.core.errors import BadInput, NoLeader, Unreachable
 from pushlane.core.task import Level, Task, Weights, now_ms
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.gates.budgets import utc_day
-from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.leading.drain_reader import DrainReader
-from pushlane.dispatcher.leading.survey import EVERY_S, STALE_S, Survey
-from pushlane.lanes.ports import Lease
-from pushlane.lanes.ports.limiter import Tally, TotalAsk
+from pushlane.dispatcher.leader.survey import EVERY_S, STALE_S, DrainReader, Survey
+from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.limits import Limit, Limits, Subject
 from pushlane.model.presence import DrainFigures, Process, SinkDrain
 from pushlane.settings import Settings

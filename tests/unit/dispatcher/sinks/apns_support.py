@@ -1,10 +1,10 @@
 """Deliveries through the sink of APNs to its emulator, at one instant."""
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.apns import ApnsOptions, ApnsSink
 from pushlane.dispatcher.sinks.http_client import Timeouts
-from pushlane.lanes.ports import Delivery
 from tests.emulators.apns import KEY_ID, TEAM_ID, TOPIC
 
 NOW_S = 735_000 * 2_400 + 1_800.0

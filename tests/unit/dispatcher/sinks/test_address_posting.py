@@ -6,12 +6,12 @@ import pytest
 from standardwebhooks import Webhook
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.webhook import WebhookOptions
-from pushlane.lanes.ports import Delivery
 from pushlane.util import url_guard
 from tests.web_server import Server
 

@@ -6,7 +6,7 @@ from email.utils import formatdate
 import pytest
 
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
-from pushlane.dispatcher.sinks.apns_answers import ApnsAnswer, outcome_of, read_body
+from pushlane.dispatcher.sinks.apns import ApnsAnswer, outcome_of, read_body
 from tests.emulators.apns import Apns, refused
 from tests.unit.dispatcher.sinks.apns_support import DEVICE, NOW_S, delivery, push, send, sink_to
 

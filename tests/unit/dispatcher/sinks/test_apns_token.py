@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.sinks.apns_token import ProviderToken
+from pushlane.dispatcher.sinks.apns import ProviderToken
 
 KEY = generate_private_key(SECP256R1())
 BOUNDARY_S = 735_000 * 2_400

@@ -12,12 +12,11 @@ import pytest
 
 import pushlane
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.dispatcher.sinks.by_type import TypeSink, load_marked, on
-from pushlane.dispatcher.sinks.processor import batch
-from pushlane.lanes.ports import Delivery
+from pushlane.dispatcher.sinks.processor import TypeSink, batch, load_marked, on
 
 DEADLINE_S = 30
 SHOP = """

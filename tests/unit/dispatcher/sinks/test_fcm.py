@@ -8,13 +8,17 @@ import msgspec
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.dispatcher.sinks.fcm import FcmOptions
-from pushlane.dispatcher.sinks.fcm_answers import outcome_of
-from pushlane.dispatcher.sinks.fcm_message import LONGEST_TTL_S, MessageEncoder, Target
-from pushlane.lanes.ports import Delivery
+from pushlane.dispatcher.sinks.fcm import (
+    LONGEST_TTL_S,
+    FcmOptions,
+    MessageEncoder,
+    Target,
+    outcome_of,
+)
 from tests.emulators.fcm import FcmEmulator, fcm_code, fcm_error, quota_failure
 from tests.emulators.google_token import GoogleTokenServer, rsa_key
 from tests.emulators.http2_server import Answer

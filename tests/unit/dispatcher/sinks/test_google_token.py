@@ -11,8 +11,12 @@ from google.auth import _helpers
 
 from pushlane.core.errors import BadInput
 from pushlane.core.push import Outcome, Scope
-from pushlane.dispatcher.sinks.google import RENEW_AHEAD_S, TRY_AGAIN_S, AccessToken
-from pushlane.dispatcher.sinks.google_credentials import read_credentials
+from pushlane.dispatcher.sinks.google import (
+    RENEW_AHEAD_S,
+    TRY_AGAIN_S,
+    AccessToken,
+    read_credentials,
+)
 from tests.emulators.google_token import SCOPE, GoogleTokenServer, rsa_key
 
 HOUR_S = 3600.0

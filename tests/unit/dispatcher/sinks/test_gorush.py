@@ -6,10 +6,10 @@ import json
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.ports import Delivery
 from tests.emulators.gorush import Gorush
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer

@@ -16,7 +16,7 @@ from pyreqwest.exceptions import PyreqwestError
 from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
 from pushlane.core.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome
 from pushlane.dispatcher.failures import Sign, sign_of
-from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
+from pushlane.dispatcher.sinks.address_posting import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain
 from pushlane.util.url_guard import UrlGuard
 from tests.emulators.http2_server import Answer, Http2Server

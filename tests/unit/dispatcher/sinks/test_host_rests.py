@@ -3,7 +3,7 @@
 import pytest
 
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.dispatcher.sinks.host_rests import HostRests
+from pushlane.dispatcher.sinks.address_posting import HostRests
 
 AWAY = Outcome.throttled("no connection", scope=Scope.HOST)
 SILENT = Outcome.dead("timed out", arrival=Arrival.UNKNOWN, scope=Scope.HOST)

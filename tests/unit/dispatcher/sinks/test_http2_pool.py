@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from pyreqwest.exceptions import ConnectError, PyreqwestError
 
 from pushlane.core.push import Arrival, Kind, Outcome, Scope
-from pushlane.dispatcher.sinks.http2_pool import Http2Pool
-from pushlane.dispatcher.sinks.http_client import Timeouts, drain, http2_builder, lost
+from pushlane.dispatcher.sinks.http_client import Http2Pool, Timeouts, drain, http2_builder, lost
 from tests.emulators.http2_server import Answer, GoAway, Http2Server, Reset, Silence
 
 TIMEOUTS = Timeouts(5.0)

@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.dispatcher.sinks.batch_posting import MAX_REQUEST_BYTES
+from pushlane.dispatcher.sinks.http_batch import MAX_REQUEST_BYTES
 from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S
-from pushlane.lanes.ports import Delivery
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer
 from tests.emulators.http_batch import answering

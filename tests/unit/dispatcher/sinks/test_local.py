@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.plain import LogSink
-from pushlane.lanes.ports import Delivery
 
 RECIPIENT = "somebody@example.com"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
-from pushlane.lanes.ports import Delivery
 from pushlane.settings import Settings
 from tests.web_server import Server
 

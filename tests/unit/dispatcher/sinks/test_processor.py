@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.processor import ProcessorSink, batch, load
-from pushlane.lanes.ports import Delivery
 
 DEADLINE_S = 30
 HERE = "tests/unit/dispatcher/sinks/test_processor.py"

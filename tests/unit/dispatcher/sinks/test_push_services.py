@@ -2,10 +2,10 @@
 
 import pytest
 
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushServices
-from pushlane.lanes.ports import Delivery
 
 BUSY = Outcome.throttled("HTTP 503")
 BROKEN = Outcome.retry("HTTP 500")

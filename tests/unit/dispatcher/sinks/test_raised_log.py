@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.dispatcher.sinks.raised_log import RaisedLog
+from pushlane.dispatcher.sinks.processor import RaisedLog
 from pushlane.util.texts import Raised
 
 HERE = Raised("KeyError", ("shop.py:12 in send", "shop.py:30 in push"))

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pushlane.core.errors import BadInput
-from pushlane.dispatcher.sinks.vapid import (
+from pushlane.dispatcher.sinks.webpush import (
     MOST_ORIGINS,
     RENEWED_AHEAD_S,
     VALID_S,

@@ -6,12 +6,12 @@ import pytest
 from pyreqwest.exceptions import ConnectError
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, Timeouts, lost
 from pushlane.dispatcher.sinks.webhook import WebhookOptions, outcome_of
-from pushlane.lanes.ports import Delivery
 from tests.web_server import Server
 
 DEADLINE_S = 60

@@ -7,12 +7,12 @@ import hmac
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
+from pushlane.dispatcher.sinks.posting import Signer
 from pushlane.dispatcher.sinks.webhook import WebhookOptions, WebhookSink
-from pushlane.dispatcher.sinks.webhook_signature import Signer
-from pushlane.lanes.ports import Delivery
 from pushlane.settings.sinks import SinkSettings
 from tests.emulators.http1_server import Http1Server
 from tests.emulators.http2_server import Answer

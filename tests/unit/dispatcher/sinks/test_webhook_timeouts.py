@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
-from pushlane.lanes.ports import Delivery
 from tests.web_server import Server
 
 AGES_S = 3600.0  # no test waits so long

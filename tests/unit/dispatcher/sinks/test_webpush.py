@@ -8,11 +8,11 @@ from email.utils import formatdate
 import pytest
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.webpush import MAX_TTL_S, WebPushSink, outcome_of, topic
-from pushlane.lanes.ports import Delivery
 from pushlane.settings.payload_limits import WEB_PUSH_BYTES
 from tests.emulators.http2_server import Answer
 from tests.emulators.webpush import WebPushEmulator

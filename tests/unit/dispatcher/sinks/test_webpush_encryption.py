@@ -5,7 +5,7 @@ from base64 import urlsafe_b64decode
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pushlane.dispatcher.sinks.webpush_encryption import BrowserKeys, encrypt, seal
+from pushlane.dispatcher.sinks.webpush import BrowserKeys, encrypt, seal
 from pushlane.settings.payload_limits import WEB_PUSH_BYTES
 from tests.emulators.webpush_browser import Browser, Undecryptable
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pushlane.dispatcher.sinks.webpush_subscription import MalformedSubscription, read_subscription
+from pushlane.dispatcher.sinks.webpush import MalformedSubscription, read_subscription
 from tests.emulators.webpush_browser import Browser, base64url
 
 BROWSER = Browser(ec.derive_private_key(7, ec.SECP256R1()), bytes(range(16)), "token-1")

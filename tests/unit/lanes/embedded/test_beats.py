@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pushlane.backends.embedded import messages
 from pushlane.backends.embedded.messages import (
     ClaimRequest,
     claim,
@@ -22,15 +23,14 @@ from pushlane.backends.embedded.messages import (
 from pushlane.backends.embedded.owners import (
     MISSED,
     HeartbeatWatch,
+    Owner,
     OwnerBeat,
     beat,
     come_back,
     last_beats,
 )
 from pushlane.backends.embedded.schema import prepare
-from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.process_liveness import Owner
-from pushlane.lanes.ports import Taken
+from pushlane.core.ports import Taken
 from tests.contract.reading import LANE, bodies, numbered
 
 OTHER = OwnerBeat("other", 500)
@@ -248,7 +248,7 @@ def test_a_late_ack_on_a_lane_that_is_dropped_changes_nothing_elsewhere(store):
     frozen = Reader(store, "frozen")
     late = frozen.claim()
     frozen.freeze()
-    messages.drop_lane(store, frozen.lane_id)
+    messages.drop_lane_now(store, frozen.lane_id)
     messages.open_lane(store, LANE)
     messages.publish(store, LANE, [b"new"], 0, None)
 

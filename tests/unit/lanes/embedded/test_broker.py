@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.backends.embedded import messages
+from pushlane.backends.embedded.broker import BYTES_HELD, fair_depth
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.messages import ClaimRequest, claim, give_back, register
 from pushlane.backends.embedded.schema import prepare
 from pushlane.core.errors import PushlaneError
-from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.feeder import BYTES_HELD, fair_depth
-from pushlane.lanes.ports import Source
+from pushlane.core.ports import Source
 from pushlane.settings import Settings
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
@@ -146,7 +146,7 @@ def test_a_dropped_lane_is_swept_in_chunks_and_wholly(store):
         messages.publish(store, LANE, [b"x"] * (messages.DROP_CHUNK + 1), due_at_ms, None)
     messages.open_lane(store, "task-b")
     messages.publish(store, "task-b", [b"kept"], 0, None)
-    messages.drop_lane(store, messages.lane_id(store, LANE))
+    messages.drop_lane_now(store, messages.lane_id(store, LANE))
 
     sweeps = 0
     while messages.sweep(store):
@@ -162,7 +162,7 @@ async def test_a_drop_that_was_cut_off_is_finished_by_the_next_process(settings)
         await broker.publish(LANE, numbered(1, 10))
     database = Database(settings.data_dir)
     await database.open()
-    await database.write(lambda c: messages.drop_lane(c, messages.lane_id(c, LANE)))
+    await database.write(lambda c: messages.drop_lane_now(c, messages.lane_id(c, LANE)))
 
     async with connect(settings) as backend:
         await backend.broker.open_lane("task-b")

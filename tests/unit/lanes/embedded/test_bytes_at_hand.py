@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.embedded import broker as feeder
+from pushlane.backends.embedded import messages
 from pushlane.backends.embedded.broker import EmbeddedBroker
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.messages import ClaimedBatch, ClaimRequest, claim, register
 from pushlane.backends.embedded.schema import prepare
-from pushlane.lanes.embedded import feeder, messages
 from tests.contract.reading import Reading, bodies, until
 
 LANES = [f"task-{number:02}" for number in range(12)]

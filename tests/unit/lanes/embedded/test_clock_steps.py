@@ -14,9 +14,9 @@ from pushlane.backends.embedded.cells import EmbeddedLeaseCells, EmbeddedPresenc
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import EmbeddedLedger
 from pushlane.backends.embedded.limiter import EmbeddedLimiter
+from pushlane.backends.embedded.recipients import EmbeddedRecipientWindows
+from pushlane.backends.ports import ClaimResult, PlaceAsk, RecipientTurn
 from pushlane.core.push import Push
-from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
-from pushlane.lanes.ports import ClaimResult, PlaceAsk, RecipientTurn
 from pushlane.model.presence import Process
 from pushlane.model.recipients import Mark
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.recipients import EmbeddedDayCounts
 from pushlane.core.task import Level
-from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
 from pushlane.model.recipients import NO_CAP, Cap, CapDay
 
 A_DAY_MS = 86_400_000

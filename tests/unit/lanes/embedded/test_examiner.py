@@ -8,11 +8,11 @@ import pytest
 
 from pushlane.backends import backend
 from pushlane.backends.embedded import examiner
+from pushlane.backends.embedded.database import StoreModes
 from pushlane.backends.embedded.examiner import CHECKS, StoreFacts, inspect
 from pushlane.backends.formats import set_min_format
 from pushlane.backends.operations import NO_STORE, Bounds
 from pushlane.core.push import FORMAT
-from pushlane.lanes.embedded.file_modes import StoreModes
 from pushlane.model.presence import Process
 from pushlane.settings import STORE_FILE, Settings
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.embedded import tasks as expiry
+from pushlane.backends.ports import listed
+from pushlane.core.ports import Source
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, Moved, State, Task, new_task_id
-from pushlane.lanes.embedded import expiry
-from pushlane.lanes.ports import Source
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.settings import Settings
 

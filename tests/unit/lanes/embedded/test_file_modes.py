@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
-from pushlane.lanes.embedded.file_modes import StoreModes, keep_private, openings
+from pushlane.backends.embedded.database import StoreModes, keep_private, openings
 from pushlane.settings import STORE_FILE, Settings
 
 _WRITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"

@@ -12,13 +12,12 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
-from pushlane.backends.embedded.broker import EmbeddedBroker
+from pushlane.backends.embedded import messages
+from pushlane.backends.embedded.broker import AtHand, EmbeddedBroker, EmbeddedReader
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.messages import ClaimedBatch, take_from_frozen
 from pushlane.backends.embedded.owners import last_beats
-from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.reader import AtHand, EmbeddedReader
-from pushlane.lanes.ports import Taken
+from pushlane.core.ports import Taken
 from pushlane.settings import STORE_FILE
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 from tests.processes import ROOT

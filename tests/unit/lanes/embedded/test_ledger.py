@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import EmbeddedLedger
+from pushlane.backends.ports import ClaimResult
 from pushlane.core.push import Push
-from pushlane.lanes.ports import ClaimResult
 
 WINDOW_S = 600.0
 LONG_S = 600

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from pushlane.lanes.embedded.process_liveness import Owner, is_alive
+from pushlane.backends.embedded.owners import Owner, is_alive
 
 HOLD = """
 import sys
 from pathlib import Path
-from pushlane.lanes.embedded.process_liveness import Owner
+from pushlane.backends.embedded.owners import Owner
 owner = Owner(Path(sys.argv[1]))
 owner.start()
 print(owner.name, flush=True)

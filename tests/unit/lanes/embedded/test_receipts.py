@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.backends.embedded.receipt_files import Record, records
+from pushlane.backends.embedded.receipt_log import EmbeddedReceiptLog
 from pushlane.core.errors import ReceiptsGone, StorageFull
-from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
-from pushlane.lanes.embedded.receipts.records import Record, records
 from pushlane.settings import Settings
 
 MIB = 1024 * 1024

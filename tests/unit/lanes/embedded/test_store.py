@@ -15,12 +15,11 @@ from pushlane.backends.backend import connect
 from pushlane.backends.cells import CellPresence
 from pushlane.backends.embedded.broker import EmbeddedBroker
 from pushlane.backends.embedded.cells import EmbeddedPresenceCells
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.database import Database, Session
 from pushlane.backends.embedded.schema import use_log
 from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished
-from pushlane.lanes.embedded.worker import Session
 from pushlane.model.presence import Process
 from pushlane.settings import STORE_FILE, Settings
 
@@ -250,7 +249,7 @@ def test_a_new_store_is_opened_while_another_process_makes_it(
             other.execute("COMMIT")
         use_log(connection)
 
-    monkeypatch.setattr("pushlane.lanes.embedded.worker.use_log", use_log_while_it_is_made)
+    monkeypatch.setattr("pushlane.backends.embedded.database.use_log", use_log_while_it_is_made)
     Session(tmp_path, 60.0).close()
 
     assert tries == 3

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
+from pushlane.backends.pulsar.broker import PulsarBroker
 from pushlane.backends.pulsar.connection import Connection
+from pushlane.backends.pulsar.credentials import Credentials, TokenCredentials
 from pushlane.backends.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
 from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.credentials import Credentials, TokenCredentials
 from pushlane.settings import Settings
 from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority

@@ -12,9 +12,9 @@ from pushlane.backends.pulsar.checks import CLIENT
 from pushlane.backends.pulsar.examiner import CHECKS, _open, _plain
 from pushlane.backends.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
 from pushlane.backends.pulsar.topic_checks import PINNED_BYTES
-from pushlane.lanes.secret import Secret
 from pushlane.settings import Settings
 from pushlane.util.checks import Fact, examined
+from pushlane.util.texts import Secret
 from tests.unit.lanes.pulsar.recorded import (
     JOURNAL,
     LANES,

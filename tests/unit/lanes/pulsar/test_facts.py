@@ -9,7 +9,7 @@ import pytest
 from pushlane.backends.pulsar import facts as facts_module
 from pushlane.backends.pulsar.examiner import _OF_BROKER, CHECKS, _said
 from pushlane.backends.pulsar.facts import PulsarFacts, Web, collect
-from pushlane.lanes.redis.facts import RedisFacts
+from pushlane.backends.redis.checks import RedisFacts
 from pushlane.settings import Settings
 from pushlane.util.checks import Fact, examined
 from tests.unit.lanes.pulsar.recorded import JOURNAL, LANES, RECEIPTS, answer

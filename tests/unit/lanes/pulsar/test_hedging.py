@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.pulsar.hedging import hedged
+from pushlane.backends.pulsar.connection import hedged
 
 MOST = 3
 

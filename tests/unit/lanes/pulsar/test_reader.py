@@ -12,9 +12,13 @@ import _pulsar
 import pytest
 
 from pushlane.backends.pulsar.connection import Connection
-from pushlane.backends.pulsar.reader import PulsarReader, Subscriber
-from pushlane.lanes.ports import LaneReader, Taken
-from pushlane.lanes.pulsar.redelivery_filter import MessageHandle, RedeliveryFilter
+from pushlane.backends.pulsar.reader import (
+    MessageHandle,
+    PulsarReader,
+    RedeliveryFilter,
+    Subscriber,
+)
+from pushlane.core.ports import LaneReader, Taken
 
 DEPTH = 4
 MOST_RECENT = 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pushlane.lanes.ports.receipt_log import split_evenly
-from pushlane.lanes.pulsar.positions import LedgerSegment, Position, TopicStats
-from pushlane.lanes.pulsar.receipts.extent import Extent
+from pushlane.backends.ports import split_evenly
+from pushlane.backends.pulsar.receipt_log import Extent
+from pushlane.backends.pulsar.replay import LedgerSegment, Position, TopicStats
 
 EXTENT = Extent([LedgerSegment(3, 2), LedgerSegment(5, 0), LedgerSegment(8, 4)], Position(3, 0))
 

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 
-from pushlane.lanes.ports import JournalPage
-from pushlane.lanes.redis import connect_redis
+from pushlane.backends.ports import JournalPage
+from pushlane.backends.redis import connect_redis
 from pushlane.model.task_bytes import encode
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, new_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from pushlane.lanes.ports import JournalPage
+from pushlane.backends.ports import JournalPage
 
 
 class MemoryJournal:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.ports import listed
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.registry import BEGUN_KEPT_MS
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import State, Task
-from pushlane.lanes.redis.begun_adds import KEPT_MS
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from tests.unit.lanes.redis.world import World, new_task, world_on
 
@@ -116,7 +116,7 @@ async def test_an_add_that_lost_its_lock_leaves_the_kept_task_in_the_journal(
 async def test_what_nobody_repeats_is_dropped_in_the_end(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as registry:
         recent, old = task_of("rows"), new_task(key="weekly")
-        old = replace(old, created_at_ms=old.created_at_ms - KEPT_MS - 1)
+        old = replace(old, created_at_ms=old.created_at_ms - BEGUN_KEPT_MS - 1)
         await fail_to_add(world, recent, is_journalled=True)
         await fail_to_add(world, old, is_journalled=True)
 

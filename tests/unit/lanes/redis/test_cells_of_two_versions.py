@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pushlane.backends.cells import Cell, CellLease, CellPresence
+from pushlane.backends.ports import Grant
 from pushlane.backends.redis.cells import RedisLeaseCells, RedisPresenceCells
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
-from pushlane.lanes.ports import Grant
 from pushlane.model.presence import Process, decode_all, encode
 
 LONG_S = 600.0

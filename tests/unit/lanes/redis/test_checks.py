@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pushlane.backends.redis.checks import CHECKS
-from pushlane.lanes.redis.facts import RedisFacts
+from pushlane.backends.redis.checks import CHECKS, RedisFacts
 from pushlane.settings import Settings
 from pushlane.util.checks import Fact, Finding, examined
 

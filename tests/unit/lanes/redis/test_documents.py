@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pushlane.backends.ports import listed
+from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.journal import DOCUMENT_KEY
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.task import Level, Task
-from pushlane.lanes.redis import RedisPorts, connect_redis
-from pushlane.lanes.redis.journal_sum import DOCUMENT_KEY
-from pushlane.lanes.search import listed
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 DEADLINE_S = 60.0

@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 
 from pushlane.backends.cells import CellDocuments, CellLease
+from pushlane.backends.ports import ALL
 from pushlane.backends.redis.cells import RedisDocumentCells, RedisLeaseCells
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.backends.redis.ledger import RedisLedger
-from pushlane.backends.redis.recipients import RedisDeadAddresses
-from pushlane.backends.redis.registry import RedisRegistry
+from pushlane.backends.redis.recipients import (
+    RedisDeadAddresses,
+    RedisRecipientWindows,
+    RedisSuppressions,
+)
+from pushlane.backends.redis.registry import ChangeSignal, RedisRegistry
 from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.push import Kind, Push
 from pushlane.core.task import Finished, Level, Task, Weights
-from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
-from pushlane.lanes.redis.pubsub import ChangeSignal
-from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
-from pushlane.lanes.redis.suppressions import RedisSuppressions
-from pushlane.lanes.search import ALL
-from pushlane.lanes.suppression import EVERYWHERE
 from pushlane.model import task_changes
-from pushlane.model.recipients import Cap, CapDay, Mark
+from pushlane.model.recipients import EVERYWHERE, AddressDeath, Cap, CapDay, DeadAddressQuery, Mark
 
 DEADLINE_S = 30
 KEYS = Keys("test")
@@ -172,8 +171,8 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     call: Call, reply: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, or it is one that may be given; a lock or a rebuild is not waited for."""
-    monkeypatch.setattr("pushlane.lanes.redis.turn.PATIENCE_S", 0.1)
-    monkeypatch.setattr("pushlane.lanes.redis.locks.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pushlane.backends.redis.rebuild.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pushlane.backends.redis.writes.PATIENCE_S", 0.1)
 
     async def scenario(client: RedisClient, _: Answering) -> None:
         try:

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from pushlane.backends.ports import JournalPage
 from pushlane.backends.redis import journal as journal_answers
 from pushlane.backends.redis.journal import KEPT_S, JournalAnswers
 from pushlane.core.errors import Unreachable
-from pushlane.lanes.ports import JournalPage
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 

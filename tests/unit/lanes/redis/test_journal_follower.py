@@ -9,15 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from pushlane.backends.redis import journal_follower
+from pushlane.backends.ports import listed
+from pushlane.backends.redis import RedisPorts, connect_redis, journal_follower
 from pushlane.backends.redis.client import RedisClient
-from pushlane.backends.redis.journal_follower import LOOK_S, JournalFollower
+from pushlane.backends.redis.journal_follower import LOOK_S, REMOVED, JournalFollower
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.errors import UnknownTask, Unreachable
 from pushlane.core.task import State, Task, Weights
-from pushlane.lanes.redis import RedisPorts, connect_redis
-from pushlane.lanes.redis.settlement import REMOVED
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.model.task_bytes import encode
 from tests.unit.lanes.redis.memory_journal import MemoryJournal

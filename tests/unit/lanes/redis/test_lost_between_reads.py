@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.ports import ALL
+from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.core.task import State, Weights, finish, start
-from pushlane.lanes.redis import RedisPorts, connect_redis
-from pushlane.lanes.search import ALL
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 TASK = new_task(key="daily", name="sale")

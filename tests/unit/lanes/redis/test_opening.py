@@ -8,9 +8,8 @@ import pytest
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from pushlane.backends.redis.access import RedisAccess
-from pushlane.backends.redis.client import RedisClient
+from pushlane.backends.redis.client import RedisClient, _Fresh, open_redis
 from pushlane.core.errors import BadInput, Unreachable
-from pushlane.lanes.redis.opening import _Fresh, open_redis
 from pushlane.util.tls import TlsFiles
 from tests.certificates import Authority
 from tests.tls_proxy import tls_in_front_of

@@ -12,16 +12,15 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.ports import Fence, JournalPage, listed
+from pushlane.backends.redis import connect_redis
+from pushlane.backends.redis import rebuild as turn_module
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.rebuild import PATIENCE_S, TELL_S, Patience, Turn
 from pushlane.core.errors import Superseded, Unreachable
 from pushlane.core.push import Kind
 from pushlane.core.task import ACTIVE_STATES, Finished, State, Task, Weights
-from pushlane.lanes.ports import Fence, JournalPage
-from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.redis import turn as turn_module
-from pushlane.lanes.redis.turn import PATIENCE_S, TELL_S, Patience, Turn
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.model.task_bytes import encode
 from tests.processes import ROOT

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.backends.operations import Beside, is_loss
+from pushlane.backends.ports import listed
+from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
-from pushlane.backends.redis.rebuild import Rebuild
+from pushlane.backends.redis.rebuild import REFUSED_MS, Rebuild
 from pushlane.core.errors import RefillRefused, Unreachable
 from pushlane.core.task import State, Task, Weights
-from pushlane.lanes.rebuilding import Beside, is_loss
-from pushlane.lanes.redis import RedisRegistry, connect_redis
-from pushlane.lanes.redis.refill_guard import REFUSED_MS
-from pushlane.lanes.search import listed
 from pushlane.model.task_bytes import encode
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on

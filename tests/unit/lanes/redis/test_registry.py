@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from pushlane.backends.ports import ClaimResult, Fence, listed
+from pushlane.backends.redis import connect_redis, writes
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.backends.redis.progress import SEQS_A_CALL
@@ -21,9 +23,6 @@ from pushlane.core.errors import (
 )
 from pushlane.core.push import Kind, Push
 from pushlane.core.task import Finished, State, Task, Weights
-from pushlane.lanes.ports import ClaimResult, Fence
-from pushlane.lanes.redis import connect_redis, locks
-from pushlane.lanes.search import listed
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
 from pushlane.model.task_bytes import encode
@@ -138,7 +137,7 @@ async def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None
 async def test_a_refused_edit_lets_the_next_one_in_at_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "LOCK_MS", 3_600_000)  # would outlive the patience of the next
+    monkeypatch.setattr(writes, "LOCK_MS", 3_600_000)  # would outlive the patience of the next
 
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.task import Level, Task, new_task_id
-from pushlane.lanes.redis import RedisRegistry, connect_redis
 from pushlane.model import task_changes
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 

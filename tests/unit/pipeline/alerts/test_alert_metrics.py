@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pushlane.pipeline.alerts.alert_metrics import AlertStats
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
-from pushlane.pipeline.alerts.watch import AlertCheck
+from pushlane.pipeline.alerts.watch import AlertCheck, AlertStats
 
 
 def check_of(name: str, firing: int | None, problem: str = "") -> AlertCheck:

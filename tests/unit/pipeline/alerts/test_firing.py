@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold, parse_metric
-from pushlane.pipeline.alerts.firing import MOST_KEPT, after_delivery, fires, next_state
-from pushlane.pipeline.alerts.measure import Measured
+from pushlane.pipeline.alerts.measure import MOST_KEPT, Measured, after_delivery, fires, next_state
 
 NOW_MS = 1_800_000_000_000
 FCM = ("fcm",)

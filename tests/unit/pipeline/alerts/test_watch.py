@@ -11,9 +11,8 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
-from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import Webhook, check_all
+from pushlane.pipeline.alerts.watch import AlertStore, Webhook, check_all
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.settings import Settings
 from pushlane.util.url_guard import UrlGuard

@@ -9,7 +9,7 @@ import pytest
 
 from pushlane.core.push import decode
 from pushlane.core.task import Level, Task
-from pushlane.pipeline.fanout.pack import packing
+from pushlane.pipeline.fanout.writer import packing
 from pushlane.producers.request import SubmitRequest
 from pushlane.settings.payload_limits import PayloadLimits
 from pushlane.wire import bodies_of, numbered

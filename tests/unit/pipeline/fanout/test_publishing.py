@@ -14,7 +14,7 @@ from pushlane.backends.backend import connect
 from pushlane.core.push import Push, encode
 from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
-from pushlane.pipeline.fanout.publishing import publish_part
+from pushlane.pipeline.fanout.fan_out import publish_part
 from pushlane.pipeline.fanout.stage import FrozenRows, Part
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of, fields_of, packed, unnumbered

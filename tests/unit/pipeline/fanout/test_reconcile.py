@@ -14,8 +14,14 @@ from pushlane.core.push import Kind, Push, encode
 from pushlane.core.task import Finished, Level, Task, now_ms
 from pushlane.pipeline.fanout.fan_out import parts_to_reconcile, reconcile
 from pushlane.pipeline.fanout.request import AudienceCounts
-from pushlane.pipeline.fanout.signature import Signature
-from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, Part, StageManifest
+from pushlane.pipeline.fanout.stage import (
+    FORMAT,
+    FanoutStage,
+    FrozenRows,
+    Part,
+    Signature,
+    StageManifest,
+)
 from pushlane.settings import Settings
 from pushlane.wire import packed
 

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.fanout import sessions
+from pushlane.pipeline.fanout import fan_out
 from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.spec import parse_spec
 
@@ -30,10 +30,10 @@ async def test_a_session_that_nobody_waits_for_any_more_is_stopped(
         stopped.set()
 
     async def work() -> None:
-        async with sessions.FanoutSession(request) as session:
+        async with fan_out.FanoutSession(request) as session:
             await session(lambda spark: None)
 
-    monkeypatch.setattr(sessions, "spark_session", slow_session)
+    monkeypatch.setattr(fan_out, "spark_session", slow_session)
     request = FanoutRequest(audience="users", spec=parse_spec({"level": "high"}, "here"))
     working = asyncio.create_task(work())
     assert await asyncio.to_thread(starting.wait, WITHIN_S)
@@ -58,8 +58,8 @@ async def test_a_failure_reaches_the_session_which_names_its_log(
     def fail(_: object) -> None:
         raise PipelineFailed("it stopped")
 
-    monkeypatch.setattr(sessions, "spark_session", failing_session)
+    monkeypatch.setattr(fan_out, "spark_session", failing_session)
     request = FanoutRequest(audience="users", spec=parse_spec({"level": "high"}, "here"))
     with pytest.raises(PipelineFailed, match=r"it stopped \(what Spark said: it\)"):
-        async with sessions.FanoutSession(request) as session:
+        async with fan_out.FanoutSession(request) as session:
             await session(fail)

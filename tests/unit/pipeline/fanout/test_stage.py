@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Level, Task
 from pushlane.pipeline.fanout.request import AudienceCounts
-from pushlane.pipeline.fanout.signature import Signature, difference
 from pushlane.pipeline.fanout.stage import (
     FORMAT,
     FanoutStage,
     FrozenRows,
     Part,
+    Signature,
     StageManifest,
+    difference,
     remove_abandoned,
 )
 from pushlane.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from pushlane.core.errors import UnknownFormat
 from pushlane.model.receipt import decode_receipts, encode_receipts
-from pushlane.pipeline.receipts.columns import (
+from pushlane.pipeline.receipts.log_source import (
     CLICKED,
     FINISHED,
     MARK,

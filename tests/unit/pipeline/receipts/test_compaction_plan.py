@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.pipeline.receipts.compaction.plan import (
+from pushlane.pipeline.receipts.maintenance import (
     DAY_MS,
     HOUR_MS,
     LARGEST_SEEN_BYTES,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.receipts.dedup import (
+from pushlane.pipeline.receipts.tables import (
     SEQ_BITS,
     DedupGroup,
     Seen,

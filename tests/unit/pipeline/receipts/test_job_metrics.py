@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.pipeline.receipts.job_metrics import JobStats
+from pushlane.pipeline.receipts.job import JobStats
 from tests.unit.lanes.test_contact import Clock
 
 

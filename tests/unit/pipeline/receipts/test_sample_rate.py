@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.pipeline.receipts.sample_rate import LEAST, BatchTimer, choose_mode
+from pushlane.pipeline.receipts.batch import LEAST, BatchTimer, choose_mode
 from pushlane.settings import load
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
+from pushlane.backends.embedded.receipt_log import EmbeddedReceiptLog
 from pushlane.pipeline.receipts import sync_log
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
 from pushlane.settings import Settings

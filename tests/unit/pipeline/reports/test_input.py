@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput, PushlaneError, UnknownTask
-from pushlane.pipeline.reports import tasks
-from pushlane.pipeline.reports.conditions import parse_where
-from pushlane.pipeline.reports.counts import count
-from pushlane.pipeline.reports.dimensions import LABELS, TIMES_MS, Dimension, parse_by
+from pushlane.pipeline.reports import report
 from pushlane.pipeline.reports.engine import Engine, Sql
-from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.query import (
+    LABELS,
+    TIMES_MS,
+    Dimension,
+    Period,
+    parse_by,
+    parse_where,
+)
+from pushlane.pipeline.reports.sections import count
 from tests.receipt_stores import make_store, store_of
 from tests.report_queries import MOST, PERIOD, counted, engine_on, query
 
@@ -107,18 +112,18 @@ def test_a_period_must_not_end_before_it_starts():
 def test_a_task_is_found_by_its_id_or_its_name(tmp_path):
     root = store_of(tmp_path, [{"task_id": "a", "task_name": "one"}, {"task_id": "b"}])
     with engine_on(root) as engine:
-        known = tasks.names(engine)
-    assert tasks.by_id(query("", "task=one|b"), known).where[0].values == ("a", "b")
+        known = report.names(engine)
+    assert report.by_id(query("", "task=one|b"), known).where[0].values == ("a", "b")
 
 
 def test_a_task_without_receipts_is_refused_with_the_nearest(tmp_path):
     with pytest.raises(UnknownTask, match="did you mean 'spring'"):
-        tasks.by_id(query("", "task=sprng"), {"task-a": "spring"})
+        report.by_id(query("", "task=sprng"), {"task-a": "spring"})
 
 
 def test_a_name_that_several_tasks_have_is_refused():
     with pytest.raises(UnknownTask, match="several tasks"):
-        tasks.by_id(query("", "task=spring"), {"a": "spring", "b": "spring"})
+        report.by_id(query("", "task=spring"), {"a": "spring", "b": "spring"})
 
 
 @pytest.mark.parametrize(

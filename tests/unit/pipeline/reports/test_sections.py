@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput, PushlaneError
-from pushlane.pipeline.reports import caveats, query_runner, sections
+from pushlane.pipeline.reports import query_runner, report, sections
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
-from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
 from pushlane.pipeline.reports.query import Period
-from pushlane.pipeline.reports.query_runner import AnswerOptions
-from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.query_runner import AnswerOptions, last_rows
 from pushlane.pipeline.reports.report import build_report, funnel
-from pushlane.pipeline.reports.rows import last_rows
-from pushlane.pipeline.reports.sections import SentByLevel
+from pushlane.pipeline.reports.sections import (
+    QUANTILES,
+    SentByLevel,
+    lateness,
+    middle_ms,
+    quantiles,
+    recipients,
+)
 from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
 from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
@@ -268,13 +272,13 @@ def test_detail_rows_that_are_kept_no_more_are_told(tmp_path):
     day = 86_400_000
     root = make_store(tmp_path, receipts=20, batches=2, since_ms=NOON_MS, span_ms=2 * day)
     period = Period(NOON_MS, NOON_MS + 3 * day)
-    assert caveats.notes(open_store(root), period) == []
+    assert report.notes(open_store(root), period) == []
     with open_writer(root) as writer:
         [first, _] = writer.store.entries("detail")
         writer.publish("compact", writer.begin(), removed={"detail": [first.path]})
-    [note] = caveats.notes(open_store(root), period)
+    [note] = report.notes(open_store(root), period)
     assert note.startswith("detail rows are kept from")
-    assert caveats.notes(open_store(root), Period(NOON_MS + 2 * day, NOON_MS + 3 * day)) == []
+    assert report.notes(open_store(root), Period(NOON_MS + 2 * day, NOON_MS + 3 * day)) == []
 
 
 def test_a_stretch_that_was_sampled_is_told(tmp_path):
@@ -282,12 +286,12 @@ def test_a_stretch_that_was_sampled_is_told(tmp_path):
     stretch = SampledBatch(1, [], [], NOON_MS, NOON_MS + MINUTE_MS, 0.125, "300,000 receipts/s")
     with open_writer(root) as writer:
         writer.publish("compact", writer.begin(), intervals=[stretch])
-    told = caveats.notes(open_store(root), PERIOD)
+    told = report.notes(open_store(root), PERIOD)
     assert "12% of the delivered (300,000 receipts/s)" in told[0]
     with open_writer(root) as writer:
         whole = msgspec.structs.replace(stretch, state="restored")
         writer.publish("backfill", writer.begin(), intervals=[whole])
-    assert caveats.notes(open_store(root), PERIOD) == []
+    assert report.notes(open_store(root), PERIOD) == []
 
 
 class _WithLostFile:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput
-from pushlane.pipeline.rules.cron_schedule import parse_schedule
+from pushlane.pipeline.rules.rule import parse_schedule
 from tests.rules import ms
 
 HOUR_MS = 3_600_000

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.rules.due_runs import note_due, overdue
-from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
+from pushlane.pipeline.rules.history import (
+    MOST_OPEN,
+    History,
+    Run,
+    RunState,
+    begin,
+    end,
+    note_due,
+    overdue,
+    request_run,
+)
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.run_transitions import begin, end, request_run
 from tests.rules import a_rule, ms
 
 DAY_MS = 86_400_000

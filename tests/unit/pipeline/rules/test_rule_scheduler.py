@@ -8,17 +8,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import listed
 from pushlane.core.errors import BadInput, PushlaneError
-from pushlane.lanes.search import listed
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import RunState, run_key
-from pushlane.pipeline.rules.manual_runs import (
+from pushlane.pipeline.rules.rule_scheduler import (
+    LEASE,
+    LOOK_S,
+    RunId,
     request_again,
     request_now,
     wait_for_end,
     withdraw_request,
 )
-from pushlane.pipeline.rules.rule_scheduler import LEASE, LOOK_S, RunId
 from pushlane.settings import Settings
 from tests.rules import Clock, Leading, a_rule, ms
 

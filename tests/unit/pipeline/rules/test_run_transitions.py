@@ -6,13 +6,17 @@ import pytest
 
 from pushlane.core.errors import Superseded
 from pushlane.model.documents import MOST_BYTES
-from pushlane.pipeline.rules.history import History, Run, RunState, decode_history, run_key
-from pushlane.pipeline.rules.run_transitions import (
+from pushlane.pipeline.rules.history import (
     MOST_BEGUN,
+    History,
+    Run,
+    RunState,
     begin,
+    decode_history,
     end,
     request_run,
     retry_later,
+    run_key,
     withdraw_run,
 )
 from tests.rules import a_rule, ms

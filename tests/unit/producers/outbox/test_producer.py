@@ -25,7 +25,7 @@ from pushlane.core.errors import (
 )
 from pushlane.core.task import Level, State
 from pushlane.producers.client import Client
-from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
 from tests.lane_content import lane_of, pushes_of, task_of

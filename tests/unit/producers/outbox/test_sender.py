@@ -14,17 +14,17 @@ from msgspec.structs import replace as with_other
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
+from pushlane.backends.ports import FoundTasks, RecipientTurn
 from pushlane.core.errors import UnknownTask
 from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.ports import Source
 from pushlane.core.publish import Ended
 from pushlane.core.push import Kind, Push, decode, encode
 from pushlane.core.task import Finished, Level, Task
-from pushlane.lanes.ports import FoundTasks, RecipientTurn, Source
 from pushlane.model import task_changes
 from pushlane.model.recipients import collapse_mark
-from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
-from pushlane.producers.outbox.spool import Spool
+from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of

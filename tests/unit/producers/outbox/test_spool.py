@@ -18,9 +18,7 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.task import Level, Task
-from pushlane.producers.outbox.folder import SpoolFolder
-from pushlane.producers.outbox.records import pack, scan
-from pushlane.producers.outbox.spool import Spool
+from pushlane.producers.outbox.spool import Spool, SpoolFolder, pack, scan
 from pushlane.producers.outbox.store import Batch, Header
 
 ROOM = 1_000_000
@@ -236,7 +234,7 @@ def test_nothing_is_handed_out_before_it_is_synced(tmp_path: Path, monkeypatch) 
         fsync(handle)
 
     with opened(tmp_path) as spool:
-        monkeypatch.setattr("pushlane.producers.outbox.segment.os.fsync", recorded)
+        monkeypatch.setattr("pushlane.producers.outbox.spool.os.fsync", recorded)
         spool.append(BATCHES[:1], ROOM)
         assert synced == []
 
@@ -254,7 +252,7 @@ def test_a_disk_that_is_full_leaves_no_half_record(tmp_path: Path, monkeypatch) 
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("pushlane.lanes.segment_log.write_all", half)
+            patch.setattr("pushlane.util.files.write_all", half)
             with pytest.raises(OSError, match="No space"):
                 spool.append(BATCHES[2:], ROOM)
         spool.append(BATCHES[2:], ROOM)

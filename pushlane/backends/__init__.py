@@ -1,0 +1,1 @@
+"""Backends: every port that a deployment needs, by one adapter each."""

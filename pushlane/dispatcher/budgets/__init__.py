@@ -1,1 +1,0 @@
-"""Budgets: what limits leave this process to spend, leased ahead so that no push waits for it."""

@@ -1,0 +1,1 @@
+"""The work of the dispatcher that leads, for all processes together."""

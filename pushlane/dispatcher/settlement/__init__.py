@@ -1,1 +1,0 @@
-"""Settlement: outcomes become durable, and only then are messages acked."""

@@ -1,3 +1,0 @@
-"""Reads what devices report of pushes (displayed, clicked), and puts it with the receipts."""
-
-from __future__ import annotations
