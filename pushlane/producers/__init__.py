@@ -1,4 +1,5 @@
 """Puts pushes on lanes: sources, templates and the submit that ties them to a task.
 
-Imports `lanes` only. It never delivers anything and never chooses whose turn it is.
+Imports backends and what lies below them only. It never delivers anything and never chooses whose
+turn it is.
 """

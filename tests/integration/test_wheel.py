@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PARTS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
+_PARTS = ("core", "backends", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
 _APPLICATION = """
 import pushlane
 from pushlane import Client, Dispatcher, Producer
-import cli, dispatcher, lanes, pipeline, producers
+import backends, cli, core, dispatcher, pipeline, producers
 
 print(pushlane.__file__)
-print(*(module.MINE for module in (cli, dispatcher, lanes, pipeline, producers)))
+print(*(module.MINE for module in (backends, cli, core, dispatcher, pipeline, producers)))
 """
 
 
@@ -68,7 +68,7 @@ def test_an_application_may_have_folders_with_the_names_of_our_parts(
     where, mine = run(installed, tmp_path, "-c", _APPLICATION)
 
     assert Path(where).is_relative_to(installed)
-    assert mine == "my cli my dispatcher my lanes my pipeline my producers"
+    assert mine == "my backends my cli my core my dispatcher my pipeline my producers"
 
 
 def test_the_templates_of_reports_are_in_it(installed: Path) -> None:

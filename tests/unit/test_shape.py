@@ -67,9 +67,12 @@ def test_a_function_is_as_long_as_its_lines(tmp_path: Path, write: Write) -> Non
     assert function_lengths(modules(tmp_path)) == {"lanes/a.py:2 f": 3}
 
 
-def test_a_port_has_its_own_methods(tmp_path: Path, write: Write) -> None:
+@pytest.mark.parametrize(
+    "place", ["pushlane/core/ports.py", "pushlane/backends/ports.py", "lanes/ports/lease.py"]
+)
+def test_a_port_has_its_own_methods(tmp_path: Path, write: Write, place: str) -> None:
     write(
-        "lanes/ports/lease.py",
+        place,
         """
         class Lease(Protocol):
             name: str
@@ -84,32 +87,32 @@ def test_a_port_has_its_own_methods(tmp_path: Path, write: Write) -> None:
 
 
 def test_a_pushs_way_is_what_the_loop_imports_at_the_top(tmp_path: Path, write: Write) -> None:
-    write("pushlane/dispatcher/loop.py", "from pushlane.core.lane import Lane")
+    write("pushlane/core/loop.py", "from pushlane.dispatcher.lane import Lane")
     write(
         "pushlane/dispatcher/lane.py",
-        "from pushlane.lanes.task import Task\ndef f():\n    import pushlane.cli.late",
+        "from pushlane.model.task import Task\ndef f():\n    import pushlane.cli.late",
     )
-    write("pushlane/lanes/task.py", "if TYPE_CHECKING:\n    from pushlane.lanes.typed import T")
-    write("pushlane/lanes/typed.py", "")
+    write("pushlane/model/task.py", "if TYPE_CHECKING:\n    from pushlane.model.typed import T")
+    write("pushlane/model/typed.py", "")
     write("pushlane/cli/late.py", "")
-    write("pushlane/producers/publish.py", "import pushlane.core.way")
+    write("pushlane/core/publish.py", "import pushlane.core.way")
     write("pushlane/core/way.py", "def f():\n    from pushlane.core.deep import g")
     write("pushlane/core/deep.py", "")
 
     way = {module.name for module in on_a_pushs_way(modules(tmp_path))}
 
     assert way == {
-        "dispatcher.loop",
+        "core.loop",
         "dispatcher.lane",
-        "lanes.task",
-        "lanes.typed",
-        "producers.publish",
+        "model.task",
+        "model.typed",
+        "core.publish",
         "core.way",
         "core.deep",
     }
 
 
-def test_the_way_is_the_same_where_the_parts_lie_beside_the_package(
+def test_the_way_of_an_earlier_revision_starts_where_it_did(
     tmp_path: Path, write: Write
 ) -> None:
     write("dispatcher/loop.py", "from pushlane.lanes.task import Task")
@@ -123,9 +126,9 @@ def test_the_way_is_the_same_where_the_parts_lie_beside_the_package(
 
 
 def test_a_way_without_its_start_is_no_way(tmp_path: Path, write: Write) -> None:
-    write("pushlane/dispatcher/loop.py", "")
+    write("pushlane/core/loop.py", "")
 
-    with pytest.raises(LookupError, match=r"producers\.publish"):
+    with pytest.raises(LookupError, match=r"core\.publish"):
         on_a_pushs_way(modules(tmp_path))
 
 

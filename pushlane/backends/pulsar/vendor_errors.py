@@ -1,4 +1,4 @@
-"""Translates Pulsar's answers: its result codes and the admin's statuses as errors of `lanes`.
+"""Translates Pulsar's answers: its result codes and the admin's statuses as errors of ours.
 
 Every code has a meaning here; one that a later client adds is `Unreachable` and says its name.
 """

@@ -115,7 +115,7 @@ def test_an_error_of_the_driver_is_told_with_its_place():
 
 @pytest.mark.parametrize("kind", [Unreachable, ReceiptsGone])
 def test_an_error_of_the_log_in_a_worker_is_the_same_error_here(kind):
-    found = translated(Exception(f"Traceback\npushlane.lanes.errors.{kind.__name__}: why it is so"))
+    found = translated(Exception(f"Traceback\npushlane.core.errors.{kind.__name__}: why it is so"))
 
     assert type(found) is kind
     assert str(found) == "why it is so"
