@@ -7,7 +7,7 @@ Locks on files: held by one process at a time, and released by the kernel when i
 The parts that every crash-safe log of segments shares: whole appends, and search in damage.
 
 Two logs use them, and each has a format of its own, since files of both are kept by earlier
-versions: the log of receipts (`backends.embedded.receipt_files`), which several processes share and read at
+versions: the log of receipts (`backends.embedded`), which several processes share and read at
 any position, and a producer's spool (producers.outbox), which one process reads once, in order.
 
 Files that others replace while we run, such as rotated tokens, passwords and certificates.

@@ -112,9 +112,7 @@ def test_a_pushs_way_is_what_the_loop_imports_at_the_top(tmp_path: Path, write: 
     }
 
 
-def test_the_way_of_an_earlier_revision_starts_where_it_did(
-    tmp_path: Path, write: Write
-) -> None:
+def test_the_way_of_an_earlier_revision_starts_where_it_did(tmp_path: Path, write: Write) -> None:
     write("dispatcher/loop.py", "from pushlane.lanes.task import Task")
     write("lanes/task.py", "")
     write("producers/publish.py", "")
