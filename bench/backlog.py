@@ -9,8 +9,9 @@ from pushlane.backends.backend import Backend
 from pushlane.core.names import own_lane
 from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.wire import packed
 
 BUNDLE = 32

@@ -32,10 +32,11 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.core.errors import BadInput
 from pushlane.core.names import is_pool, pool_lane
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.service import Dispatcher
 from pushlane.dispatcher.sinks.plain import NullSink
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 
 RUNS = (

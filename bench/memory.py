@@ -20,8 +20,9 @@ from bench.figures import Figure, at_most, say
 from pushlane.backends.backend import connect
 from pushlane.core.errors import PushlaneError
 from pushlane.core.names import own_lane
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))

@@ -29,8 +29,9 @@ from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.journal import PulsarJournal
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.names import pool_lane
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.model.task_bytes import encode
 from pushlane.settings import Settings, load
 

@@ -9,8 +9,9 @@ from bench.backlog import push_of
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.names import pool_lane
 from pushlane.core.push import encode
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 
 _AT_ONCE = 1_000

@@ -22,8 +22,9 @@ from typing import Any
 from dev.receiver import Follower, Provider, RunningReceiver, emulated, receiving, running
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.settings import Settings, load

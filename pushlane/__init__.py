@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from pushlane.backends.memory import MemoryBackend
     from pushlane.core.errors import (
         BadInput,
-        BufferFull,
         InvalidChange,
-        OversizedPush,
         PushlaneError,
-        StorageFull,
         TaskConflict,
         UnknownFormat,
-        UnknownTask,
         Unreachable,
         UserError,
     )
@@ -44,6 +40,7 @@ if TYPE_CHECKING:
     from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
     from pushlane.settings import Settings
     from pushlane.settings import load as load_settings
+    from pushlane.util.errors import BufferFull, OversizedPush, StorageFull, UnknownTask
 
 _PLACES = {
     "dispatcher": "Dispatcher",

@@ -7,8 +7,8 @@ library alone. The way of a push is what `core/loop.py` and `core/publish.py` im
 for types too, what that imports, and so on: what is behind a port is loaded by nobody there, so an
 adapter does not count. Of `core` what functions import counts as well. In earlier revisions the
 two lie in `dispatcher` and `producers`, and in the first of all the parts lie beside the package,
-which has links to them. What lies in `dev/` was product in those: it is counted apart, and the whole
-with it.
+which has links to them. What lies in `dev/` was product in those: it is counted apart, and the
+whole with it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _module(root: Path, path: Path) -> Module:
     text = path.read_text()
     place = path.relative_to(root)
     parts = place.with_suffix("").parts
-    is_nested = parts[0] == PACKAGE and len(parts) > 2
+    is_nested = parts[0] == PACKAGE and len(parts) > 1
     name = ".".join(parts[is_nested:]).removesuffix(".__init__")
     return Module(name, str(place), text.count("\n"), ast.parse(text))
 

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
 from pushlane.core.names import own_lane
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
+from pushlane.model.names import new_task_id
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
 from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler

@@ -19,8 +19,9 @@ from pushlane.core.errors import Unreachable
 from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
-from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
+from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.wire import packed
 
 _AGAIN_S = 0.1

@@ -19,7 +19,8 @@ from bench.faults.outages import stall
 from bench.faults.stream import Stream
 from pushlane.core.names import later_lane, pool_lane
 from pushlane.core.push import Push, encode
-from pushlane.core.task import State, new_task_id
+from pushlane.core.task import State
+from pushlane.model.names import new_task_id
 from pushlane.wire import packed
 
 _SKIPPED = 10

@@ -35,14 +35,7 @@ from pushlane.backends.ports import (
     TaskQuery,
 )
 from pushlane.backends.queries import pool_size
-from pushlane.core.errors import (
-    Denied,
-    NoStore,
-    TaskConflict,
-    TaskInDoubt,
-    UnknownTask,
-    Unreachable,
-)
+from pushlane.core.errors import TaskConflict, TaskInDoubt, Unreachable
 from pushlane.core.names import (
     dead_lane,
     lane_at,
@@ -60,6 +53,7 @@ from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Subject, remove_limit
 from pushlane.settings import Settings, default_data_dir
 from pushlane.settings.adapters import load_package
+from pushlane.util.errors import Denied, NoStore, UnknownTask
 from pushlane.wire import MOST_POOLED, MOST_PUSHES
 
 _MADE = "`pushlane submit` makes a store there"

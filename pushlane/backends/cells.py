@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from pushlane.backends.ports import Grant
-from pushlane.core.retrying import Sleep
 from pushlane.core.task import now_ms
 from pushlane.model.documents import Document, check_body, check_place
 from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
+from pushlane.util.retrying import Sleep
 
 _MOST_TRIES = 6
 _FIRST_PAUSE_S = 0.002

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from pushlane.backends.ports import Fence, Grant, Lease
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
-from pushlane.core.retrying import Sleep
 from pushlane.model import task_changes
+from pushlane.util.retrying import Sleep
 
 _MOST_APART_S = 60.0
 _WAIT_AFTER_STEP_S = 600.0

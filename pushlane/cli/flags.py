@@ -19,8 +19,8 @@ import typer
 from pushlane import settings
 from pushlane.cli.errors import errors_told, note
 from pushlane.cli.logs import keep_values_out
-from pushlane.core.errors import UnknownTask
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
 
 if TYPE_CHECKING:
     from pushlane.backends.backend import Backend

@@ -23,7 +23,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, with_flags
 from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.core.errors import BadInput, DamagedRecord
+from pushlane.core.errors import BadInput
 from pushlane.core.task import Task
 from pushlane.core.turns import EVERY_APP
 from pushlane.model import task_changes
@@ -38,6 +38,7 @@ from pushlane.model.limits import (
 from pushlane.model.stop_rule import OFF
 from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
 from pushlane.settings import Settings
+from pushlane.util.errors import DamagedRecord
 
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 _UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}

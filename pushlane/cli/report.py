@@ -21,10 +21,11 @@ from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.core.errors import BadInput, UnknownTask, Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import Task, now_ms
 from pushlane.model.times import parse_since
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
 
 if TYPE_CHECKING:
     from pushlane.pipeline.reports.query import Query

@@ -26,10 +26,11 @@ from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
-from pushlane.core.task import ACTIVE_STATES, Level, Task, new_task_id, now_ms
+from pushlane.core.task import ACTIVE_STATES, Level, Task, now_ms
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
 from pushlane.dispatcher.stats import without_values
+from pushlane.model.names import new_task_id
 from pushlane.model.presence import (
     LiveTarget,
     Process,

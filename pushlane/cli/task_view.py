@@ -12,11 +12,12 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.limits import stop_text
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
-from pushlane.core.task import DeliveryMode, Progress, State, Task, now_ms, settled
+from pushlane.core.task import DeliveryMode, Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import STALLED, TaskStatus, TaskStatuses
 from pushlane.diagnosis.look import died_of, is_stalled, put_offs_of
 from pushlane.diagnosis.situation import reasons_text
 from pushlane.model.presence import Process
+from pushlane.model.task_changes import settled
 
 COLUMNS: tuple[Column[TaskView], ...] = (
     Column("TASK", lambda view: view.task.id),

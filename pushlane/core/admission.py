@@ -8,7 +8,7 @@ to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.lane import Job, Why
@@ -70,12 +70,8 @@ class Guard(Option, Protocol):
         """Answer who asks, until cancelled."""
 
 
-class _Choice(NamedTuple):
-    """What concerns a task, as it was when that was chosen."""
-
-    task: Task
-    gates: tuple[Gate, ...]
-    guards: tuple[Guard, ...]
+_Choice = tuple[Task | None, tuple[Gate, ...], tuple[Guard, ...]]
+_NOTHING: _Choice = (None, (), ())
 
 
 class Options:
@@ -84,31 +80,27 @@ class Options:
     def __init__(self, gates: Sequence[Gate], guards: Sequence[Guard]) -> None:
         self.gates = tuple(gates)
         self.guards = tuple(guards)
-        self._chosen: dict[str, _Choice] = {}
+        self._chosen: dict[str, _Choice] = {}  # for a task as it was then
         for option in (*self.gates, *self.guards):
             option.changed = self._chosen.clear
 
     def of(self, task: Task, push: Push) -> tuple[tuple[Gate, ...], tuple[Guard, ...]]:
         """Return those that have a say about a push: for most neither has any."""
-        choice = self._chosen.get(task.id)
-        if choice is None or choice.task is not task:
-            choice = self._choose(task)
+        known, gates, guards = self._chosen.get(task.id, _NOTHING)
+        if known is not task:
+            gates, guards = self._choose(task)
         if push.not_before_ms or push.collapse or push.strikes:
-            return (
-                tuple(o for o in self.gates if o in choice.gates or o.concerns_push(push)),
-                tuple(o for o in self.guards if o in choice.guards or o.concerns_push(push)),
-            )
-        return choice.gates, choice.guards
+            gates = tuple(one for one in self.gates if one in gates or one.concerns_push(push))
+            guards = tuple(one for one in self.guards if one in guards or one.concerns_push(push))
+        return gates, guards
 
-    def _choose(self, task: Task) -> _Choice:
+    def _choose(self, task: Task) -> tuple[tuple[Gate, ...], tuple[Guard, ...]]:
         if len(self._chosen) >= _MOST_CHOICES:
             self._chosen.clear()
-        choice = self._chosen[task.id] = _Choice(
-            task,
-            tuple(gate for gate in self.gates if gate.concerns(task)),
-            tuple(guard for guard in self.guards if guard.concerns(task)),
-        )
-        return choice
+        gates = tuple(gate for gate in self.gates if gate.concerns(task))
+        guards = tuple(guard for guard in self.guards if guard.concerns(task))
+        self._chosen[task.id] = task, gates, guards
+        return gates, guards
 
 
 class Admission:

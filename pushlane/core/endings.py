@@ -131,7 +131,8 @@ class Flusher:
     def count(self, lane: Lane) -> None:
         """Count a push that has come to its end, and is not settled yet."""
         self.unsettled += 1
-        if lane.add_unsettled() >= _LEAST_A_LANE and self._is_crowded(lane):
+        lane.unsettled += 1
+        if lane.unsettled >= _LEAST_A_LANE and self._is_crowded(lane):
             lane.block(Why.CROWDED)
 
     def _is_crowded(self, lane: Lane) -> bool:

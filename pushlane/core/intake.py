@@ -45,11 +45,8 @@ class _Batch(NamedTuple):
     is_at_hand: bool = False
 
 
-class _Question(NamedTuple):
-    """A span of seqs, and the messages that have some of them."""
-
-    span: Span
-    messages: list[Message]
+_Question = tuple[Span, list[Message]]
+"""A span of seqs, and the messages that have some of them."""
 
 
 class Intake:
@@ -98,7 +95,7 @@ class Intake:
             self._ask(_Batch(lane, lane_input, lane_input.reader, messages))
 
     def _ask(self, batch: _Batch) -> None:
-        batch.lane_input.ask()
+        batch.lane_input.asking += 1
         self._waiting.append(batch)
         self._due.set()
 
@@ -117,7 +114,7 @@ class Intake:
             asked_s = await backoff.until_done(partial(self._drop_what_is_over, batches))
             self._tell_slow(self._clock_s() - asked_s)
             for batch in batches:
-                batch.lane_input.answered()
+                batch.lane_input.asking -= 1
                 self._hand_on(batch, asked_s)
             if any(batch.is_at_hand for batch in batches):
                 self._took_s = self._clock_s() - asked_s
@@ -156,7 +153,7 @@ class Intake:
         """
         asked_s = self._clock_s()
         questions = [question for batch in batches for question in self._questions(batch)]
-        answers = await self._registry.gone([question.span for question in questions])
+        answers = await self._registry.gone([span for span, _ in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
             if bits:
                 self._counts.repeats += sum(one.drop(bits, span.first) for one in messages)
@@ -173,7 +170,7 @@ class Intake:
             for run in _runs(some):
                 last = max(last for _, last, _ in run)
                 span = Span(task_id, run[0][0], last, moves=is_home)
-                yield _Question(span, [message for _, _, message in run])
+                yield span, [message for _, _, message in run]
 
     def _tell_slow(self, took_s: float) -> None:
         """Log when answers begin to come too late to let anything go, and when they end to."""

@@ -35,32 +35,15 @@ Place = tuple[str, int]
 class Why(StrEnum):
     """The reason for which a lane is blocked, or a push in hand waits on it; the gravest first."""
 
-    FORMAT = "format"
-    """It has something that only a newer version can read: it is left to others."""
-
-    DOUBT = "doubt"
-    """The registry does not know a task of its: it is left alone."""
-
-    BUDGET = "budget"
-    """A limit has no room."""
-
-    CROWDED = "crowded"
-    """So many outcomes of its pushes are not durable yet."""
-
-    LATER_FULL = "delay-full"
-    """So many of its pushes wait for their time that only those that come due may go."""
-
-    KEYS = "keys"
-    """Pushes wait for others of their key."""
-
-    LOOK_UP = "look-up"
-    """The registry is asked for the task of pushes."""
-
-    REFUSED = "refused"
-    """The sink did not take them: they wait for another try."""
-
-    HELD = "held"
-    """Its task is paused, or starts later."""
+    FORMAT = "format"  # only a newer version can read something of it: it is left to others
+    DOUBT = "doubt"  # the registry does not know a task of its: it is left alone
+    BUDGET = "budget"  # a limit has no room
+    CROWDED = "crowded"  # so many outcomes of its pushes are not durable yet
+    LATER_FULL = "delay-full"  # so many pushes wait for their time that only those due may go
+    KEYS = "keys"  # pushes wait for others of their key
+    LOOK_UP = "look-up"  # the registry is asked for the task of pushes
+    REFUSED = "refused"  # the sink did not take them: they wait for another try
+    HELD = "held"  # its task is paused, or starts later
 
 
 class Message:
@@ -245,8 +228,8 @@ class LaneInput:
     and this may have at hand, a quarter is pulled off the reader at once, when an eighth is left
     here. Tasks that share the lane take turns.
 
-    Fields, and who writes them: `reader`, `wanted`: the opener of readers, through the methods
-    here; `has_more`: the reader's signal, and `pull`; all else: Intake, through the methods here.
+    Fields, and who writes them: `reader`, and `wanted` (it is to have one): the opener of readers;
+    `has_more`: the reader's signal, and `pull`; `asking`: Intake; all else: the methods here.
     """
 
     __slots__ = (
@@ -278,10 +261,6 @@ class LaneInput:
     def is_low(self) -> bool:
         """Tell whether it is time to pull more off the reader."""
         return self.has_more and not self.asking and self.messages <= max(1, self.depth // 8)
-
-    def want(self) -> None:
-        """Have a reader from now on, as soon as it is open."""
-        self.wanted = True
 
     def opened(self, reader: LaneReader | None) -> None:
         """Take messages off this reader from now on."""
@@ -358,14 +337,6 @@ class LaneInput:
         """Note how far the lane has been read."""
         self.last_seq = max(self.last_seq, *(message.last_seq for message in messages))
 
-    def ask(self) -> None:
-        """Count a batch that is being asked about."""
-        self.asking += 1
-
-    def answered(self) -> None:
-        """Count off a batch that was asked about."""
-        self.asking -= 1
-
     def refill_wait_s(self) -> float:
         if self.asking:
             return _ANSWER_WAIT_S
@@ -381,16 +352,16 @@ def _unheard(lane: Lane) -> None:
 
 
 class Lane:
-    """One lane that this process reads. Only its own methods change its fields.
+    """One lane that this process reads. Its own methods change its fields, but for two counts.
 
     `level`, `total` (how many pushes its task has; 0 while that is not known, or where several
     share the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may
     go: whoever has one, through `block` and `unblock`. `again_at_s` is when a lane that is left to
     others is tried again. With `later_full` only pushes that come due may go, and `deferred` counts
-    those sent to wait since the last look: the limit of later lanes. `in_hand` counts pushes taken
+    those sent to wait since the last look: Settler. `in_hand` counts pushes taken
     but not settled: the readers are closed only when there are none. `parked` are those of them
     that wait here, each with why: no more are taken while there are `room`. `unsettled` counts
-    those whose outcome is not durable yet: the Flusher.
+    those whose outcome is not durable yet: Flusher.
     """
 
     __slots__ = (
@@ -591,20 +562,11 @@ class Lane:
         """Let this process read it again."""
         self.blocked -= {Why.FORMAT, Why.DOUBT}
 
-    def add_unsettled(self) -> int:
-        """Count a push whose outcome is to become durable; return how many there are."""
-        self.unsettled += 1
-        return self.unsettled
-
     def settled(self, count: int) -> None:
         """Count off pushes whose outcome is durable."""
         self.in_hand -= count
         self.unsettled -= count
         self._changed(self)
-
-    def add_deferred(self, count: int) -> None:
-        """Count pushes that were sent to wait for their time."""
-        self.deferred += count
 
     def take_deferred(self) -> int:
         """Return how many pushes were sent to wait since the last call."""

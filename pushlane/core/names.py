@@ -26,14 +26,6 @@ _LATER = "-later"
 _DEAD = "-dead"
 
 
-def another_key(key: str) -> str:
-    """Return a key to use when this one's task is over: `sale-2` for `sale`, `sale-3` for that."""
-    stem, dash, number = key.rpartition("-")
-    if dash and re.fullmatch("[1-9][0-9]{0,2}", number):
-        return f"{stem}-{int(number) + 1}"
-    return f"{key}-2"
-
-
 def own_lane(task_id: str) -> str:
     """Return the exclusive lane of a task, at the first sink of its chain."""
     return _TASK + task_id
@@ -81,21 +73,6 @@ def later_lane(lane: str) -> str:
 
 def is_later(lane: str) -> bool:
     return lane.endswith(_LATER)
-
-
-def submit_lease(task_id: str) -> str:
-    """Return the name of the lease that a submit of the task holds while it runs."""
-    return f"submit-{task_id}"
-
-
-def fanout_lease(key: str) -> str:
-    """Return the name of the lease that a fan-out of this key holds while it runs."""
-    return f"fanout-{key}"
-
-
-def publishers_of(task_id: str) -> list[tuple[str, str]]:
-    """Return the ranges of source names that publish a task's pushes (see `core.ports.Source`)."""
-    return [(f"{who}-{task_id}", f"{who}-{task_id}-~") for who in ("submit", "producer", "fanout")]
 
 
 def task_of(lane: str) -> str | None:

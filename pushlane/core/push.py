@@ -18,7 +18,6 @@ from pushlane.core.errors import MalformedPush, UnknownFormat
 FORMAT = 2
 """The highest format of messages on a lane that this version reads: 1 is a push, 2 a bundle."""
 
-_OTHERS_FORMAT = 1  # of dead pushes and of marks
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
@@ -94,7 +93,7 @@ _decoder = msgspec.msgpack.Decoder(Push)
 _many_decoder = msgspec.msgpack.Decoder(list[Push])
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(int)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _WHOLE = b"\xdc" + len(Push.__struct_fields__).to_bytes(2, "big")
 _SHORT = b"\xdc" + (len(Push.__struct_fields__) - 2).to_bytes(2, "big")
 
@@ -128,7 +127,7 @@ def decode(body: bytes) -> Push:
         raise MalformedPush(f"{len(body)} bytes on a lane, over the limit of {MAX_PUSH_BYTES}")
     try:
         return _decoder.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
 
@@ -144,7 +143,7 @@ def decode_many(bodies: Sequence[bytes]) -> list[Push]:
     head = b"\xdd" + len(bodies).to_bytes(4, "big")
     try:
         return _many_decoder.decode(b"".join((head, *bodies)))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise MalformedPush(f"one of {len(bodies)} pushes cannot be read") from error
 
 
@@ -152,7 +151,7 @@ def require_known(body: bytes, known: int, what: str = "a message on a lane") ->
     """Raise UnknownFormat for a whole array that begins with a higher number than `known`."""
     try:
         first = _number_decoder.decode(_array_decoder.decode(body)[0])
-    except (*_UNREADABLE, IndexError):
+    except (*UNREADABLE, IndexError):
         return
     if first > known:
         raise UnknownFormat(first, what)
@@ -315,52 +314,5 @@ class DeadPush(msgspec.Struct, frozen=True, array_like=True):
         return f"DeadPush({self.task_id}-{self.seq}, {self.reason!r})"
 
 
-class RetryMark(msgspec.Struct, frozen=True, array_like=True):
-    """The note that these dead pushes of a task, as (seq, died_at_ms), go on in another task.
-
-    It holds once that other task is sealed: then they only remain to be removed.
-    """
-
-    task_id: str
-    retried_as: str
-    pushes: list[tuple[int, int]]
-
-
-_mark_decoder = msgspec.msgpack.Decoder(RetryMark)
-_dead_decoder = msgspec.msgpack.Decoder(DeadPush)
-
-
 def encode_dead(dead: DeadPush) -> bytes:
     return _encoder.encode(dead)
-
-
-def encode_mark(mark: RetryMark) -> bytes:
-    return _encoder.encode(mark)
-
-
-def decode_mark(body: bytes) -> RetryMark:
-    """Return the mark in these bytes.
-
-    Raises:
-        UnknownFormat: they are of a format that came later.
-        MalformedPush: the bytes are not a mark.
-    """
-    try:
-        return _mark_decoder.decode(body)
-    except _UNREADABLE as error:
-        require_known(body, _OTHERS_FORMAT, "a mark on the lane of retries")
-        raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
-
-
-def decode_dead(body: bytes) -> DeadPush:
-    """Return the dead push in these bytes.
-
-    Raises:
-        UnknownFormat: they are of a format that came later.
-        MalformedPush: the bytes are not a dead push.
-    """
-    try:
-        return _dead_decoder.decode(body)
-    except _UNREADABLE as error:
-        require_known(body, _OTHERS_FORMAT, "a dead push")
-        raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

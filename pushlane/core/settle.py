@@ -6,7 +6,6 @@ What it says is an `Ending`, which is made durable before the push's message is 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -199,7 +198,7 @@ class Settler:
     def _put_off(self, ending: Ending) -> None:
         """Publish it on the later lane of its lane."""
         job, lane = ending.job, ending.job.lane
-        lane.add_deferred(1)
+        lane.deferred += 1
         is_open = is_pool(lane.name) or is_chained(lane.name)  # with its lane
         ending.target = lane.later.name
         ending.opens_for = "" if is_open else job.push.task_id
@@ -223,13 +222,3 @@ def _unreadable(job: Job) -> str:
 def _rounded(delay_s: float) -> float:
     """Round a delay up to a step, so that retries travel in batches."""
     return -(-delay_s // _DELAY_STEP_S) * _DELAY_STEP_S if delay_s > 0 else 0.0
-
-
-def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:
-    """Double the wait with each attempt, with jitter over its upper half: retries make no waves."""
-
-    def wait_s(attempt: int) -> float:
-        most: float = min(longest_s, first_s * 2 ** min(attempt - 1, 30))
-        return most * random.uniform(0.5, 1.0)
-
-    return wait_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -229,21 +228,6 @@ class Progress(msgspec.Struct, frozen=True):
         return self.delivered + self.dead + self.expired + self.dropped
 
 
-def settled(task: Task, progress: Progress) -> Progress:
-    """Return the progress of an ended task, counting the pushes that were never taken.
-
-    They went with its lane, and so count as dropped when it was cancelled, as expired when its time
-    was over. So delivered + dead + expired + dropped is the total. A task that ended before its
-    submit was complete has no total: only the pushes that were taken are counted.
-    """
-    untaken = max(0, (task.total or 0) - progress.finished)
-    if task.state is State.CANCELLED:
-        return replace(progress, dropped=progress.dropped + untaken)
-    if task.state is State.EXPIRED:
-        return replace(progress, expired=progress.expired + untaken)
-    return progress
-
-
 class Finished(msgspec.Struct, frozen=True):
     """Seqs of one task that ended in the same way; dead ones with the class of their reason."""
 
@@ -329,19 +313,3 @@ def reached(sink: str) -> Edit:
 def ended(task: Task, state: State) -> Task:
     """Return the task as it is once it has ended now."""
     return replace(task, state=state, finished_at_ms=now_ms())
-
-
-_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-
-
-def new_task_id() -> str:
-    """Return a short id that sorts by time: 8 characters of milliseconds, 6 random ones."""
-    return _base32(time.time_ns() // 1_000_000, 8)[-8:] + _base32(secrets.randbits(30), 6)
-
-
-def _base32(number: int, width: int) -> str:
-    digits = []
-    for _ in range(width):
-        number, digit = divmod(number, 32)
-        digits.append(_ID_ALPHABET[digit])
-    return "".join(reversed(digits))

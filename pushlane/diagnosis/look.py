@@ -15,9 +15,9 @@ from msgspec.structs import replace as with_fields
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import TaskQuery, pages
 from pushlane.backends.queries import pool_size
-from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes, submit_lease
+from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
 from pushlane.core.ports import Delayed
-from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms, settled
+from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses, causes
 from pushlane.diagnosis.situation import (
     Cause,
@@ -31,8 +31,10 @@ from pushlane.diagnosis.slowing import Expected, entitled_share, forecast
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import readable_limits
 from pushlane.model.load import Standing, spent_of, subjects_of
+from pushlane.model.names import submit_lease
 from pushlane.model.presence import Process
 from pushlane.model.recipients import EVERYWHERE, SuppressionScope
+from pushlane.model.task_changes import settled
 from pushlane.settings import Settings
 
 _UNKNOWN = TaskStatus("")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pushlane.backends.operations import Live
-from pushlane.core.errors import DamagedRecord
 from pushlane.core.push import FORMAT
 from pushlane.core.task import Task
 from pushlane.diagnosis.causes import unserved_advice
@@ -22,6 +21,7 @@ from pushlane.model.presence import (
 )
 from pushlane.settings import Settings
 from pushlane.util.checks import Check, Fact, Remark, Severity
+from pushlane.util.errors import DamagedRecord
 from pushlane.version import VERSION
 
 AREA = "pushlane"

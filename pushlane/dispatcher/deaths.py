@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
-from pushlane.core.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.core.errors import InvalidChange, UnknownFormat
 from pushlane.core.push import Kind
-from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.retrying import Backoff
 from pushlane.core.task import Finished, Progress, State
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.stop_rule import (
@@ -36,6 +36,8 @@ from pushlane.model.stop_rule import (
     StopRule,
     read_stop_rule,
 )
+from pushlane.util.errors import UnknownTask
+from pushlane.util.retrying import for_each, whenever
 
 log = logging.getLogger("pushlane.pauses")
 

@@ -42,10 +42,11 @@ from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
 from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink, task_of
 from pushlane.core.ports import Broker, LaneReader, OnReady
-from pushlane.core.retrying import Backoff, Backoffs, for_each, raise_first
+from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.util.retrying import for_each, raise_first
 from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.lanes")
@@ -86,7 +87,7 @@ class ReaderOpener:
 
     def open(self, lane: Lane, lane_input: LaneInput) -> None:
         """Have a reader opened, as soon as it can be."""
-        lane_input.want()
+        lane_input.wanted = True
         self._queue(lane, lane_input, failed=False)
 
     async def first_opened(self, timeout_s: float) -> None:
@@ -382,7 +383,7 @@ class DelayLimit:
         except UnknownLane:  # dropped with its task
             return
         except PushlaneError:  # it is due still
-            lane.add_deferred(deferred)
+            lane.deferred += deferred
             raise
         if is_full is not lane.later_full:
             lane.set_later_full(is_full)

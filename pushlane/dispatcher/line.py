@@ -24,7 +24,7 @@ from pushlane.core.lanes import Lanes
 from pushlane.core.loop import Loop
 from pushlane.core.ports import Sink
 from pushlane.core.republish import Republisher
-from pushlane.core.settle import Settler, backoff
+from pushlane.core.settle import Settler
 from pushlane.core.slots import Slots, Watcher
 from pushlane.core.task import now_ms
 from pushlane.core.turns import Scheduler
@@ -58,6 +58,7 @@ from pushlane.model.limits import Limits
 from pushlane.model.presence import SinkTarget
 from pushlane.model.targets import SinkTargets, target_of
 from pushlane.settings import Settings
+from pushlane.util.retrying import backoff
 
 log = logging.getLogger("pushlane.dispatcher")
 

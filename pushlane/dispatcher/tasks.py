@@ -34,15 +34,17 @@ from typing import Protocol
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import FoundTasks, Registry
 from pushlane.core.endings import Ending
-from pushlane.core.errors import PushlaneError, TaskInDoubt, UnknownFormat, UnknownTask
+from pushlane.core.errors import PushlaneError, TaskInDoubt, UnknownFormat
 from pushlane.core.lane import Job, Why
 from pushlane.core.lanes import Lanes
 from pushlane.core.names import is_pool
-from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.dispatcher.stats import Stats
 from pushlane.model import task_changes
+from pushlane.util.errors import UnknownTask
+from pushlane.util.retrying import for_each, whenever
 from pushlane.util.texts import paged
 
 _ENDED_KEPT = 10_000

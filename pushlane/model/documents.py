@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pushlane.core.errors import BadInput, PushlaneError, Unstorable
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.util.errors import Unstorable
 
 MOST_BYTES = 64 * 1024
 LONGEST_NAME = 200

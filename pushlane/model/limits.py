@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.core.errors import BadInput, DamagedRecord, TaskConflict, UnknownFormat
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.core.task import MAX_QUOTA, Level
 from pushlane.core.turns import EVERY_APP
 from pushlane.model.documents import DocumentStore, as_json, place_of
 from pushlane.model.recipients import NO_CAP, Cap
 from pushlane.model.times import zone_or_utc
 from pushlane.util.conversion import number, one_of, shown, text, whole
+from pushlane.util.errors import DamagedRecord
 from pushlane.util.texts import did_you_mean
 
 KINDS = ("task", "app", "sink")

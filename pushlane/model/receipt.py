@@ -13,8 +13,9 @@ from enum import StrEnum
 
 import msgspec
 
-from pushlane.core.errors import MalformedReceipts, UnknownFormat
+from pushlane.core.errors import UnknownFormat
 from pushlane.core.push import require_known
+from pushlane.util.errors import MalformedReceipts
 
 VERSION = 1
 _WHAT = "a batch of the receipts log"

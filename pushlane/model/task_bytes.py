@@ -26,9 +26,10 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pushlane.core.errors import DamagedRecord, InvalidChange, UnknownFormat
+from pushlane.core.errors import InvalidChange, UnknownFormat
 from pushlane.core.task import TERMINAL_STATES, State, Task, Weights
 from pushlane.model.documents import checked, place_of
+from pushlane.util.errors import DamagedRecord
 
 log = logging.getLogger("pushlane.tasks")
 

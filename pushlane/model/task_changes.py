@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pushlane.core.errors import InvalidChange
-from pushlane.core.names import another_key, own_lane
+from pushlane.core.names import own_lane
 from pushlane.core.task import (
     MAX_QUOTA,
     Edit,
@@ -25,6 +25,7 @@ from pushlane.core.task import (
     seal,
     start,
 )
+from pushlane.model.names import another_key
 from pushlane.model.stop_rule import OFF, parse_stop_rule
 from pushlane.util.conversion import text, whole, word
 
@@ -248,3 +249,18 @@ def submit_again(task: Task) -> str:
     """Return the advice to submit the file of a task again that has used up its key, if any."""
     key = f" under another key, such as {another_key(task.key)}" if task.key else ""
     return f"submit the file again{key}"
+
+
+def settled(task: Task, progress: Progress) -> Progress:
+    """Return the progress of an ended task, counting the pushes that were never taken.
+
+    They went with its lane, and so count as dropped when it was cancelled, as expired when its time
+    was over. So delivered + dead + expired + dropped is the total. A task that ended before its
+    submit was complete has no total: only the pushes that were taken are counted.
+    """
+    untaken = max(0, (task.total or 0) - progress.finished)
+    if task.state is State.CANCELLED:
+        return replace(progress, dropped=progress.dropped + untaken)
+    if task.state is State.EXPIRED:
+        return replace(progress, expired=progress.expired + untaken)
+    return progress

@@ -13,10 +13,11 @@ from typing import Any
 from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.ports import listed
 from pushlane.core.errors import PushlaneError
-from pushlane.core.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, now_ms, settled
+from pushlane.core.task import MAX_WEIGHT, Level, Progress, State, Task, Weights, now_ms
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Limits, Subject, read_limits, set_app_share
 from pushlane.model.presence import Process
+from pushlane.model.task_changes import settled
 from pushlane.model.times import given_since_ms
 from pushlane.producers.device_events import PushEvent, record_events
 from pushlane.producers.limit_changes import set_limit

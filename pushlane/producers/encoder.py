@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from pushlane.core.errors import BadInput, OversizedPush
+from pushlane.core.errors import BadInput
 from pushlane.core.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.core.task import Task
 from pushlane.producers.columns import (
@@ -31,6 +31,7 @@ from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
 from pushlane.producers.validate import nothing_in, refuse_doubled, refuse_empty
 from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.util.errors import OversizedPush
 from pushlane.util.texts import did_you_mean, nearest
 
 _BUCKETS = 1 << 20

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
 from pushlane.backends.backend import Connect
-from pushlane.core.errors import BadInput, MalformedPush, OversizedPush, PushlaneError, Unreachable
+from pushlane.core.errors import BadInput, MalformedPush, PushlaneError, Unreachable
 from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, now_ms
 from pushlane.model.stop_rule import OFF
@@ -39,6 +39,7 @@ from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings, load
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.conversion import instance, moment_ms, number, path, shown
+from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
 
 

@@ -19,15 +19,16 @@ from msgspec.structs import replace
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import InvalidChange, MalformedPush
-from pushlane.core.names import is_pool, own_lane, submit_lease
+from pushlane.core.names import is_pool, own_lane
 from pushlane.core.publish import Publication, chunk_size
 from pushlane.core.push import Push, decode, decode_many, encode
-from pushlane.core.retrying import Sleep, until_reachable
-from pushlane.core.task import State, Task, new_task_id, now_ms
+from pushlane.core.task import State, Task, now_ms
+from pushlane.model.names import new_task_id, submit_lease
 from pushlane.model.task_changes import submit_again
 from pushlane.producers.published import announce
 from pushlane.producers.validate import nothing_in
 from pushlane.settings import Settings
+from pushlane.util.retrying import Sleep, until_reachable
 from pushlane.wire import bodies_of
 
 Begun = Callable[[Task], None]

@@ -23,11 +23,10 @@ from typing import TypeVar
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput
-from pushlane.core.names import submit_lease
 from pushlane.core.publish import Publication, chunk_size, refuse_ended
-from pushlane.core.retrying import Sleep, until_reachable
 from pushlane.core.task import Task, now_ms
 from pushlane.model import task_changes
+from pushlane.model.names import submit_lease
 from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
 from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
@@ -47,6 +46,7 @@ from pushlane.producers.task_builder import (
     refuse_unknown_sinks,
 )
 from pushlane.settings import Settings
+from pushlane.util.retrying import Sleep, until_reachable
 
 Result = TypeVar("Result")
 

@@ -19,15 +19,18 @@ from typing import Any
 import msgspec
 
 from pushlane.backends.backend import Backend
-from pushlane.core.errors import BadInput, TaskConflict, UnknownTask
-from pushlane.core.names import DEFAULT_SINK, another_key, own_lane, pool_lane
-from pushlane.core.task import Level, OnUnknown, Progress, State, Task, new_task_id, now_ms, settled
+from pushlane.core.errors import BadInput, TaskConflict
+from pushlane.core.names import DEFAULT_SINK, own_lane, pool_lane
+from pushlane.core.task import Level, OnUnknown, Progress, State, Task, now_ms
+from pushlane.model.names import another_key, new_task_id
 from pushlane.model.stop_rule import DEFAULT_STOP, stored_stop
+from pushlane.model.task_changes import settled
 from pushlane.model.times import parse_quiet
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import payload_limits
+from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import did_you_mean
 
 _NAMED_SINKS = 2  # the format of tasks that older processes, which know one sink, must not take

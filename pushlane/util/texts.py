@@ -29,7 +29,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat, UnknownTask
+from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat
+from pushlane.util.errors import UnknownTask
 
 
 class Secret:

@@ -25,7 +25,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 import msgspec
 from pyreqwest.http import Url
 
-from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.core.errors import BadInput
+from pushlane.util.errors import RefusedUrl, UnknownHost
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -6,8 +6,9 @@ import asyncio
 
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, Progress, State, Task, new_task_id
+from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
 
 

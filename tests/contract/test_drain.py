@@ -8,11 +8,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from pushlane.core.errors import NoLeader
 from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
 from pushlane.model.presence import DrainFigures
 from pushlane.settings import Settings
+from pushlane.util.errors import NoLeader
 from tests.contract.conftest import Connections
 from tests.unit.dispatcher.support import DEADLINE_S, MemorySink, add_task, until
 

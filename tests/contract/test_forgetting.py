@@ -6,19 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.ports import Fence, Registry, TaskQuery, listed, pages
-from pushlane.core.errors import InvalidChange, Superseded, UnknownTask
+from pushlane.core.errors import InvalidChange
 from pushlane.core.names import dead_lane, later_lane, own_lane
 from pushlane.core.push import Kind
-from pushlane.core.task import (
-    ACTIVE_STATES,
-    TERMINAL_STATES,
-    Finished,
-    Level,
-    State,
-    Task,
-    new_task_id,
-)
+from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Finished, Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
+from pushlane.util.errors import Superseded, UnknownTask
 from tests.contract.reading import Reading, until
 
 DONE = task_changes.finish(State.DONE)

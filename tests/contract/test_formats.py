@@ -13,7 +13,8 @@ from pushlane.backends.formats import format_to_write, min_format, set_min_forma
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.push import FORMAT
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
+from pushlane.model.names import new_task_id
 from pushlane.model.presence import Process
 from pushlane.settings import Settings
 from pushlane.wire import MOST_POOLED, MOST_PUSHES

@@ -11,7 +11,8 @@ from pushlane.backends.queries import pool_size, set_pool_size
 from pushlane.core.errors import BadInput
 from pushlane.core.names import pool_lane, pool_lanes
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 from tests.contract.conftest import BATCH, Connections
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.ports import Fence, Registry, listed
-from pushlane.core.errors import BadInput, Superseded, UnknownFormat, UnknownTask
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
 from pushlane.core.task import (
@@ -23,11 +23,12 @@ from pushlane.core.task import (
     State,
     Task,
     Weights,
-    new_task_id,
     now_ms,
 )
 from pushlane.model import task_changes
 from pushlane.model.due import QUARTER_MS, PutOff
+from pushlane.model.names import new_task_id
+from pushlane.util.errors import Superseded, UnknownTask
 from tests.unreadable import store_unreadable
 
 

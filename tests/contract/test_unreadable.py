@@ -9,19 +9,14 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import listed
-from pushlane.core.errors import (
-    DamagedRecord,
-    InvalidChange,
-    TaskConflict,
-    UnknownFormat,
-    UnknownTask,
-    Unstorable,
-)
+from pushlane.core.errors import InvalidChange, TaskConflict, UnknownFormat
 from pushlane.core.names import dead_lane, lane_at, later_lane, own_lane
 from pushlane.core.push import FORMAT, Kind
-from pushlane.core.task import Finished, Level, Task, Weights, new_task_id
+from pushlane.core.task import Finished, Level, Task, Weights
 from pushlane.model.limits import Limit, Subject, change_limit, read_limits, set_app_share
+from pushlane.model.names import new_task_id
 from pushlane.model.presence import Process
+from pushlane.util.errors import DamagedRecord, UnknownTask, Unstorable
 from pushlane.version import VERSION
 from tests.unreadable import store_unreadable
 

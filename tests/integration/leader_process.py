@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import connect
 from pushlane.backends.leases import Leader
-from pushlane.core.errors import Superseded
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.settings import load
+from pushlane.util.errors import Superseded
 
 TTL_S = 0.5
 

@@ -19,10 +19,11 @@ from pushlane.backends.pulsar.broker import ProducerKey, Producers
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.backends.queries import Browser
-from pushlane.core.errors import OversizedPush, TaskConflict, UnknownLane
+from pushlane.core.errors import TaskConflict, UnknownLane
 from pushlane.core.ports import Broker, LaneReader, Source, Taken
 from pushlane.core.push import Push, encode
 from pushlane.settings import Settings
+from pushlane.util.errors import OversizedPush
 from pushlane.wire import MOST_BYTES, bodies_of, packed
 from tests.contract.reading import until
 

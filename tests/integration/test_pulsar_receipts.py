@@ -14,8 +14,8 @@ from pushlane.backends.pulsar import receipt_log as log_module
 from pushlane.backends.pulsar.admin import Admin, topic_path
 from pushlane.backends.pulsar.broker import Producers
 from pushlane.backends.pulsar.policies import ensure_namespace, receipt_policies
-from pushlane.core.errors import ReceiptsGone
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 from tests.conftest import DEADLINE_S
 
 pytestmark = pytest.mark.pulsar

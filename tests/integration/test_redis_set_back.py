@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from pushlane.backends.ports import listed
 from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, State, Task, Weights, new_task_id
+from pushlane.core.task import Finished, Level, State, Task, Weights
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from tests.own_redis import OwnRedis
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 

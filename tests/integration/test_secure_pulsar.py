@@ -16,9 +16,10 @@ from pushlane.backends.pulsar.admin import connect_admin
 from pushlane.backends.pulsar.bootstrap import bootstrap
 from pushlane.backends.pulsar.broker import PulsarBroker
 from pushlane.backends.pulsar.connection import open_connection
-from pushlane.core.errors import Denied, MissingPermission, PushlaneError, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.push import Push
 from pushlane.settings import Settings
+from pushlane.util.errors import Denied, MissingPermission
 from pushlane.util.texts import Secret
 from tests.certificates import Authority
 from tests.command import Command, Ran

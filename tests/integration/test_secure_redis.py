@@ -12,8 +12,9 @@ from pushlane.backends.operations import Beside, Roles
 from pushlane.backends.redis import RedisPorts, connect_redis, refill
 from pushlane.backends.redis.access import RedisAccess, redis_logins
 from pushlane.backends.redis.client import RedisClient
-from pushlane.core.errors import Denied, MissingPermission, RefillRefused, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.core.task import Weights
+from pushlane.util.errors import Denied, MissingPermission, RefillRefused
 from pushlane.util.files import WatchedFile
 from pushlane.util.texts import Secret
 from pushlane.util.tls import TlsFiles

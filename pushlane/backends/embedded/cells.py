@@ -14,8 +14,8 @@ from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import is_held, latest_ms
 from pushlane.backends.embedded.schema import bump
 from pushlane.backends.ports import Fence, Grant
-from pushlane.core.errors import Superseded
 from pushlane.core.task import now_ms
+from pushlane.util.errors import Superseded
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"

@@ -43,9 +43,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pushlane.backends.embedded.schema import prepare, use_log
-from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.settings import STORE_FILE
 from pushlane.util.checks import Remark
+from pushlane.util.errors import StorageFull
 from pushlane.util.files import create_durably
 
 _ADVICE = {

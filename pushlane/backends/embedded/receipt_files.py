@@ -25,8 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from pushlane.core.errors import ReceiptsGone
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 from pushlane.util.files import FileLock, append, marks, sync
 
 _MAGIC = b"plr1"

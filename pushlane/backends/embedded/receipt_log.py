@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from pushlane.backends.embedded.receipt_files import Busy, Full, Partition
 from pushlane.backends.ports import ReceiptLog, split_evenly
-from pushlane.core.errors import ReceiptsGone, StorageFull, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone, StorageFull
 from pushlane.util.files import create_durably, sync, write_durably
 
 _PAGE_BYTES = 4 * 1024 * 1024

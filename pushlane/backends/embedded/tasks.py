@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from pushlane.backends.embedded.schema import bump, current
 from pushlane.backends.ports import Changes, FoundTasks, TaskPage, TaskQuery
-from pushlane.core.names import publishers_of
 from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights, now_ms
 from pushlane.model.due import QUARTER_MS, PutOff
+from pushlane.model.names import publishers_of
 from pushlane.model.task_bytes import Understood, decode, encode, encode_weights, refuse_readable
 from pushlane.model.task_changes import check_forgettable
 from pushlane.util.texts import ambiguous_task, unknown_task

@@ -21,11 +21,11 @@ from pushlane.backends.ports import (
     TotalAsk,
     Usage,
 )
-from pushlane.core.errors import Superseded
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
 from pushlane.model.recipients import CapDay, Mark
+from pushlane.util.errors import Superseded
 
 _DAY_MS = 24 * 3600 * 1000
 _LIVE_DAYS = 2

@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step
 from pushlane.backends.ports import split_evenly
-from pushlane.core.errors import ReceiptsGone, StorageFull
 from pushlane.model.documents import Document, check_body, check_place
 from pushlane.model.recipients import (
     AddressDeath,
@@ -21,6 +20,7 @@ from pushlane.model.recipients import (
     SuppressionScope,
 )
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone, StorageFull
 
 V = TypeVar("V")
 

@@ -25,15 +25,10 @@ from pyreqwest.response import Response
 
 from pushlane.backends.pulsar.credentials import Credentials, credentials_of
 from pushlane.backends.pulsar.vendor_errors import garbled, refusal, unanswered
-from pushlane.core.errors import (
-    BadInput,
-    MissingPermission,
-    PushlaneError,
-    UnknownLane,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
+from pushlane.util.errors import MissingPermission
 from pushlane.util.texts import each_host, masked
 from pushlane.util.tls import TlsFiles, is_of_our_authority, url_tls_problem
 

@@ -23,8 +23,9 @@ from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.journal import PulsarJournal
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, ensure_namespace
 from pushlane.backends.redis import compare, is_task, redis_access, refill
-from pushlane.core.errors import BadInput, MissingPermission
+from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
+from pushlane.util.errors import MissingPermission
 from pushlane.util.files import create_durably
 from pushlane.util.texts import paged
 

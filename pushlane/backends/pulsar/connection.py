@@ -23,16 +23,10 @@ import pulsar
 
 from pushlane.backends.pulsar.credentials import Credentials, credentials_of
 from pushlane.backends.pulsar.vendor_errors import failure
-from pushlane.core.errors import (
-    BadInput,
-    Denied,
-    MissingPermission,
-    PushlaneError,
-    UnknownLane,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
+from pushlane.util.errors import Denied, MissingPermission
 from pushlane.util.tls import TlsFiles, url_tls_problem
 
 Got = TypeVar("Got")

@@ -25,9 +25,10 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.core.errors import BadInput, Denied, PushlaneError, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
+from pushlane.util.errors import Denied
 from pushlane.util.files import Stamp, WatchedFile, stamp_of
 from pushlane.util.texts import shown_url
 from pushlane.util.tls import url_tls_problem

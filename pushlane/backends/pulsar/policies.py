@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pushlane.backends.pulsar.admin import Admin
-from pushlane.core.errors import BadInput, MissingPermission
+from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
+from pushlane.util.errors import MissingPermission
 
 DELAY_TICK_MS = 100
 _MIB = 1024 * 1024

@@ -36,8 +36,9 @@ from pushlane.backends.pulsar.replay import (
     blocking,
     open_reader,
 )
-from pushlane.core.errors import MissingPermission, ReceiptsGone, UnknownLane, Unreachable
+from pushlane.core.errors import UnknownLane, Unreachable
 from pushlane.settings import Settings
+from pushlane.util.errors import MissingPermission, ReceiptsGone
 
 
 class Extent(NamedTuple):

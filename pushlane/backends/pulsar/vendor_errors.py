@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import _pulsar
 
-from pushlane.core.errors import (
-    BadInput,
-    Denied,
-    MissingPermission,
-    OversizedPush,
-    PushlaneError,
-    TaskConflict,
-    UnknownLane,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
+from pushlane.util.errors import Denied, MissingPermission, OversizedPush
 
 if TYPE_CHECKING:
     from pushlane.backends.pulsar.credentials import Credentials

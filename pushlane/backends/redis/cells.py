@@ -132,8 +132,8 @@ return put_document(KEYS[3], ARGV[2], ARGV[3])
 class RedisDocumentCells(LockedWrites):
     """See `backends.cells.DocumentCells`: fields of one hash, each journalled before it is put.
 
-    The order is as with tasks (`backends.redis.writes`): lock, journal, then Redis. A writer that was
-    refused after it had journalled puts the kept value into the journal again.
+    The order is as with tasks (`backends.redis.writes`): lock, journal, then Redis. A writer that
+    was refused after it had journalled puts the kept value into the journal again.
     """
 
     async def read(self, key: str) -> Cell | None:

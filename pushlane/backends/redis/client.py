@@ -46,8 +46,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pushlane.backends.redis.access import NO_ACCESS, RedisAccess
-from pushlane.core.errors import BadInput, Denied, MissingPermission, Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.settings.transport import CLUSTER, SENTINEL
+from pushlane.util.errors import Denied, MissingPermission
 from pushlane.util.texts import masked
 from pushlane.util.tls import TlsFiles, tls_refusal, url_tls_problem
 

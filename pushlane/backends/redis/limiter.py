@@ -19,8 +19,8 @@ _DAY_MS = 24 * 3600 * 1000
 
 Ask = TypeVar("Ask")
 
-# What is granted is decided here, not over cells (`backends.cells`): each grant changes the key, so of
-# eight processes that compare and set it one fails again and again. The longest ask of such took
+# What is granted is decided here, not over cells (`backends.cells`): each grant changes the key, so
+# of eight processes that compare and set it one fails again and again. The longest ask of such took
 # 3.3 s, and 0.06 s in one step.
 
 # A key holds the tokens and the microsecond of that, and goes when all have gathered again.

@@ -51,8 +51,9 @@ from pushlane.backends.redis.keys import (
     remove_args,
     store_args,
 )
-from pushlane.core.errors import RefillRefused, UnknownFormat, Unreachable
+from pushlane.core.errors import UnknownFormat, Unreachable
 from pushlane.model.task_bytes import Merged, glimpse, merged
+from pushlane.util.errors import RefillRefused
 from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.registry")

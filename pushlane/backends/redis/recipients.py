@@ -360,9 +360,9 @@ def _sizes(answer: Any) -> dict[SuppressionScope, int]:
 PAGE = 500
 ADDRESSES_A_CALL = 1_000  # a few ms during which Redis serves nobody else
 
-# Whether an address was registered since it died is decided here, not over cells (`backends.cells`): a
-# call has a thousand of them, each in four keys, and one that is registered between look and change
-# would have all decided again.
+# Whether an address was registered since it died is decided here, not over cells
+# (`backends.cells`): a call has a thousand of them, each in four keys, and one that is registered
+# between look and change would have all decided again.
 
 # Numbers are written by hand: Lua would show those of 16 digits rounded.
 _RECORD = """

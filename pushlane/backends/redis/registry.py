@@ -51,10 +51,11 @@ from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.progress import TaskProgress
 from pushlane.backends.redis.rebuild import Rebuild
 from pushlane.backends.redis.writes import LOCK, LOCK_MS, LockedWrites, Writes
-from pushlane.core.errors import DamagedRecord, UnknownFormat, Unreachable
+from pushlane.core.errors import UnknownFormat, Unreachable
 from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
 from pushlane.model.task_bytes import Understood, decode, glimpse
+from pushlane.util.errors import DamagedRecord
 from pushlane.util.texts import ambiguous_task, paged, unknown_task
 
 RECHECK_S = 0.5  # a message that is lost delays a change by this much

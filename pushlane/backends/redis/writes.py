@@ -38,10 +38,11 @@ from pushlane.backends.redis.keys import (
     store_args,
 )
 from pushlane.backends.redis.rebuild import Rebuild
-from pushlane.core.errors import DamagedRecord, Superseded, TaskConflict, Unreachable
+from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.task import Task, Weights
 from pushlane.model.task_bytes import decode, encode, encode_weights, glimpse, refuse_readable
 from pushlane.model.task_changes import check_forgettable
+from pushlane.util.errors import DamagedRecord, Superseded
 
 LOCK_MS = 10_000
 PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived

@@ -18,11 +18,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.backends.backend import Backend
-from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat, UnknownTask
+from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat
 from pushlane.core.lane import Job, Lane, Why
 from pushlane.core.names import is_pool
 from pushlane.core.push import Outcome, Push
-from pushlane.core.retrying import Backoff, for_each, whenever
+from pushlane.core.retrying import Backoff
 from pushlane.core.slots import Batch
 from pushlane.core.task import Task
 from pushlane.core.turns import Scheduler
@@ -32,6 +32,8 @@ from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Limit, Limits, Subject, readable_limits
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
+from pushlane.util.retrying import for_each, whenever
 from pushlane.util.texts import Once
 
 log = logging.getLogger("pushlane.budgets")

@@ -38,7 +38,8 @@ from pushlane.backends.ports import (
     TotalAsk,
 )
 from pushlane.core.errors import PushlaneError
-from pushlane.core.retrying import Backoff, raise_first
+from pushlane.core.retrying import Backoff
+from pushlane.util.retrying import raise_first
 
 BURST_S = 0.1
 """So much of a rate gathers in the store while nobody asks, and is the most that is leased."""

@@ -31,7 +31,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.ports import RecipientTurn, RecipientWindows
 from pushlane.core.lane import Job
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push, Scope
-from pushlane.core.retrying import Backoff, whenever
+from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.slots import Batch
 from pushlane.core.task import Task
@@ -51,6 +51,7 @@ from pushlane.model.recipients import (
     kept_hasher,
 )
 from pushlane.settings import Settings
+from pushlane.util.retrying import whenever
 
 _BUSY_AGAIN_S = 1.0
 

@@ -17,11 +17,11 @@ from pushlane.backends.queries import Browser
 from pushlane.core.errors import MalformedPush, UnknownFormat, UnknownLane
 from pushlane.core.names import DEAD_LANE, DEAD_LEASE
 from pushlane.core.ports import Taken
-from pushlane.core.push import decode_dead
-from pushlane.core.retrying import for_each
 from pushlane.core.task import Task
 from pushlane.model import task_changes
+from pushlane.model.dead_letters import decode_dead
 from pushlane.settings import Settings
+from pushlane.util.retrying import for_each
 
 log = logging.getLogger("pushlane.forgetting")
 

@@ -35,14 +35,17 @@ import msgspec
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader, SteadyClock
 from pushlane.backends.ports import TaskQuery, pages
-from pushlane.core.errors import Superseded, UnknownFormat, UnknownTask
-from pushlane.core.names import is_pool, later_lane, submit_lease
-from pushlane.core.retrying import Backoff, for_each
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.names import is_pool, later_lane
+from pushlane.core.retrying import Backoff
 from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.recovery import Recovery
 from pushlane.model import task_changes
+from pushlane.model.names import submit_lease
 from pushlane.settings import Settings
+from pushlane.util.errors import Superseded, UnknownTask
+from pushlane.util.retrying import for_each
 
 _SPARE = 1_024
 

@@ -18,9 +18,9 @@ import msgspec
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import TaskInDoubt, UnknownFormat
 from pushlane.core.names import is_dead, later_lane, task_of
-from pushlane.core.retrying import for_each
 from pushlane.core.task import State, Task
 from pushlane.model import task_changes
+from pushlane.util.retrying import for_each
 from pushlane.util.texts import paged
 
 log = logging.getLogger("pushlane.recovery")

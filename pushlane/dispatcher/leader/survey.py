@@ -28,7 +28,7 @@ from msgspec.structs import replace as with_fields
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import Presence
-from pushlane.core.errors import BadInput, NoLeader, PushlaneError
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, Weights
 from pushlane.core.turns import EVERY_APP
@@ -45,6 +45,7 @@ from pushlane.model.load import (
     spent_of,
 )
 from pushlane.model.presence import DrainFigures, Process, SinkDrain
+from pushlane.util.errors import NoLeader
 from pushlane.util.texts import did_you_mean
 
 MOST_NAMED = 10

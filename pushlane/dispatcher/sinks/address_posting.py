@@ -26,7 +26,6 @@ from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.core.errors import RefusedUrl, UnknownHost
 from pushlane.core.push import Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.sinks.http_client import (
     Http2Pool,
@@ -36,6 +35,7 @@ from pushlane.dispatcher.sinks.http_client import (
     lost,
 )
 from pushlane.dispatcher.sinks.posting import Signer, post_request
+from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
 _MOST_HOSTS = 250

@@ -49,7 +49,7 @@ from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome
 from pushlane.core.task import Level
@@ -69,6 +69,7 @@ from pushlane.dispatcher.sinks.http_client import (
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushService, PushServices
 from pushlane.model.targets import PlainTarget
 from pushlane.settings.payload_limits import WEB_PUSH_BYTES
+from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import NOT_PUBLIC, UrlGuard
 
 VALID_S = 12 * 3600

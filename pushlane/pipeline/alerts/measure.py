@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from pushlane.backends.ports import ReceiptLog
-from pushlane.core.errors import BadInput, ReceiptsGone
+from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
 from pushlane.pipeline.reports import report, sections
 from pushlane.pipeline.reports.engine import Engine
@@ -36,6 +36,7 @@ from pushlane.pipeline.reports.sections import (
     lateness,
 )
 from pushlane.pipeline.store import CorruptStore, Store, open_store
+from pushlane.util.errors import ReceiptsGone
 
 MINUTE_MS = 60_000
 MOST_GROUPS = 10_000

@@ -29,21 +29,14 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.backends.backend import Backend
-from pushlane.core.errors import (
-    BadInput,
-    PushlaneError,
-    RefusedUrl,
-    TaskConflict,
-    UnknownFormat,
-    UnknownHost,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownFormat, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.model.documents import DocumentStore, as_json
 from pushlane.pipeline.alerts import measure as firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
 from pushlane.pipeline.alerts.measure import AlertMessage, AlertState, Measured, lag_of, measure
 from pushlane.pipeline.reports.sections import Key
+from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
 from pushlane.util.texts import Once, did_you_mean
 from pushlane.util.url_guard import CheckedUrl, UrlGuard

@@ -28,12 +28,11 @@ from pyspark.sql import SparkSession
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.leases import LeaseGuard
-from pushlane.core.errors import TaskConflict, UnknownTask
-from pushlane.core.names import fanout_lease, submit_lease
+from pushlane.core.errors import TaskConflict
 from pushlane.core.publish import Ended, Publication, refuse_ended
-from pushlane.core.retrying import until_reachable
 from pushlane.core.task import Task
 from pushlane.model import task_changes
+from pushlane.model.names import fanout_lease, submit_lease
 from pushlane.pipeline.errors import PipelineFailed, spark_errors
 from pushlane.pipeline.fanout.request import KEY_PARTS, FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
@@ -57,6 +56,8 @@ from pushlane.producers.task_builder import (
     refuse_unknown_sinks,
 )
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
+from pushlane.util.retrying import until_reachable
 from pushlane.wire import Packed, numbered, open_bundle
 
 T = TypeVar("T")

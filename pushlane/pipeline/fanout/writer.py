@@ -33,11 +33,10 @@ import pyarrow as pa
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, TaskConflict
-from pushlane.core.names import submit_lease
 from pushlane.core.publish import Ended, Publication
 from pushlane.core.push import MAX_SEQ
-from pushlane.core.retrying import Sleep, until_reachable
 from pushlane.core.task import Task
+from pushlane.model.names import submit_lease
 from pushlane.producers.encoder import Encoder
 from pushlane.producers.published import announcing
 from pushlane.producers.request import SubmitRequest
@@ -45,6 +44,7 @@ from pushlane.producers.rows import BadRow, Row, Wanted, prefetched
 from pushlane.producers.template import Template
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.util.retrying import Sleep, until_reachable
 from pushlane.wire import Packed, fields_of, fits, unnumbered
 
 RECIPIENT = "__recipient"

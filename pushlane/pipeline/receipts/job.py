@@ -17,7 +17,7 @@ from typing import Any
 
 from pushlane.backends.contact import RECEIPTS, Contact, keep_asking
 from pushlane.backends.ports import ReceiptLog
-from pushlane.core.errors import PushlaneError, ReceiptsGone, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import (
@@ -30,6 +30,7 @@ from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
 
 

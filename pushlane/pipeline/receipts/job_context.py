@@ -12,13 +12,14 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from pushlane.core.errors import PushlaneError, ReceiptsGone, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.pipeline.errors import OURS, PipelineFailed, cause_of, trace_of
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
 from pushlane.pipeline.store.writing import open_writer
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 
 DRIVER_MEMORY = "2g"
 _SPARK = {

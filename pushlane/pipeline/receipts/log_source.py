@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.core.errors import MalformedReceipts
 from pushlane.core.push import Kind
 from pushlane.model.receipt import VERSION, Event, ReceiptBatch, decode_receipts
 from pushlane.pipeline.receipts.sync_log import log_of_process
 from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
 from pushlane.settings import Settings
+from pushlane.util.errors import MalformedReceipts
 
 FINISHED = 0
 DISPLAYED = 1

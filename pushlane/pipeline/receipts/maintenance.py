@@ -30,7 +30,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.core.errors import ReceiptsGone
 from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import read_batch, repeats_frame, write_detail
@@ -48,6 +47,7 @@ from pushlane.pipeline.store import FileEntry, Generation, SampledBatch, Store, 
 from pushlane.pipeline.store.manifest import batch_of, became_current_at_ms, local_uri
 from pushlane.pipeline.store.schema import EVENTS, TABLES
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pushlane.core.errors import ReceiptsGone
 from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
@@ -60,6 +59,7 @@ from pushlane.pipeline.store.manifest import (
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone
 from pushlane.util.files import sync_below
 
 _BEFORE_MS = HOUR_MS

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pushlane.core.errors import UnknownTask
 from pushlane.pipeline.reports import sections
 from pushlane.pipeline.reports.engine import COUNTED, ROLLED_UP_MS, Engine, Sql
 from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query, utc_text
@@ -28,6 +27,7 @@ from pushlane.pipeline.reports.sections import (
 from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import SampledBatch, Store
 from pushlane.pipeline.store.reading import ADDITIVE
+from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import ambiguous_task, did_you_mean
 
 Names = dict[str, str]

@@ -24,9 +24,10 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pushlane.core.errors import BadInput, Superseded, UnknownFormat
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.model.documents import MOST_BYTES, checked
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.util.errors import Superseded
 
 MOST_OPEN = 50
 MOST_ENDED = 100

@@ -20,7 +20,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.contact import REGISTRY, Contact
 from pushlane.backends.leases import Leader
 from pushlane.backends.ports import Fence
-from pushlane.core.errors import BadInput, PushlaneError, Superseded, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.model import task_changes
 from pushlane.pipeline.rules.history import (
     History,
@@ -35,6 +35,7 @@ from pushlane.pipeline.rules.history import (
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Expand, RuleStats, Runner
+from pushlane.util.errors import Superseded
 
 log = logging.getLogger("pushlane.rules")
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pushlane.backends.ports import Registry
-from pushlane.core.errors import PushlaneError, TaskConflict, UnknownTask, UserError
+from pushlane.core.errors import PushlaneError, TaskConflict, UserError
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import (
     MOST_FAILURES,
@@ -29,6 +29,7 @@ from pushlane.pipeline.rules.history import (
 )
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.util.errors import UnknownTask
 from pushlane.util.metrics import Exporter, Labels, MetricMaker, ReadMetric
 
 _MOST_RULES = 100

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pushlane.core.errors import BufferFull, PushlaneError
+from pushlane.core.errors import PushlaneError
 from pushlane.core.push import MAX_SEQ
 from pushlane.producers.outbox.store import Batch, ProducerOptions
+from pushlane.util.errors import BufferFull
 from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
 
 

@@ -24,22 +24,16 @@ from typing import TypeVar, TypeVarTuple
 
 from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.leases import LeaseGuard
-from pushlane.core.errors import (
-    BadInput,
-    TaskConflict,
-    UnknownFormat,
-    UnknownLane,
-    UnknownTask,
-    Unreachable,
-)
-from pushlane.core.names import submit_lease
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication, refuse_ended
-from pushlane.core.retrying import until_reachable
 from pushlane.core.task import Task
+from pushlane.model.names import submit_lease
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
 from pushlane.producers.published import announce, announcing, reached
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
+from pushlane.util.retrying import until_reachable
 from pushlane.wire import Packed, packed
 
 log = logging.getLogger("pushlane.producer")

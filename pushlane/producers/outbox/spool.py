@@ -36,7 +36,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.core.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.model.documents import as_json
 from pushlane.producers.outbox.store import (
     MAX_SPOOL_BYTES,
@@ -46,6 +46,7 @@ from pushlane.producers.outbox.store import (
     BatchStore,
     Header,
 )
+from pushlane.util.errors import StorageFull
 from pushlane.util.files import FileLock, append, marks, sync, write_all, write_durably
 
 FORMAT = 1

@@ -7,13 +7,13 @@ from math import floor, log
 import pytest
 from datasketches import hll_sketch
 
-from pushlane.core.errors import ReceiptsGone
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import batch as batch_module
 from pushlane.pipeline.receipts import maintenance
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
+from pushlane.util.errors import ReceiptsGone
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 

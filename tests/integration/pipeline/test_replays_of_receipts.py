@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.core.errors import ReceiptsGone
 from pushlane.pipeline.receipts import rebuild as replay_module
 from pushlane.pipeline.receipts.job_context import SessionOptions
 from pushlane.pipeline.receipts.maintenance import HOUR_MS
 from pushlane.pipeline.receipts.rebuild import ReplayOptions, replay
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import open_store
+from pushlane.util.errors import ReceiptsGone
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 

@@ -11,8 +11,9 @@ import pytest
 
 from pushlane.cli.dispatch import drain_path
 from pushlane.cli.health_server import HealthReply
-from pushlane.core.errors import BadInput, NoLeader, PushlaneError, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.model.presence import DrainFigures, SinkDrain
+from pushlane.util.errors import NoLeader
 
 FIGURES = DrainFigures(
     seconds=12.5,

@@ -9,8 +9,8 @@ import pytest
 
 import pushlane.producers.replay
 from pushlane.backends.backend import connect
-from pushlane.core.names import submit_lease
-from pushlane.core.task import Level, Task, new_task_id, now_ms
+from pushlane.core.task import Level, Task, now_ms
+from pushlane.model.names import new_task_id, submit_lease
 from pushlane.model.presence import Process, SlowLane
 from pushlane.settings import Settings
 from tests.command import Command

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from pushlane.backends.operations import Live
-from pushlane.core.errors import DamagedRecord, UnknownFormat
+from pushlane.core.errors import UnknownFormat
 from pushlane.core.push import FORMAT
 from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
 from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
 from pushlane.settings import Settings
 from pushlane.settings.sinks import SinkSettings
 from pushlane.util.checks import Fact, Finding, examined
+from pushlane.util.errors import DamagedRecord
 from pushlane.version import VERSION
 from tests.unit.diagnosis.support import task_of
 

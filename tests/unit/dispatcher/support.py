@@ -13,9 +13,10 @@ from pushlane.core.lane import Message
 from pushlane.core.names import DEFAULT_SINK, own_lane, pool_lane
 from pushlane.core.ports import Delivery, Sink, Taken
 from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.producers.dead import DeadLetters, Selection
 from pushlane.settings import Settings
 from pushlane.wire import MOST_PUSHES, packed

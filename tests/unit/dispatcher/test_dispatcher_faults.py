@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import FoundTasks
-from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.ports import Delivery, LaneReader, OnReady
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Level, Progress, State, Task
@@ -23,6 +23,7 @@ from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.dispatcher.tasks import Completion, KnownTasks
 from pushlane.model import task_changes
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pushlane.model.names import submit_lease
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
 from pushlane.backends.ports import listed
-from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
+from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.leader.forgetting import Forgetting

@@ -9,8 +9,9 @@ from typing import Any
 from pushlane.backends.backend import Backend
 from pushlane.core.names import dead_lane, later_lane, own_lane
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, State, Task, new_task_id
+from pushlane.core.task import Finished, Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from tests.unit.dispatcher.recovering import GRACE_MS, MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
 

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
-from pushlane.core.settle import backoff
 from pushlane.core.task import Level, State
+from pushlane.util.retrying import backoff
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

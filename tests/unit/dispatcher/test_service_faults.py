@@ -17,13 +17,15 @@ from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownL
 from pushlane.core.names import later_lane, own_lane
 from pushlane.core.ports import Delivery, LaneReader, OnReady
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
-from pushlane.core.retrying import Backoff, for_each
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.retrying import Backoff
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.lanes import OPENERS
 from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
+from pushlane.util.retrying import for_each
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -12,13 +12,15 @@ import pytest
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import FoundTasks
-from pushlane.core.errors import TaskInDoubt, UnknownTask
+from pushlane.core.errors import TaskInDoubt
 from pushlane.core.names import later_lane, own_lane
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
-from pushlane.core.task import Level, State, Task, new_task_id
+from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.tasks import Doubts
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
+from pushlane.util.errors import UnknownTask
 from tests.unit.dispatcher.recovering import GRACE_MS, Recovering
 from tests.unit.dispatcher.support import (
     MemorySink,

@@ -8,9 +8,10 @@ import pytest
 
 from pushlane.core.names import own_lane
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task, new_task_id, now_ms
+from pushlane.core.task import Level, Task, now_ms
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from tests.unit.dispatcher.support import MemorySink, backend_in
 
 HOUR_MS = 3_600_000

@@ -14,9 +14,10 @@ from pushlane.backends import backend as backend_module
 from pushlane.backends.backend import connect, connect_receipts
 from pushlane.backends.embedded import connect as connect_embedded
 from pushlane.backends.embedded import connect_receipts as connect_embedded_receipts
-from pushlane.core.errors import BadInput, Denied, Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.settings import Settings
 from pushlane.settings.adapters import ADAPTERS, Adapter, Capabilities
+from pushlane.util.errors import Denied
 from tests.command import make_store
 
 

@@ -16,12 +16,11 @@ from pushlane.core.push import (
     Push,
     Scope,
     decode,
-    decode_dead,
     decode_many,
-    decode_mark,
     encode,
     encode_dead,
 )
+from pushlane.model.dead_letters import decode_dead, decode_mark
 
 PUSH = Push(
     "t1",

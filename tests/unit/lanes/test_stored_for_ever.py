@@ -18,7 +18,7 @@ from pushlane.backends.formats import min_format
 from pushlane.backends.ports import ClaimResult, RecipientTurn, listed
 from pushlane.backends.redis import connect_redis
 from pushlane.backends.redis.client import RedisClient
-from pushlane.core.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
+from pushlane.core.push import DeadPush, Push, decode
 from pushlane.core.push import encode as encode_push
 from pushlane.core.task import (
     TERMINAL_STATES,
@@ -32,6 +32,7 @@ from pushlane.core.task import (
     Weights,
     now_ms,
 )
+from pushlane.model.dead_letters import RetryMark, decode_dead, decode_mark
 from pushlane.model.presence import decode_all
 from pushlane.model.receipt import decode_receipts
 from pushlane.model.recipients import collapse_mark, dedupe_mark

@@ -6,16 +6,9 @@ import pytest
 
 from pushlane.core.errors import BadInput
 from pushlane.core.names import own_lane, pool_lane, pool_lanes
-from pushlane.core.task import (
-    ACTIVE_STATES,
-    Level,
-    Progress,
-    State,
-    Task,
-    Weights,
-    new_task_id,
-    settled,
-)
+from pushlane.core.task import ACTIVE_STATES, Level, Progress, State, Task, Weights
+from pushlane.model.names import new_task_id
+from pushlane.model.task_changes import settled
 
 
 def test_weights_are_read_as_they_are_written():

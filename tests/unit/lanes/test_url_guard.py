@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyreqwest.http import Url
 
-from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.core.errors import BadInput
 from pushlane.util import url_guard
+from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import UrlGuard
 
 PUBLIC = "93.184.216.34"

@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pushlane.core.errors import ReceiptsGone, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.pipeline.errors import PipelineFailed, cause, cause_of, without_data
 from pushlane.pipeline.receipts.job_context import translated
+from pushlane.util.errors import ReceiptsGone
 
 SECRET = "device-7"
 

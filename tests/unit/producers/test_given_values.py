@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pushlane.backends.backend import connect
-from pushlane.core.errors import BadInput, DamagedRecord, InvalidChange, TaskConflict, UnknownTask
+from pushlane.core.errors import BadInput, InvalidChange, TaskConflict
 from pushlane.core.task import Level, Task, Weights
 from pushlane.model.limits import Limit, app_share
 from pushlane.model.task_bytes import decode, encode
@@ -28,6 +28,7 @@ from pushlane.producers.producer import Producer
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
 from pushlane.settings import Settings
+from pushlane.util.errors import DamagedRecord, UnknownTask
 
 ROWS = [{"recipient": "a", "name": "Ann"}]
 _ODD: tuple[Any, ...] = (

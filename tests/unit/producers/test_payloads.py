@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pushlane.backends.backend import connect
-from pushlane.core.errors import BadInput, OversizedPush
+from pushlane.core.errors import BadInput
 from pushlane.core.push import MAX_PUSH_BYTES, Push
 from pushlane.core.task import Level
 from pushlane.producers.producer import Producer
@@ -19,6 +19,7 @@ from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_options import read_payload_file
 from pushlane.settings import Settings
+from pushlane.util.errors import OversizedPush
 from tests.lane_content import lane_of, pushes_of
 
 SINKS = ("fcm", "sms")

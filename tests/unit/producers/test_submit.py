@@ -16,7 +16,7 @@ import pytest
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
 from pushlane.backends.ports import RecipientTurn, listed
-from pushlane.core.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from pushlane.core.errors import BadInput, TaskConflict, Unreachable
 from pushlane.core.names import own_lane
 from pushlane.core.ports import Source
 from pushlane.core.publish import chunk_size
@@ -27,6 +27,7 @@ from pushlane.model.recipients import collapse_mark
 from pushlane.producers.request import SubmitRequest, SubmitStage
 from pushlane.producers.submit import submit
 from pushlane.settings import Settings
+from pushlane.util.errors import OversizedPush, StorageFull
 from pushlane.wire import bodies_of
 
 

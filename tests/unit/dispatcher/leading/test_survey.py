@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import Lease, Tally, TotalAsk
-from pushlane.core.errors import BadInput, NoLeader, Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import Level, Task, Weights, now_ms
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
@@ -25,6 +25,7 @@ from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.limits import Limit, Limits, Subject
 from pushlane.model.presence import DrainFigures, Process, SinkDrain
 from pushlane.settings import Settings
+from pushlane.util.errors import NoLeader
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -13,11 +13,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.core.errors import BadInput, RefusedUrl, UnknownHost
+from pushlane.core.errors import BadInput
 from pushlane.core.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome
 from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks.address_posting import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain
+from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import UrlGuard
 from tests.emulators.http2_server import Answer, Http2Server
 from tests.web_server import Server

@@ -14,8 +14,9 @@ from pushlane.backends.embedded import tasks as expiry
 from pushlane.backends.ports import listed
 from pushlane.core.ports import Source
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, Moved, State, Task, new_task_id
+from pushlane.core.task import Finished, Level, Moved, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 
 SCHEMA_NOW = ("ended", "fading", "forgotten")

@@ -11,8 +11,8 @@ import pytest
 
 from pushlane.backends.embedded.receipt_files import Record, records
 from pushlane.backends.embedded.receipt_log import EmbeddedReceiptLog
-from pushlane.core.errors import ReceiptsGone, StorageFull
 from pushlane.settings import Settings
+from pushlane.util.errors import ReceiptsGone, StorageFull
 
 MIB = 1024 * 1024
 LARGE = b"x" * (MIB // 4)

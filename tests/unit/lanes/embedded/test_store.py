@@ -17,11 +17,12 @@ from pushlane.backends.embedded.broker import EmbeddedBroker
 from pushlane.backends.embedded.cells import EmbeddedPresenceCells
 from pushlane.backends.embedded.database import Database, Session
 from pushlane.backends.embedded.schema import use_log
-from pushlane.core.errors import PushlaneError, StorageFull, Unreachable
+from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished
 from pushlane.model.presence import Process
 from pushlane.settings import STORE_FILE, Settings
+from pushlane.util.errors import StorageFull
 
 LANE = "task-a"
 

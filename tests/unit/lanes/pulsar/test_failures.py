@@ -8,16 +8,8 @@ import _pulsar
 import pytest
 
 from pushlane.backends.pulsar.vendor_errors import MEANINGS, failure, refusal, unanswered
-from pushlane.core.errors import (
-    BadInput,
-    Denied,
-    MissingPermission,
-    OversizedPush,
-    PushlaneError,
-    TaskConflict,
-    UnknownLane,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
+from pushlane.util.errors import Denied, MissingPermission, OversizedPush
 
 URL = "pulsar://broker.test:6650"
 

@@ -11,8 +11,9 @@ import pytest
 
 from pushlane.backends.pulsar import credentials as oauth2
 from pushlane.backends.pulsar.credentials import OAuth2Credentials, credentials_of
-from pushlane.core.errors import BadInput, Denied, PushlaneError, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.settings import Settings
+from pushlane.util.errors import Denied
 from tests.emulators.token_issuer import TokenIssuer
 
 

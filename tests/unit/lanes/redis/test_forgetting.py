@@ -10,10 +10,10 @@ from pushlane.backends.ports import Fence, listed
 from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import KEPT_MS, Keys
-from pushlane.core.errors import Superseded, UnknownTask
 from pushlane.core.push import Kind
 from pushlane.core.task import ACTIVE_STATES, Finished, Moved, State, Task
 from pushlane.model import task_changes
+from pushlane.util.errors import Superseded, UnknownTask
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 

@@ -14,10 +14,11 @@ from pushlane.backends.redis import RedisPorts, connect_redis, journal_follower
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.journal_follower import LOOK_S, REMOVED, JournalFollower
 from pushlane.backends.redis.keys import Keys
-from pushlane.core.errors import UnknownTask, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.core.task import State, Task, Weights
 from pushlane.model import task_changes
 from pushlane.model.task_bytes import encode
+from pushlane.util.errors import UnknownTask
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.test_refill import Paged
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on

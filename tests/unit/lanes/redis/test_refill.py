@@ -18,11 +18,12 @@ from pushlane.backends.redis import rebuild as turn_module
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.backends.redis.rebuild import PATIENCE_S, TELL_S, Patience, Turn
-from pushlane.core.errors import Superseded, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.core.push import Kind
 from pushlane.core.task import ACTIVE_STATES, Finished, State, Task, Weights
 from pushlane.model import task_changes
 from pushlane.model.task_bytes import encode
+from pushlane.util.errors import Superseded
 from tests.processes import ROOT
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on

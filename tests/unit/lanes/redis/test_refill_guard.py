@@ -10,9 +10,10 @@ from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.backends.redis.rebuild import REFUSED_MS, Rebuild
-from pushlane.core.errors import RefillRefused, Unreachable
+from pushlane.core.errors import Unreachable
 from pushlane.core.task import State, Task, Weights
 from pushlane.model.task_bytes import encode
+from pushlane.util.errors import RefillRefused
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 from tests.unreadable import store_unreadable

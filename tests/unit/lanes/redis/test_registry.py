@@ -13,19 +13,13 @@ from pushlane.backends.redis import connect_redis, writes
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
 from pushlane.backends.redis.progress import SEQS_A_CALL
-from pushlane.core.errors import (
-    BadInput,
-    InvalidChange,
-    Superseded,
-    UnknownFormat,
-    UnknownTask,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, InvalidChange, UnknownFormat, Unreachable
 from pushlane.core.push import Kind, Push
 from pushlane.core.task import Finished, State, Task, Weights
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
 from pushlane.model.task_bytes import encode
+from pushlane.util.errors import Superseded, UnknownTask
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
 from tests.unreadable import store_unreadable, unchecked
 

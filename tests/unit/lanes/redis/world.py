@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
-from pushlane.core.task import Level, Task, new_task_id
+from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
+from pushlane.model.names import new_task_id
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 WINDOW_S = 600.0

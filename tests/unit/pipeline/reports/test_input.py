@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.core.errors import BadInput, PushlaneError, UnknownTask
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports import report
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import (
@@ -18,6 +18,7 @@ from pushlane.pipeline.reports.query import (
     parse_where,
 )
 from pushlane.pipeline.reports.sections import count
+from pushlane.util.errors import UnknownTask
 from tests.receipt_stores import make_store, store_of
 from tests.report_queries import MOST, PERIOD, counted, engine_on, query
 

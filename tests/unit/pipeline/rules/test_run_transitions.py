@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.core.errors import Superseded
 from pushlane.model.documents import MOST_BYTES
 from pushlane.pipeline.rules.history import (
     MOST_BEGUN,
@@ -19,6 +18,7 @@ from pushlane.pipeline.rules.history import (
     run_key,
     withdraw_run,
 )
+from pushlane.util.errors import Superseded
 from tests.rules import a_rule, ms
 
 NINE = ms("2026-01-01T09:00")

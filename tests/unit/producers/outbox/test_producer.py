@@ -14,20 +14,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend, connect
-from pushlane.core.errors import (
-    BadInput,
-    BufferFull,
-    OversizedPush,
-    PushlaneError,
-    StorageFull,
-    TaskConflict,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, Unreachable
 from pushlane.core.task import Level, State
 from pushlane.producers.client import Client
 from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
+from pushlane.util.errors import BufferFull, OversizedPush, StorageFull
 from tests.lane_content import lane_of, pushes_of, task_of
 from tests.processes import until
 

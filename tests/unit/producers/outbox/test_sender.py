@@ -15,7 +15,6 @@ from msgspec.structs import replace as with_other
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
 from pushlane.backends.ports import FoundTasks, RecipientTurn
-from pushlane.core.errors import UnknownTask
 from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.ports import Source
 from pushlane.core.publish import Ended
@@ -27,6 +26,7 @@ from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.settings import Settings
+from pushlane.util.errors import UnknownTask
 from pushlane.wire import bodies_of
 from tests.unit.dispatcher.support import Wrapped
 
