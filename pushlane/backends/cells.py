@@ -187,8 +187,9 @@ class MemoryCells:
         return self._has(key, value) and await self.remove(key)
 
     async def remove(self, key: str) -> bool:
+        gone = self._living().pop(key, None)
         self._until_ms.pop(key, None)
-        return self._cells.pop(key, None) is not None
+        return gone is not None
 
     async def list(self, prefix: str) -> dict[str, Cell]:
         return {key: cell for key, cell in self._living().items() if key.startswith(prefix)}

@@ -211,11 +211,8 @@ class TaskStore(Protocol):
         The first `skip` of them are left out.
         """
 
-    async def mend(self) -> None:
-        """Add what pages and `ended` lack of tasks that an earlier version has added or ended.
-
-        Drop what is left of adds that never ended. Cheap when there is nothing to do.
-        """
+    async def tidy(self) -> None:
+        """Drop old news, and what is left of adds that never ended. Cheap when there is none."""
 
     async def keep_up(self) -> None:
         """Take in what was written past this store: by a writer that died, or to another copy.

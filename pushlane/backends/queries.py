@@ -22,7 +22,7 @@ from typing import Self
 import msgspec
 
 from pushlane.backends.ports import ProgressStore
-from pushlane.core.errors import TaskConflict, UnknownFormat, Unreachable
+from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Unreachable
 from pushlane.core.ports import Broker, LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.documents import DocumentStore, as_json
@@ -47,7 +47,6 @@ class Browser:
         self._reader: LaneReader | None = None
         self._ready = asyncio.Event()
         self._held = 0
-        self._has_parts = False
 
     async def __aenter__(self) -> Self:
         self._reader = await self._broker.read(self.lane, lambda _: self._ready.set())
@@ -66,6 +65,7 @@ class Browser:
         """Return the next messages; an empty page when all have been shown, or when it is full.
 
         Raises:
+            OutdatedFormat: some of them are in a batch, as versions before 0.2.0 published.
             Unreachable: another process holds some of them, and they do not come.
         """
         give_up_at = time.monotonic() + _GIVE_UP_S
@@ -73,8 +73,6 @@ class Browser:
             if page := self._take():
                 return page
             left = await self._broker.backlog(self.lane)
-            if left <= self._held and self._has_parts:  # more of them than are counted may come
-                await self._more()
             if page := self._take():
                 return page
             if left <= self._held:
@@ -100,8 +98,9 @@ class Browser:
             taken = self._reader.take()
             if taken is None:
                 break
+            if taken.is_part:
+                raise OutdatedFormat(f"a batch of messages on lane {self.lane}")
             self._held += 1
-            self._has_parts = self._has_parts or taken.is_part
             page.append(taken)
         return page
 

@@ -11,7 +11,8 @@
     ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
     ├── UnknownFormat          something stored in a newer format (left to who can read it)
-    │   └── DamagedRecord      a record of a format we know that cannot be read (names the way out)
+    │   ├── DamagedRecord      a record of a format we know that cannot be read (names the way out)
+    │   └── OutdatedFormat     what only versions before 0.2.0 wrote (0.2.0 works it off)
     ├── Unstorable             a record that could not be read back (refused before it is written)
     ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
     ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
@@ -82,6 +83,16 @@ class UnknownFormat(PushlaneError):
         self.fault = fault
         self.way_out = way_out
         self.task_id = task_id
+
+
+class OutdatedFormat(UnknownFormat):
+    """Something is in a form that only versions before 0.2.0 wrote, which release 0.2.0 reads."""
+
+    def __init__(self, what: str) -> None:
+        self.version = 0
+        way_out = "run release 0.2.0 until it is worked off (docs/upgrades.md, From before 0.2.0)"
+        self._set(f"{what} is in a form of before release 0.2.0", way_out, "")
+        PushlaneError.__init__(self, f"{self.fault}: it is left as it is; {way_out}")
 
 
 class UnknownLane(PushlaneError):

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.core.errors import MalformedPush, PushlaneError, UnknownFormat
+from pushlane.core.errors import MalformedPush, OutdatedFormat, PushlaneError, UnknownFormat
 from pushlane.core.names import is_pool, later_lane
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, decode_many
@@ -87,6 +87,8 @@ class Message:
         self._next = 0
         self._gone = 0
         try:
+            if taken.is_part:
+                raise OutdatedFormat("a batch of messages")
             if is_bundle(taken.body):
                 self._bundle = open_bundle(taken.body)
             else:

@@ -21,8 +21,8 @@ T = TypeVar("T", int, float)
 class Taken(msgspec.Struct, gc=False):
     """A message in hand: its bytes, and the handle by which its adapter acks it.
 
-    `is_first` is set when nobody can have had the message before. `is_part` is set when an older
-    version wrote it together with others, all of which `Broker.backlog` counts as one.
+    `is_first` is set when nobody can have had the message before. `is_part` is set when it
+    came in a batch, as only versions before 0.2.0 published: such a message is not read.
     """
 
     body: bytes

@@ -99,7 +99,7 @@ class Publication:
             TaskConflict: another publishes by this name.
         """
         new = bodies[known:] if known else bodies
-        await self.publish_packed(list(packed(new, self._task.bundle or 1)), name)
+        await self.publish_packed(list(packed(new, self._task.bundle)), name)
         if self._announce and known:
             await self._announce(self._task, bodies[:known])
 
@@ -144,3 +144,19 @@ def refuse_ended(task: Task, advice: str = _SUBMIT_AGAIN, published: int = 0) ->
     if task.state.is_terminal and task.total is None:
         after = f", after {published} pushes" if published else ""
         raise Ended(f"task {task.id} is {task.state}{after}: the rest is never sent; {advice}")
+
+
+def refuse_outdated(task: Task) -> None:
+    """Refuse to go on with a task that a version before 0.2.0 has begun to publish.
+
+    It numbered messages in another way, so that what is on the lane would be published again.
+
+    Raises:
+        TaskConflict: it is such a one.
+    """
+    if not task.bundle:
+        raise TaskConflict(
+            f"task {task.id} was begun by a version of pushlane before 0.2.0, in messages that "
+            "this one does not know again: end its submit with release 0.2.0, or cancel the task "
+            "and submit all of it under a new key"
+        )

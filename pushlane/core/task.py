@@ -110,7 +110,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `lane_dropped` tells that nothing of it can come off a lane any more.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
-    them, 0 when an older version began it.
+    them; 0 until it is added, and when a version before 0.2.0 made it.
     `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
     the next for which it has an address. Without any it is the sink `default`. `reached` names
     those behind the first that pushes have gone on to: their lanes are open.

@@ -23,7 +23,7 @@ from typing import TypeVar
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput
-from pushlane.core.publish import Publication, chunk_size, refuse_ended
+from pushlane.core.publish import Publication, chunk_size, refuse_ended, refuse_outdated
 from pushlane.core.task import Task, now_ms
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
@@ -94,8 +94,7 @@ class _Publishing:
     """The second pass over the rows of one task: publishes them, then seals it.
 
     The broker forgets an idle producer in the end, so what it has of a task made so long ago is
-    looked for first; and so is what an older version has published, as it numbered messages in
-    another way.
+    looked for first.
     """
 
     def __init__(
@@ -123,13 +122,15 @@ class _Publishing:
 
         Raises:
             BadInput: the file changed since it was checked; the task is cancelled.
-            TaskConflict: the task ended meanwhile, or nobody knows what was published of it.
+            TaskConflict: the task ended meanwhile, nobody knows what was published of it, or a
+                version before 0.2.0 has begun it.
         """
         result = SubmitResult(self._task, 0, self._rows.rejected, self._rows.rejects)
         if self._task.total is not None:
             progress = await progress_of(self._backend, self._task)
             return replace(result, already_done=True, progress=progress)
         refuse_ended(self._task)
+        refuse_outdated(self._task)
         await self._publication.open()
         last = await self._reached() if self._may_be_forgotten() else 0
         try:
@@ -144,7 +145,7 @@ class _Publishing:
         if self._settings.capabilities.remembers_sources:
             return False
         kept_ms = round(self._settings.dedup_window_s * 1000)
-        return not self._task.bundle or self._task.created_at_ms < now_ms() - kept_ms
+        return self._task.created_at_ms < now_ms() - kept_ms
 
     async def _reached(self) -> int:
         """Return the last seq that an earlier run has published."""

@@ -19,13 +19,12 @@ from pushlane.backends.pulsar.broker import ProducerKey, Producers
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.backends.queries import Browser
-from pushlane.core.errors import TaskConflict, UnknownLane
+from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownLane
 from pushlane.core.ports import Broker, LaneReader, Source, Taken
 from pushlane.core.push import Push, encode
 from pushlane.settings import Settings
 from pushlane.util.errors import OversizedPush
 from pushlane.wire import MOST_BYTES, bodies_of, packed
-from tests.contract.reading import until
 
 pytestmark = pytest.mark.pulsar
 
@@ -274,7 +273,7 @@ def test_a_delayed_message_is_never_early(play: Play) -> None:
 
 
 async def publish_as_one_batch(scene: Scene, lane: str, bodies: list[bytes]) -> None:
-    """As older versions did, whose lanes may be full of them."""
+    """As versions before 0.2.0 did."""
     client = _pulsar.Client(scene.settings.broker, _pulsar.ClientConfiguration())
     configuration = _pulsar.ProducerConfiguration()
     configuration.batching_enabled(True)
@@ -288,63 +287,33 @@ async def publish_as_one_batch(scene: Scene, lane: str, bodies: list[bytes]) -> 
     await asyncio.to_thread(client.close)
 
 
-def test_a_batch_that_an_older_version_has_left_is_read_message_by_message(play: Play) -> None:
+def test_messages_of_a_batch_are_marked_as_what_is_not_read(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         broker = (await scene.connect()).broker
         await broker.open_lane("a")
         await publish_as_one_batch(scene, "a", numbered(1, BATCH))
         await broker.publish("a", [b"alone"])
-        assert await broker.backlog("a") == 2
 
         reading = await Reading.of(broker, "a")
         taken = await reading.take(BATCH + 1)
 
         assert bodies(taken) == [*numbered(1, BATCH), b"alone"]
         assert [one.is_part for one in taken] == [True] * BATCH + [False]
-        await broker.ack(taken[:-1])
-        await until(lambda: _has_left(broker, "a", 1))
-        await broker.ack(taken[-1:])
-        await until(lambda: _has_left(broker, "a", 0))
 
     play(scenario)
 
 
-def test_what_is_unacked_of_such_a_batch_comes_again(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        first = (await scene.connect()).broker
-        await first.open_lane("a")
-        await publish_as_one_batch(scene, "a", numbered(1, BATCH))
-        taken = await (await Reading.of(first, "a")).take(BATCH)
-        await first.ack(taken[:20])
-        await first.close()
-
-        second = (await scene.connect()).broker
-
-        found = await all_of(second, "a")
-        assert found[-(BATCH - 20) :] == numbered(21, BATCH)
-        assert set(found) <= set(numbered(1, BATCH))
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("batches", [1, 3])
-def test_such_batches_are_shown_whole_though_each_is_counted_as_one(
-    play: Play, batches: int
-) -> None:
+def test_a_lane_with_such_a_batch_is_not_looked_through(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         broker = (await scene.connect()).broker
         await broker.open_lane("a")
-        for number in range(batches):
-            first = number * BATCH + 1
-            await publish_as_one_batch(scene, "a", numbered(first, first + BATCH - 1))
-        assert await broker.backlog("a") == batches
+        await publish_as_one_batch(scene, "a", numbered(1, BATCH))
 
-        shown: list[bytes] = []
-        async with Browser(broker, "a") as browser:
-            while page := await browser.page():
-                shown += bodies(page)
+        with pytest.raises(OutdatedFormat, match="lane a is in a form of before release"):
+            async with Browser(broker, "a") as browser:
+                await browser.page()
 
-        assert shown == numbered(1, batches * BATCH)
+        assert await all_of(broker, "a") == numbered(1, BATCH)
 
     play(scenario)
 

@@ -24,7 +24,6 @@ from typing import TypeVar
 from pushlane.backends.embedded import tasks
 from pushlane.backends.embedded.cells import check_fence
 from pushlane.backends.embedded.database import Database
-from pushlane.backends.embedded.schema import note_ended
 from pushlane.backends.embedded.tasks import fade, has_faded
 from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery
 from pushlane.backends.queries import finished_seqs
@@ -226,8 +225,8 @@ class EmbeddedRegistry:
     async def keep_up(self) -> None:
         """The file is the truth: there is nothing that it could lack."""
 
-    async def mend(self) -> None:
-        await self._database.write(note_ended)
+    async def tidy(self) -> None:
+        """Each add is one transaction, and news go with it: there is nothing to drop."""
 
     async def weights(self) -> Weights:
         return await self._database.read(tasks.weights)

@@ -9,14 +9,11 @@ ids and a claim costs the same however many lanes and messages there are.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from pathlib import Path
 
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import TERMINAL_STATES
-from pushlane.model.task_bytes import glimpse
 
 LANE_SHIFT = 35
 """Bits of a message id under its lane: 17 billion messages a lane, 268 million lanes."""
@@ -143,46 +140,45 @@ CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
-"""
-
-# Tables that stores of this version may lack, since they were added later.
-_ADDED = """
-CREATE TABLE IF NOT EXISTS shelf (
+CREATE TABLE shelf (
     kind    TEXT NOT NULL,
     name    TEXT NOT NULL,
     version INTEGER NOT NULL,
     body    BLOB NOT NULL,
     PRIMARY KEY (kind, name)
 );
-INSERT OR IGNORE INTO counters VALUES ('shelf', 0);
-CREATE TABLE IF NOT EXISTS presence (
+CREATE TABLE presence (
     id            TEXT PRIMARY KEY,
     expires_at_ms INTEGER NOT NULL,
     body          BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ended (   -- tasks that have
+CREATE TABLE ended (   -- tasks that have
     task_id TEXT PRIMARY KEY,
     at_ms   INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS ended_by_age ON ended (at_ms);
-CREATE TABLE IF NOT EXISTS fading (  -- when to forget which seqs of a task were counted
+CREATE INDEX ended_by_age ON ended (at_ms);
+CREATE TABLE fading (  -- when to forget which seqs of a task were counted
     task_id TEXT PRIMARY KEY,
     at_ms   INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS fading_by_age ON fading (at_ms);
-CREATE TABLE IF NOT EXISTS forgotten (
+CREATE INDEX fading_by_age ON fading (at_ms);
+CREATE TABLE forgotten (
     task_id TEXT PRIMARY KEY,
     version INTEGER NOT NULL,
     at_ms   INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS forgotten_by_version ON forgotten (version);
-CREATE INDEX IF NOT EXISTS forgotten_by_age ON forgotten (at_ms);
-CREATE INDEX IF NOT EXISTS leases_by_age ON leases (until_ms);
-CREATE TABLE IF NOT EXISTS beats (
+CREATE INDEX forgotten_by_version ON forgotten (version);
+CREATE INDEX forgotten_by_age ON forgotten (at_ms);
+CREATE INDEX leases_by_age ON leases (until_ms);
+CREATE TABLE beats (
     owner TEXT PRIMARY KEY,
     at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
 ) WITHOUT ROWID;
+INSERT INTO counters VALUES ('stamp', 0), ('version', 1), ('shelf', 0);
+"""
+
+# Tables that stores of 0.2.0 lack, since they were added later.
+_ADDED = """
 CREATE TABLE IF NOT EXISTS rates (
     subject TEXT PRIMARY KEY,
     tokens  REAL NOT NULL,  -- how many there were then; below 0 is a debt
@@ -257,14 +253,12 @@ _ADDED_COLUMNS = {
     "failed": "ALTER TABLE progress ADD COLUMN failed INTEGER NOT NULL DEFAULT 0",
     "deaths": "ALTER TABLE progress ADD COLUMN deaths TEXT NOT NULL DEFAULT '{}'",
 }
-_UNNOTED = """
-SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
-AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
-"""
 _ADDED_TABLES = frozenset(
-    {"shelf", "presence", "ended", "fading", "forgotten", "beats", "counted", "suppressed"}
-    | {"rates", "places", "tallies", "dead_addresses", "registered", "put_off"}
+    {"counted", "suppressed", "rates", "places", "tallies", "dead_addresses", "registered"}
+    | {"put_off"}
 )
+_OF_0_2_0 = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
+"""Tables that 0.2.0 added to the stores of versions before."""
 
 
 def use_log(connection: sqlite3.Connection) -> None:
@@ -292,12 +286,21 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -16384")
+    _refuse_outdated(connection, folder)
     if _version(connection) == 0 or _is_older(connection):
         _create(connection)
     if _version(connection) != SCHEMA_VERSION:
         raise Unreachable(
             f"the store in {folder} is of version {_version(connection)}, this pushlane knows "
             f"{SCHEMA_VERSION}; use the pushlane that made it, or another --data-dir"
+        )
+
+
+def _refuse_outdated(connection: sqlite3.Connection, folder: Path) -> None:
+    if _version(connection) == SCHEMA_VERSION and not _present(connection) >= _OF_0_2_0:
+        raise Unreachable(
+            f"the store in {folder} was made before release 0.2.0, which adds what it lacks: open "
+            "it once with that release (pushlane tasks), or use another --data-dir"
         )
 
 
@@ -314,8 +317,6 @@ def _create(connection: sqlite3.Connection) -> None:
         _run(connection, _ADDED)
         for column in missing.intersection(_ADDED_COLUMNS):
             connection.execute(_ADDED_COLUMNS[column])
-        if "ended" in missing:
-            note_ended(connection)
     connection.execute("COMMIT")
 
 
@@ -325,24 +326,17 @@ def _is_older(connection: sqlite3.Connection) -> bool:
 
 
 def _missing(connection: sqlite3.Connection) -> frozenset[str]:
-    """Return the tables, and the columns of `progress`, that the store lacks."""
+    """Return the tables, and the columns of `progress`, that were added since 0.2.0."""
+    return _ADDED_TABLES.union(_ADDED_COLUMNS) - _present(connection)
+
+
+def _present(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the names of the tables, and of the columns of `progress`, that the store has."""
     rows = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' "
         "UNION ALL SELECT name FROM pragma_table_info('progress')"
     )
-    return _ADDED_TABLES.union(_ADDED_COLUMNS).difference(name for (name,) in rows.fetchall())
-
-
-def note_ended(connection: sqlite3.Connection) -> None:
-    """Record when tasks ended whose end an earlier version of pushlane did not record."""
-    rows = connection.execute(_UNNOTED, (json.dumps(TERMINAL_STATES),))
-    for task_id, body in rows.fetchall():
-        task = glimpse(body)
-        connection.execute("INSERT INTO ended VALUES (?, ?)", (task_id, task.finished_at_ms))
-        if task.lane_dropped:
-            connection.execute(
-                "INSERT OR IGNORE INTO fading VALUES (?, ?)", (task_id, task.finished_at_ms)
-            )
+    return frozenset(name for (name,) in rows.fetchall())
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

@@ -171,7 +171,7 @@ class MemoryRegistry(MemoryPort):
         old = sorted((one for one in over if at_ms(one) < before_ms), key=at_ms)
         return self._read(old[skip : skip + most])
 
-    async def mend(self) -> None:
+    async def tidy(self) -> None:
         """Do nothing: no earlier version has written here."""
 
     async def keep_up(self) -> None:

@@ -350,6 +350,5 @@ def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
     configuration.receiver_queue_size(max(1, depth // 2 - 1))  # the reader has one of its own
-    configuration.batch_index_ack_enabled(True)  # for the batches that older versions have written
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
     return configuration

@@ -18,8 +18,8 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._base = f"{{{prefix}}}:"
         self.version = self._base + "version"  # number of the latest change; absent: nothing here
-        self.server = self._base + "server"  # run id of the server that this was filled on
-        self.filled = self._base + "filled"  # the same, with `order`, `open` and `ended`
+        self.filled = self._base + "filled"  # run id of the server that this was filled on
+        self.server = self._base + "server"  # the run id of `filled`, which 0.2.0 looks for as well
         self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
         self.tasks = self._base + "tasks"  # hash: id → task
         self.by_key = self._base + "by-key"  # hash: key → id
@@ -123,7 +123,7 @@ class Keys:
 KEPT_MS = 24 * 3600 * 1000
 
 # KEYS begin with `Keys.index`. The order of tasks, and of their ends, is read from this index.
-INDEX = """
+_INDEX = """
 local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
   if active == '1' then
@@ -138,7 +138,7 @@ end
 
 # From `at` on, ARGV holds what `store_args` gives.
 STORE = (
-    INDEX
+    _INDEX
     + """
 local function store(at)
   local id, body, key, name, active, ended_ms = unpack(ARGV, at, at + 5)
@@ -202,10 +202,6 @@ def store_args(task_id: str, body: bytes) -> list[str | bytes | int]:
     kept = glimpse(body)
     active = "1" if kept.is_active else ""
     return [task_id, body, kept.key, kept.name, active, kept.finished_at_ms]
-
-
-def index_args(task_id: str, body: bytes) -> list[str | bytes | int]:
-    return [task_id, *store_args(task_id, body)[4:]]
 
 
 def remove_args(task_id: str, body: bytes) -> list[str]:

@@ -40,14 +40,12 @@ from pushlane.backends.ports import Journal
 from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, turn, words
 from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
 from pushlane.backends.redis.keys import (
-    INDEX,
     KEPT_MS,
     PUT_DOCUMENT,
     READY,
     REMOVE,
     STORE,
     Keys,
-    index_args,
     remove_args,
     store_args,
 )
@@ -76,18 +74,17 @@ local function hold(guard, token, ttl_ms, tasks)
 end
 """
 
-# A registry that an earlier version of pushlane has filled lacks only the indexes it did not know.
 _TAKE = (
     READY
     + HOLD
     + """
 if ready(KEYS[1], KEYS[3]) then return {'ready'} end
-local refused = ARGV[3] == '1' and redis.call('GET', KEYS[5])
+local refused = ARGV[3] == '1' and redis.call('GET', KEYS[4])
 if refused then return {'refused', refused} end
 local guard = redis.call('GET', KEYS[2])
 if guard and not holds(KEYS[2], ARGV[1]) then return {'busy', guard} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
-return {ready(KEYS[1], KEYS[4]) and 'index' or 'fill'}
+return {'fill'}
 """
 )
 
@@ -106,20 +103,14 @@ class Turn:
         self.tasks = 0
 
     async def take(self, *, heeds_refusal: bool = True) -> tuple[bytes, bytes]:
-        """Return what is to be done: nothing (ready), index, fill, or wait for another (busy).
+        """Return what is to be done: nothing (ready), fill, or wait for another (busy).
 
         Besides, return the key's value while another process has the turn. Where the last one was
         refused, return `refused` and why.
         """
-        keys = [self._keys.version, self._keys.rebuilding, self._keys.filled, self._keys.server]
-        keys.append(self._keys.refused)
+        keys = [self._keys.version, self._keys.rebuilding, self._keys.filled, self._keys.refused]
         args: list[str | bytes | int] = [self.token, GUARD_MS, int(heeds_refusal)]
         return await self._client.run(_TAKE, keys, args, read=turn)
-
-    async def take_at_rest(self) -> bool:
-        """Take the turn though the registry may be ready. False while another process has it."""
-        command = ("SET", self._keys.rebuilding, self.token, "NX", "PX", GUARD_MS)
-        return bool(await self._client.call(*command))
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -289,18 +280,6 @@ TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20
 POLL_S = 0.1
 
-_INDEX = (
-    INDEX
-    + HOLD
-    + """
-if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
-for at = 4, #ARGV, 3 do
-  if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1 then index(unpack(ARGV, at, at + 2)) end
-end
-return 1
-"""
-)
-
 # The news that a task was forgotten is kept for a day.
 _TRIM = (
     NOW
@@ -312,24 +291,6 @@ for _, id in ipairs(old) do
   redis.call('ZREM', KEYS[2], id)
 end
 return #old
-"""
-)
-
-# Processes of an earlier version add and end tasks without a word to the indexes.
-_LACKS = """
-local tasks, active = redis.call('HLEN', KEYS[2]), redis.call('SCARD', KEYS[5])
-local ended = redis.call('ZCARD', KEYS[9])
-return redis.call('ZCARD', KEYS[8]) ~= tasks or redis.call('ZCARD', KEYS[10]) ~= active
-  or active + ended ~= tasks
-"""
-
-_INDEXED = (
-    HOLD
-    + """
-if not holds(KEYS[1], ARGV[1]) then return 0 end
-redis.call('DEL', KEYS[1])
-redis.call('SET', KEYS[2], redis.call('GET', KEYS[3]))
-return 1
 """
 )
 
@@ -432,7 +393,7 @@ class Rebuild:
                 raise RefillRefused(far.decode())
             if how != b"busy":
                 async with turn.kept():
-                    if await (self._index(turn) if how == b"index" else self._fill(turn, beside)):
+                    if await self._fill(turn, beside):
                         return
                 far = b"%d" % turn.tasks
             patience.look(far)
@@ -443,29 +404,11 @@ class Rebuild:
         await self._client.call("DEL", self._keys.filled, self._keys.server, self._keys.refused)
         await self.until_ready(beside)
 
-    async def mend(self) -> None:
-        """Trim old news, and fill the indexes again when they lack something.
-
-        The indexes are left alone while another process fills them.
-        """
+    async def trim(self) -> None:
+        """Drop old news of forgotten tasks."""
         keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
         while await self._client.run(_TRIM, keys, args):
             pass
-        if not await self._client.run(_LACKS, self._keys.index):
-            return
-        turn = Turn(self._client, self._keys)
-        if await turn.take_at_rest():
-            async with turn.kept():
-                await self._index(turn)
-
-    async def _index(self, turn: Turn) -> bool:
-        async for page in self._stored():
-            args = [arg for task_id, body in page.items() for arg in index_args(task_id, body)]
-            if not await self._client.run(_INDEX, self._filled_keys(), [*turn.args(), *args]):
-                return False
-            turn.tasks += len(page)
-        keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
-        return bool(await self._client.run(_INDEXED, keys, [turn.token]))
 
     async def _fill(self, turn: Turn, beside: Beside) -> bool:
         """Fill the registry. False when the turn went to another process before the end."""

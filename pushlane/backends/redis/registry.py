@@ -423,9 +423,9 @@ class RedisRegistry(TaskProgress):
     async def discard(self, task_id: str) -> bool:
         return await self._writes.discard(task_id)
 
-    async def mend(self) -> None:
+    async def tidy(self) -> None:
         await self._reads.version()
-        await self._rebuild.mend()
+        await self._rebuild.trim()
         await self._begun_adds.drop_old()
 
     async def keep_up(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
 from pushlane.backends.queries import Browser
-from pushlane.core.errors import MalformedPush, UnknownFormat, UnknownLane
+from pushlane.core.errors import MalformedPush, OutdatedFormat, UnknownFormat, UnknownLane
 from pushlane.core.names import DEAD_LANE, DEAD_LEASE
 from pushlane.core.ports import Taken
 from pushlane.core.task import Task
@@ -25,7 +25,7 @@ from pushlane.util.retrying import for_each
 
 log = logging.getLogger("pushlane.forgetting")
 
-_MEND_EVERY_S = 3_600.0
+_TIDY_EVERY_S = 3_600.0
 _TASKS_EVERY_S = 60.0
 _AGAIN_S = 2.0
 _DEAD_EVERY_S = 3_600.0
@@ -56,7 +56,7 @@ class Forgetting:
         self._tasks_at_s = 0.0
         self._dead_at_s = 0.0
         self._addresses_at_s = 0.0
-        self._mend_at_s = 0.0
+        self._tidy_at_s = 0.0
         self._left = 0
 
     @property
@@ -67,10 +67,10 @@ class Forgetting:
     async def step(self) -> None:
         """Some of what is due: no more than a page of each, so that others have their turn."""
         now, now_s = self._clock_ms(), self._clock_s()
-        if now_s >= self._mend_at_s:
-            self._mend_at_s = now_s + _AGAIN_S
-            await self._backend.registry.mend()
-            self._mend_at_s = now_s + _MEND_EVERY_S
+        if now_s >= self._tidy_at_s:
+            self._tidy_at_s = now_s + _AGAIN_S
+            await self._backend.registry.tidy()
+            self._tidy_at_s = now_s + _TIDY_EVERY_S
         if now_s >= self._tasks_at_s:
             self._tasks_at_s = now_s + _AGAIN_S
             is_over = await self._forget_tasks(now)
@@ -123,7 +123,7 @@ class Forgetting:
         if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
             return True
         try:
-            with suppress(UnknownLane):
+            with suppress(UnknownLane, OutdatedFormat):
                 async with Browser(self._backend.broker, DEAD_LANE) as browser:
                     return await self._purge(browser, now - self._dead_ms)
         finally:

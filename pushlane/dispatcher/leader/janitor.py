@@ -410,7 +410,7 @@ class Janitor:
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
-        await self._backend.registry.mend()
+        await self._backend.registry.tidy()
         async for page in pages(self._backend.registry, TaskQuery(TERMINAL_STATES)):
             for task in page:
                 if not (task.lane_dropped or task.id in self._tasks):

@@ -22,14 +22,13 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow.parquet as pq
-from msgspec import msgpack
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import TaskConflict
-from pushlane.core.publish import Ended, Publication, refuse_ended
+from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.model.names import fanout_lease, submit_lease
@@ -128,8 +127,8 @@ def publish(
     """
     starts = frozen.starts(parts)
     work = [(part, starts[part.first_seq]) for part in parts]
-    task_id, head, collapses = manifest.task.id, manifest.head, manifest.collapses
-    publish_one = partial(publish_part, settings, frozen, task_id, head, collapses)
+    task_id, collapses = manifest.task.id, manifest.collapses
+    publish_one = partial(publish_part, settings, frozen, task_id, collapses)
     with spark_errors(f"publishing for task {manifest.task.id}"):
         spark.sparkContext.parallelize(work, len(work)).foreach(publish_one)
 
@@ -138,37 +137,29 @@ def publish_part(
     settings: Settings,
     frozen: FrozenRows,
     task_id: str,
-    head: bytes,
     collapses: bool,
     work: tuple[Part, int],
 ) -> None:
     """Publish one part from the seq on at which it starts, and return when it is durable."""
     part, start = work
-    bundles = bundles_of(frozen, task_id, head, part)
+    bundles = bundles_of(frozen, task_id, part)
     rest = (one for one in bundles if one.last_seq - one.pushes >= start - 1)
     asyncio.run(PartWriter(settings, task_id, collapses, frozen.progress).run(rest))
 
 
-def bundles_of(frozen: FrozenRows, task_id: str, head: bytes, part: Part) -> Iterator[Packed]:
-    """Yield the bundles of a part with their seqs.
-
-    With a `head`, each row is one push without it and its seq: such is a freeze of format 1.
-    """
-    columns = ["packed"] if head else ["packed", "pushes"]
+def bundles_of(frozen: FrozenRows, task_id: str, part: Part) -> Iterator[Packed]:
+    """Yield the bundles of a part with their seqs."""
     seq = part.first_seq
     with pq.ParquetFile(frozen.rows / part.file) as file:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["packed", "pushes"]):
             for row in batch.to_pylist():
-                pushes = row.get("pushes", 1)
-                yield Packed(
-                    _message(task_id, head, seq, pushes, row["packed"]), seq + pushes - 1, pushes
-                )
+                pushes = row["pushes"]
+                message = _message(task_id, seq, pushes, row["packed"])
+                yield Packed(message, seq + pushes - 1, pushes)
                 seq += pushes
 
 
-def _message(task_id: str, head: bytes, seq: int, pushes: int, rest: bytes) -> bytes:
-    if head:
-        return head + msgpack.encode(seq) + rest
+def _message(task_id: str, seq: int, pushes: int, rest: bytes) -> bytes:
     message = numbered(task_id, seq, rest)
     if pushes == 1:  # as single pushes go, which older versions read too
         return open_bundle(message).body(0)
@@ -233,6 +224,8 @@ class _FanOut:
     async def run(self) -> FanoutResult:
         known = await self._existing_task()
         manifest = await asyncio.to_thread(self._stage.manifest)
+        if manifest and not (known and known.total is not None):
+            manifest.refuse_outdated(self._stage.path)
         if known is None and manifest and self._is_whole(manifest):
             # It was killed while it registered the task: half of that may be there.
             known = await self._backend.add(manifest.task, self._settings)
@@ -314,6 +307,7 @@ class _FanOut:
         if task.total is not None:
             return 0
         await self._refuse_ended(task)
+        refuse_outdated(task)
         task = await Publication(self._backend, task).open()
         frozen = self._stage.frozen(task.id)
         old = await asyncio.to_thread(parts_to_reconcile, manifest, frozen, self._settings)
@@ -446,8 +440,7 @@ def parts_to_reconcile(
 ) -> list[Part]:
     """Return the begun parts of which the broker may have forgotten what it has.
 
-    These are parts that stopped long ago, and all that an older version has begun, since it
-    numbered messages in another way. The embedded store never forgets.
+    These are parts that stopped long ago. The embedded store never forgets.
     """
     if settings.capabilities.remembers_sources:
         return []
@@ -458,7 +451,7 @@ def parts_to_reconcile(
         for part in manifest.parts
         if (found := begun.get(part.first_seq))
         and found.seq < part.last_seq
-        and (found.at_ms < oldest_ms or manifest.format == 1)
+        and found.at_ms < oldest_ms
     ]
 
 

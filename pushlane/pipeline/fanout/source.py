@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from pushlane.backends.backend import connect
-from pushlane.core.errors import BadInput, TaskConflict
-from pushlane.core.publish import Publication
+from pushlane.core.errors import BadInput
+from pushlane.core.publish import Publication, refuse_outdated
 from pushlane.core.push import MAX_SEQ
 from pushlane.core.task import Task
 from pushlane.model import task_changes
@@ -142,10 +142,5 @@ async def _opened(settings: Settings, request: SubmitRequest) -> Task:
             raise other_content(wanted, task, DESCRIBED, "spec")
         if task.total is not None:
             return task
-        if not task.bundle:
-            raise TaskConflict(
-                f"key {task.key!r}: an older version of pushlane has begun task {task.id}, in "
-                "messages of another form; end the write with that version, or cancel the task and "
-                "choose another key"
-            )
+        refuse_outdated(task)
         return await Publication(backend, task).open()

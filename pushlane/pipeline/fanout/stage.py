@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
-from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.errors import BadInput, OutdatedFormat, UnknownFormat
 from pushlane.core.task import Task
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.settings import Settings
@@ -128,7 +128,7 @@ class Part(msgspec.Struct, frozen=True):
 class StageManifest(msgspec.Struct, frozen=True):
     """Describes what was frozen, and the task as it was then.
 
-    In format 1 each row is a push, which begins with `head`.
+    In format 1, which only versions before 0.2.0 wrote, each row is a push.
     """
 
     task: Task
@@ -139,8 +139,12 @@ class StageManifest(msgspec.Struct, frozen=True):
     where: str
     created_at_ms: int
     collapses: bool = False
-    head: bytes = b""
     format: int = 1
+
+    def refuse_outdated(self, path: Path) -> None:
+        """Raise OutdatedFormat unless its rows, in this folder, are bundles."""
+        if self.format < FORMAT:
+            raise OutdatedFormat(f"what is frozen in {path} for task {self.task.id}")
 
 
 class PartProgress(msgspec.Struct, frozen=True):

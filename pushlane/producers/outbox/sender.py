@@ -24,13 +24,19 @@ from typing import TypeVar, TypeVarTuple
 
 from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.leases import LeaseGuard
-from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
-from pushlane.core.publish import Ended, Publication, refuse_ended
+from pushlane.core.errors import (
+    BadInput,
+    TaskConflict,
+    UnknownFormat,
+    UnknownLane,
+    Unreachable,
+)
+from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
 from pushlane.core.task import Task
 from pushlane.model.names import submit_lease
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
-from pushlane.producers.published import announce, announcing, reached
+from pushlane.producers.published import announcing
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 from pushlane.util.retrying import until_reachable
@@ -78,7 +84,7 @@ class Sender:
 
         Raises:
             Ended: the task has ended.
-            TaskConflict: another process feeds it.
+            TaskConflict: another process feeds it, or a version before 0.2.0 has begun it.
         """
         async with AsyncExitStack() as exits:
             backend = await self._retried(
@@ -93,13 +99,10 @@ class Sender:
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
-        sent = 0 if task.bundle else await self._retried(partial(self._reached, backend, task))
+        refuse_outdated(task)
         while batches := await self._coming():
-            bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
+            bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
             await self._retried(partial(self._publish, publication, bundles))
-            if self._store.header.collapses:  # it was killed, maybe, before it announced these
-                known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
-                await self._retried(partial(announce, backend, task, known))
             for batch in batches:
                 await self._on_disk(self._store.ack, batch)
             self._on_sent(batches)
@@ -156,15 +159,6 @@ class Sender:
     def _publication(self, backend: Backend, task: Task) -> Publication:
         announce = announcing(backend, self._store.header.collapses)
         return Publication(backend, task, announce=announce, advice=_OPEN_AGAIN)
-
-    async def _reached(self, backend: Backend, task: Task) -> int:
-        """Return the last seq of the spool that an older version has published already."""
-        store = self._store
-        stretch = range(store.acked_seq + 1, store.next_seq)
-        if self._settings.capabilities.remembers_sources or not stretch:
-            return 0
-        [last] = await reached(backend, task, [stretch])
-        return last
 
     async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
         try:
@@ -224,16 +218,6 @@ class Sender:
             note,
             extra={"action": "producer_waits"},
         )
-
-
-def _bundles(batch: Batch, most: int, sent: int) -> list[Packed]:
-    """Return the bundles of a batch, always the same ones, without pushes up to the seq `sent`."""
-    return list(packed(batch.bodies[_known(batch, sent) :], max(1, most)))
-
-
-def _known(batch: Batch, sent: int) -> int:
-    """Return how many of the batch's pushes are on the lane already."""
-    return max(0, sent - batch.first_seq + 1)
 
 
 Tell = Callable[[str], None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import uuid
 from collections import Counter
 from datetime import datetime, timedelta
@@ -16,24 +15,21 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec import msgpack
 from msgspec.structs import replace
 
 from pushlane.backends.backend import connect
 from pushlane.backends.embedded.registry import EmbeddedRegistry
 from pushlane.backends.formats import set_min_format
 from pushlane.backends.ports import listed
-from pushlane.core.errors import BadInput, TaskConflict, Unreachable
-from pushlane.core.ports import Source
-from pushlane.core.push import Push, decode, encode
+from pushlane.core.errors import BadInput, OutdatedFormat, TaskConflict, Unreachable
+from pushlane.core.push import decode
 from pushlane.core.task import Level, Task
 from pushlane.model import task_changes
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout import fan_out
 from pushlane.pipeline.fanout import snapshot as freeze_module
 from pushlane.pipeline.fanout.fan_out import reconcile
-from pushlane.pipeline.fanout.request import FanoutRequest
-from pushlane.pipeline.fanout.stage import FanoutStage, Part
+from pushlane.pipeline.fanout.stage import FanoutStage
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import new_task
@@ -155,53 +151,26 @@ async def test_where_older_processes_read_each_push_goes_alone(embedded, tmp_pat
     assert sorted(decode(body).seq for body in bodies) == list(range(1, 201))
 
 
-async def test_what_an_older_version_froze_is_gone_on_with(embedded, tmp_path, monkeypatch) -> None:
-    """Its rows are single pushes, and some are on the lane by the names of its producers."""
+async def test_what_a_version_before_0_2_0_froze_is_refused_until_it_is_done(
+    embedded, tmp_path, monkeypatch
+) -> None:
     request = asked(people(tmp_path), key="k")
     not_begun = mock.Mock(side_effect=ConnectionError("broken off by the test"))
     monkeypatch.setattr("pushlane.pipeline.fanout.fan_out.publish", not_begun)
     with pytest.raises(ConnectionError):
         await run(embedded, request)
     monkeypatch.undo()
-    task = await task_of(embedded, "k")
-    older = await froze_before_bundles(embedded, request, task)
+    stage = FanoutStage(embedded, "k")
+    manifest = stage.manifest()
+    stage.publish(replace(manifest, format=1))
 
-    result = await run(embedded, request, frozen=True)
+    with pytest.raises(OutdatedFormat, match=r"run release 0\.2\.0 until it is worked off"):
+        await run(embedded, request, frozen=True)
 
-    assert (result.resumed, result.task.id) == (True, task.id)
+    assert stage.frozen(manifest.task.id).rows.is_dir()
     async with connect(embedded) as backend:
-        pages = [page async for page in backend.broker.replay(task.first_lane)]
-    bodies = [body for page in pages for body in page]
-    assert sorted(bodies, key=lambda body: decode(body).seq) == older
-
-
-async def froze_before_bundles(
-    settings: Settings, request: FanoutRequest, task: Task
-) -> list[bytes]:
-    """Puts what an older version would have frozen in the place of what is; all its pushes."""
-    stage = FanoutStage(settings, request.task_key)
-    manifest, frozen = stage.manifest(), stage.frozen(task.id)
-    bodies = [encode(Push(task.id, seq, f"user-{seq}", "Hi")) for seq in range(1, 201)]
-    head = bodies[0][: bodies[0].index(msgpack.encode(task.id)) + len(msgpack.encode(task.id))]
-    parts = []
-    shutil.rmtree(frozen.rows)
-    frozen.rows.mkdir()
-    for number, first in ((0, 1), (3, 121)):
-        of_part = bodies[first - 1 : 120 if first == 1 else 200]
-        seqless = [
-            body[len(head) + len(msgpack.encode(seq)) :] for seq, body in enumerate(of_part, first)
-        ]
-        part = Part(f"part-{number:05}-x.parquet", number, first, len(of_part))
-        kinds = pa.schema([("packed", pa.binary()), ("part", pa.int32())])
-        rows = pa.table({"packed": seqless, "part": [number] * len(of_part)}, schema=kinds)
-        pq.write_table(rows, frozen.rows / part.file)
-        parts.append(part)
-    stage.publish(replace(manifest, parts=parts, head=head, format=1))
-    async with connect(settings) as backend:
-        source = Source(f"fanout-{task.id}-1", range(1, 65))
-        await backend.broker.publish(task.first_lane, bodies[:64], source=source)
-    (frozen.progress / "1").write_text("48")
-    return bodies
+        await backend.registry.change(manifest.task.id, task_changes.seal(200))
+    assert (await run(embedded, request)).already_done
 
 
 async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.core.errors import MalformedPush, UnknownFormat
+from pushlane.core.errors import MalformedPush, OutdatedFormat, UnknownFormat
 from pushlane.core.lane import Job, Lane, Message
 from pushlane.core.ports import Taken
 from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Push, encode
@@ -275,3 +275,13 @@ def test_a_newer_format_is_said_to_be_one(fields: list[object]) -> None:
 
     assert push_of(held) is None
     assert isinstance(held.error, UnknownFormat)
+
+
+def test_a_batch_of_before_0_2_0_is_not_read() -> None:
+    message = Message(Taken(body_of(1), "task-t", None, is_part=True))
+
+    taken = message.take()
+
+    assert (message.task_id, message.is_spent, taken.push) == ("", True, None)
+    assert isinstance(taken.error, OutdatedFormat)
+    assert "run release 0.2.0" in str(taken.error)

@@ -239,7 +239,7 @@ def test_a_frozen_fan_out(tmp_path: Path) -> None:
     assert (manifest.task.key, manifest.task.bundle, manifest.collapses) == ("frozen", 2, True)
     [part] = manifest.parts
 
-    bundles = list(bundles_of(stage.frozen("frozen"), "frozen", b"", part))
+    bundles = list(bundles_of(stage.frozen("frozen"), "frozen", part))
 
     pushes = [decode(body) for one in bundles for body in bodies_of(one.message)]
     assert [push.recipient for push in pushes] == [f"to-{seq}" for seq in range(1, 6)]

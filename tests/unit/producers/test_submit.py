@@ -18,7 +18,6 @@ from pushlane.backends.formats import set_min_format
 from pushlane.backends.ports import RecipientTurn, listed
 from pushlane.core.errors import BadInput, TaskConflict, Unreachable
 from pushlane.core.names import own_lane
-from pushlane.core.ports import Source
 from pushlane.core.publish import chunk_size
 from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
 from pushlane.core.task import Finished, Level, State, Task
@@ -428,64 +427,24 @@ async def test_a_submit_that_the_broker_has_forgotten_goes_on_behind_what_it_pub
     assert notes == ["the broker may have forgotten this submit: reading its lane"]
 
 
-async def begin_as_an_older_version(f, path, published):
-    """The task of a submit that an older version began: so many of its pushes are on its lane,
-    each alone, when it is cut off.
-    """
-
-    def torn(publish):
-        async def call(lane, bodies, *, source):
-            some = Source(source.name, source.numbers[:published])
-            await publish(lane, bodies[:published], source=some)
-            raise StorageFull("full")
-
-        return call
+async def test_what_a_version_before_0_2_0_began_is_refused_and_stays(tmp_path):
+    """It numbered messages in another way: what it published would be published again."""
 
     async def unsized(backend, task, settings):
         return task
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Backend, "sized", unsized)
-        with pytest.raises(StorageFull):
-            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=torn))
-    [task] = await f.tasks()
-    assert task.bundle == 0
-    return task
-
-
-@pytest.mark.parametrize("finished", [0, 7, 37, 43, 450])
-async def test_what_an_older_version_began_on_pulsar_goes_on_behind_what_it_published(
-    tmp_path, finished
-):
-    """However young it is: that version numbered what it published in another way."""
     async with submitting(tmp_path) as f:
-        path = f.file(rows=1_000)
-        task = await begin_as_an_older_version(f, path, 37)
-        seqs = range(1, finished + 1)
-        await f.backend.registry.record([Finished(task.id, Kind.DELIVERED, seqs)])
-        f.settings = Settings(broker="pulsar://unused", batch=10)
-        backend = with_broker(f.backend, publish=forgetful)
-        result = await f.submit(path, key="spring", backend=backend)
-        messages, notes = await f.messages(task.lane), f.notes()
+        path = f.file(rows=10)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Backend, "sized", unsized)
+            with pytest.raises(TaskConflict, match=r"before 0\.2\.0.*end its submit with release"):
+                await f.submit(path, key="spring")
+        [begun] = await f.tasks()
+        with pytest.raises(TaskConflict, match=f"task {begun.id} was begun by a version"):
+            await f.submit(path, key="spring")
+        [task] = await f.tasks()
 
-    gone = range(38, finished + 1)
-    assert result.task.id == task.id
-    assert [decode(message).seq for message in messages] == [
-        n for n in range(1, 1_001) if n not in gone
-    ]
-    assert notes == ["the broker may have forgotten this submit: reading its lane"]
-
-
-async def test_what_an_older_version_began_in_the_embedded_store_is_known_to_it(tmp_path):
-    async with submitting(tmp_path) as f:
-        path = f.file(rows=1_000)
-        task = await begin_as_an_older_version(f, path, 37)
-        result = await f.submit(path, key="spring")
-        messages, notes = await f.messages(task.lane), f.notes()
-
-    assert result.task.id == task.id
-    assert [decode(message).seq for message in messages] == list(range(1, 1_001))
-    assert notes == []
+    assert (task.bundle, task.total, task.state) == (0, None, State.SUBMITTED)
 
 
 async def test_a_submit_of_bundles_that_is_young_needs_no_look_at_its_lane(tmp_path, small_chunks):

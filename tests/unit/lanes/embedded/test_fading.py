@@ -11,15 +11,13 @@ import pytest
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.embedded import tasks as expiry
-from pushlane.backends.ports import listed
+from pushlane.core.errors import Unreachable
 from pushlane.core.ports import Source
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, Moved, State, Task
 from pushlane.model import task_changes
 from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
-
-SCHEMA_NOW = ("ended", "fading", "forgotten")
 
 
 @pytest.fixture
@@ -100,30 +98,23 @@ async def test_forgotten_tasks_leave_no_row(tmp_path: Path, clock: list[int]) ->
     assert rows(tmp_path, "forgotten") == 1
 
 
-async def test_a_store_that_was_made_before_knows_what_has_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["shelf", "presence", "ended", "fading", "forgotten", "beats"])
+async def test_a_store_of_before_0_2_0_is_refused_and_left_as_it_is(
+    tmp_path: Path, table: str
+) -> None:
     async with store(tmp_path) as backend:
-        task = await ended(backend)
-        task = await backend.registry.change(task.id, task_changes.lane_dropped)
+        await ended(backend)
     with sqlite3.connect(tmp_path / "pushlane.db") as connection:
-        for table in SCHEMA_NOW:
-            connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute("DROP TABLE put_off")
 
-    async with store(tmp_path) as backend:
-        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == [task]
-        assert await listed(backend.registry) == [task]
-    assert rows(tmp_path, "fading") == 1
+    with pytest.raises(Unreachable, match=r"before release 0\.2\.0.* open it once"):
+        async with store(tmp_path):
+            pass
 
-
-async def test_what_an_earlier_version_ends_meanwhile_is_noted_too(tmp_path: Path) -> None:
-    async with store(tmp_path) as backend:
-        task = await ended(backend)
-        with sqlite3.connect(tmp_path / "pushlane.db") as connection:
-            connection.execute("DELETE FROM ended")
-        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == []
-
-        await backend.registry.mend()
-
-        assert (await backend.registry.ended(task_changes.now_ms() + 1, 9)).tasks == [task]
+    with sqlite3.connect(tmp_path / "pushlane.db") as connection:
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    assert not there & {table, "put_off"}
 
 
 async def test_what_published_a_forgotten_task_is_forgotten_too(tmp_path: Path) -> None:

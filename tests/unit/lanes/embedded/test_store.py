@@ -75,28 +75,6 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
         await opened(folder)
 
 
-async def test_a_store_from_before_there_were_beats_gets_them(folder):
-    await (await opened(folder)).close()
-    with sqlite3.connect(folder / STORE_FILE) as connection:
-        connection.execute("DROP TABLE beats")
-
-    async with connect(Settings(data_dir=folder)) as backend:
-        await backend.broker.open_lane(LANE)
-        await backend.broker.read(LANE, lambda _: None)
-
-
-async def test_a_store_from_before_there_were_documents_gets_them(folder):
-    await (await opened(folder)).close()
-    with sqlite3.connect(folder / STORE_FILE) as connection:
-        connection.execute("DROP TABLE shelf")
-        connection.execute("DROP TABLE presence")
-        connection.execute("DELETE FROM counters WHERE name = 'shelf'")
-
-    async with connect(Settings(data_dir=folder)) as backend:
-        assert await backend.documents.put("rule", "weekly", b"text", None) is not None
-        assert await backend.presence.list() == []
-
-
 async def test_a_store_from_before_deaths_had_reasons_counts_them_from_now_on(folder):
     settings = Settings(broker="embedded", data_dir=folder)
     async with connect(settings) as backend:

@@ -120,7 +120,7 @@ async def test_what_nobody_repeats_is_dropped_in_the_end(redis_url: str) -> None
         await fail_to_add(world, recent, is_journalled=True)
         await fail_to_add(world, old, is_journalled=True)
 
-        await registry.mend()
+        await registry.tidy()
 
         assert await begun(world) == 1
         assert await registry.add(task_of("rows")) == recent

@@ -11,7 +11,7 @@ from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import KEPT_MS, Keys
 from pushlane.core.push import Kind
-from pushlane.core.task import ACTIVE_STATES, Finished, Moved, State, Task
+from pushlane.core.task import Finished, Moved, State, Task
 from pushlane.model import task_changes
 from pushlane.util.errors import Superseded, UnknownTask
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
@@ -84,7 +84,7 @@ async def test_the_news_of_it_is_kept_for_a_day(redis_url: str) -> None:
         await call(world, "ZADD", keys.forgotten, task_changes.now_ms() - KEPT_MS - 1000, first.id)
         await registry.forget(second.id)
 
-        await registry.mend()
+        await registry.tidy()
 
         assert list((await registry.changes(since, 0)).forgotten) == [second.id]
         assert await call(world, "ZRANGE", keys.forgotten, 0, -1) == [second.id.encode()]
@@ -150,7 +150,7 @@ async def test_what_is_counted_of_no_task_goes_by_itself(redis_url: str) -> None
             assert await call(world, "PTTL", key) == -1
 
 
-async def test_what_an_earlier_version_filled_is_whole_but_for_the_order_of_tasks(
+async def test_what_a_version_before_0_2_0_filled_is_filled_anew_and_keeps_its_counts(
     redis_url: str,
 ) -> None:
     async with world_on(redis_url) as world:
@@ -158,32 +158,13 @@ async def test_what_an_earlier_version_filled_is_whole_but_for_the_order_of_task
         async with world.registry() as registry:
             running, done = await registry.add(new_task()), await ended(registry)
             await registry.record([Finished(running.id, Kind.DELIVERED, [1])])
-            since_ms = await registry.counted_since_ms()
         await call(world, "DEL", keys.filled, keys.order, keys.open, keys.ended)
 
         async with world.registry() as registry:
             assert {task.id for task in await listed(registry)} == {running.id, done.id}
             assert (await registry.ended(task_changes.now_ms() + 1, 9)).tasks == [done]
-            assert await registry.counted_since_ms() == since_ms
             [progress] = await registry.progress([running.id])
             assert progress.delivered == 1
-
-
-async def test_what_an_earlier_version_adds_and_ends_meanwhile_is_put_in_its_place(
-    redis_url: str,
-) -> None:
-    async with world_on(redis_url) as world, world.registry() as registry:
-        keys = Keys(world.prefix)
-        running, done = await registry.add(new_task()), await ended(registry)
-        for key in (keys.order, keys.open, keys.ended):
-            await call(world, "DEL", key)
-        await call(world, "ZADD", keys.open, 0, done.id)
-
-        await registry.mend()
-
-        assert {task.id for task in await listed(registry)} == {running.id, done.id}
-        assert await listed(registry, ACTIVE_STATES) == [running]
-        assert (await registry.ended(task_changes.now_ms() + 1, 9)).tasks == [done]
 
 
 async def test_nothing_is_taken_by_a_registry_that_is_to_be_filled_again(redis_url: str) -> None:

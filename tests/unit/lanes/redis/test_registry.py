@@ -350,6 +350,6 @@ async def test_a_key_whose_add_began_with_a_damaged_task_is_free_again(redis_url
         assert await registry.get("sale") == task
         assert not await client.call("HEXISTS", keys.adding, "sale")
         await client.call("HSET", keys.adding, "other", begun)
-        await registry.mend()
+        await registry.tidy()
         assert not await client.call("HEXISTS", keys.adding, "other")
         await client.close()

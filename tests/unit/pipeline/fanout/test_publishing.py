@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec import msgpack
 
 from pushlane.backends.backend import connect
 from pushlane.core.push import Push, encode
@@ -48,13 +47,13 @@ def opened(settings: Settings) -> Settings:
 
 
 def publish(
-    settings: Settings, folder: Path, found: pa.Table, first: int = 1, start: int = 1, head=b""
+    settings: Settings, folder: Path, found: pa.Table, first: int = 1, start: int = 1
 ) -> None:
     frozen = FrozenRows(folder)
     for each in (frozen.rows, frozen.progress):
         each.mkdir(exist_ok=True)
     pq.write_table(found, frozen.rows / "file", row_group_size=2)
-    publish_part(settings, frozen, "t1", head, False, (Part("file", 0, first, 11), start))
+    publish_part(settings, frozen, "t1", False, (Part("file", 0, first, 11), start))
 
 
 def on_lane(settings: Settings) -> list[bytes]:
@@ -91,15 +90,3 @@ def test_pushes_that_are_to_go_alone_are_none_in_a_bundle(opened: Settings, tmp_
     publish(opened, tmp_path, rows(1, 1, 1))
 
     assert on_lane(opened) == bodies(1, 3)
-
-
-def test_pushes_that_an_older_version_froze_go_alone(opened: Settings, tmp_path: Path) -> None:
-    """Its rows are the pushes as they are behind their seqs, which all begin with the head."""
-    [first, *_] = seqless = bodies(200, 210)
-    head = first[: first.index(msgpack.encode(200))]
-    left_open = [one[len(head) + len(msgpack.encode(200)) :] for one in seqless]
-
-    publish(opened, tmp_path, pa.table({"packed": left_open}), first=200, head=head)
-
-    assert on_lane(opened) == seqless
-    assert (tmp_path / "progress" / "200").read_text() == "210"

@@ -44,10 +44,10 @@ async def begun(settings: Settings) -> AsyncIterator[tuple[Backend, Task]]:
         yield backend, await backend.registry.add(task)
 
 
-def manifest(task: Task, format_: int = FORMAT) -> StageManifest:
+def manifest(task: Task) -> StageManifest:
     counts = AudienceCounts(100, 0, 0, 0, 0, 100)
     return StageManifest(
-        task, [FIRST, SECOND], counts, Signature(), "users", "", created_at_ms=1, format=format_
+        task, [FIRST, SECOND], counts, Signature(), "users", "", created_at_ms=1, format=FORMAT
     )
 
 
@@ -115,15 +115,3 @@ def test_only_a_part_that_stopped_long_ago_on_pulsar_is_forgotten(settings, froz
     assert parts_to_reconcile(made, frozen, pulsar) == [FIRST]
     assert parts_to_reconcile(made, frozen, settings) == []
     assert parts_to_reconcile(made, frozen, pulsar.but(**{"dedup_window_s": 60.0})) == []
-
-
-def test_what_an_older_version_has_begun_is_forgotten_however_young(settings, frozen) -> None:
-    """It numbered what it published in another way."""
-    (frozen.progress / "1").write_text("8")
-    made = manifest(Task(id="t1", level=Level.LOW, lane=POOL), format_=1)
-    pulsar = settings.but(broker="pulsar://x")
-
-    assert parts_to_reconcile(made, frozen, pulsar) == [
-        FIRST
-    ]  # of the second nothing was published
-    assert parts_to_reconcile(made, frozen, settings) == []

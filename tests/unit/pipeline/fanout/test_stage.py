@@ -10,9 +10,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
-from pushlane.core.errors import BadInput
+from pushlane.core.errors import BadInput, OutdatedFormat
 from pushlane.core.task import Level, Task
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.stage import (
@@ -85,15 +84,18 @@ def test_a_manifest_is_read_as_it_was_published(stage: FanoutStage, frozen: Froz
     assert stage.manifest() == published
 
 
-def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
+def test_what_a_version_before_0_2_0_froze_is_refused(
     stage: FanoutStage, frozen: FrozenRows
 ) -> None:
     now = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
+    now.refuse_outdated(stage.path)
     older = msgspec.to_builtins(now) | {"head": "oQ==", "batch": 32, "format": 1}
-    del older["task"]["bundle"]
     (stage.path / "manifest.json").write_bytes(msgspec.json.encode(older))
+    found = stage.manifest()
+    assert found is not None
 
-    assert stage.manifest() == replace(now, head=b"\xa1", format=1)
+    with pytest.raises(OutdatedFormat, match=r"is left as it is; run release 0\.2\.0"):
+        found.refuse_outdated(stage.path)
 
 
 def test_rows_without_a_manifest_are_thrown_away(stage: FanoutStage, frozen: FrozenRows) -> None:

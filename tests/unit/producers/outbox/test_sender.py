@@ -14,14 +14,12 @@ from msgspec.structs import replace as with_other
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
-from pushlane.backends.ports import FoundTasks, RecipientTurn
+from pushlane.backends.ports import FoundTasks
+from pushlane.core.errors import TaskConflict
 from pushlane.core.names import own_lane, pool_lane
-from pushlane.core.ports import Source
 from pushlane.core.publish import Ended
-from pushlane.core.push import Kind, Push, decode, encode
-from pushlane.core.task import Finished, Level, Task
-from pushlane.model import task_changes
-from pushlane.model.recipients import collapse_mark
+from pushlane.core.push import Push, decode, encode
+from pushlane.core.task import Level, Task
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
@@ -32,7 +30,6 @@ from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
 POOLED = Task(id="t", level=Level.LOW, lane=pool_lane("t", 1), first_lane=pool_lane("t", 1))
-PULSAR = "pulsar://unused"
 
 
 def batch(first: int, last: int) -> Batch:
@@ -59,26 +56,6 @@ async def send(settings: Settings, spool: Spool) -> None:
     await Sender(settings, spool, None, unheard, unheard, lambda: True, asyncio.Event()).run()
 
 
-class Forgetful(Wrapped):
-    """A broker that keeps whatever is published."""
-
-    async def publish(self, lane: str, bodies: Sequence[bytes], *, source: Source) -> None:
-        await self._real.publish(lane, bodies)
-
-
-@pytest.fixture
-def on_pulsar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings with which the test's store stands for a Pulsar that recognises nothing."""
-
-    @asynccontextmanager
-    async def connect_as_pulsar(_: Settings) -> AsyncIterator[Backend]:
-        async with connect(settings) as backend:
-            yield replace(backend, broker=Forgetful(backend.broker))
-
-    monkeypatch.setattr("pushlane.producers.outbox.sender.connect", connect_as_pulsar)
-    return settings.but(broker=PULSAR)
-
-
 async def messages(settings: Settings, lane: str) -> list[bytes]:
     async with connect(settings) as backend:
         return [body async for page in backend.broker.replay(lane) for body in page]
@@ -86,16 +63,6 @@ async def messages(settings: Settings, lane: str) -> list[bytes]:
 
 def seqs_in(message: bytes) -> list[int]:
     return [decode(body).seq for body in bodies_of(message)]
-
-
-async def begin_as_an_older_version(settings: Settings, first: int, last: int) -> None:
-    """A task of single pushes, with these of them on its lane."""
-    async with connect(settings) as backend:
-        await backend.registry.add(TASK)
-        await backend.broker.open_lane(TASK.lane)
-        await backend.registry.change("t", task_changes.start)
-        source = Source("producer-t", range(first, last + 1))
-        await backend.broker.publish(TASK.lane, batch(first, last).bodies, source=source)
 
 
 async def test_pushes_go_in_bundles_of_the_size_that_the_spool_began_with(settings, folder) -> None:
@@ -118,73 +85,20 @@ async def test_pushes_go_alone_where_older_processes_are_to_read_them(settings, 
     assert found == batch(1, 12).bodies
 
 
-@pytest.mark.parametrize("published", [3, 8, 11, 20])
-async def test_what_an_older_version_began_on_pulsar_goes_on_behind_what_is_on_its_lane(
-    settings, on_pulsar, folder, published: int
-) -> None:
-    """That version was killed before it noted in the spool what it had sent."""
-    await begin_as_an_older_version(settings, 1, published)
-    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
-
-    await send(on_pulsar, spool)
-
-    assert await messages(settings, TASK.lane) == batch(1, 20).bodies
-    assert spool.published == 20
-
-
-async def test_what_an_older_version_sent_and_was_finished_is_not_sent_again(
-    settings, on_pulsar, folder
-) -> None:
-    await begin_as_an_older_version(settings, 1, 0)
-    async with connect(settings) as backend:
-        await backend.registry.record([Finished("t", Kind.DELIVERED, list(range(1, 12)))])
-    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
-
-    await send(on_pulsar, spool)
-
-    assert await messages(settings, TASK.lane) == batch(12, 16).bodies
-
-
-async def test_what_an_older_version_noted_as_sent_is_not_looked_for(
-    settings, on_pulsar, folder
-) -> None:
-    await begin_as_an_older_version(settings, 1, 11)
-    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
-    [first, _] = spool.next()
-    spool.ack(first)
-
-    await send(on_pulsar, spool)
-
-    assert await messages(settings, TASK.lane) == batch(1, 16).bodies
-
-
-async def test_what_an_older_version_began_in_the_embedded_store_is_known_to_it(
+async def test_a_task_that_a_version_before_0_2_0_began_is_refused_and_its_spool_kept(
     settings, folder
 ) -> None:
-    await begin_as_an_older_version(settings, 1, 11)
-    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
-
-    await send(settings, spool)
-
-    assert await messages(settings, TASK.lane) == batch(1, 16).bodies
-
-
-async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_announced(
-    settings, on_pulsar, folder
-) -> None:
-    """That version was killed between the two."""
-    await begin_as_an_older_version(settings, 1, 3)
-    pushes = [Push("t", seq, f"to-{seq}", submitted_at_ms=2, collapse="cart") for seq in (1, 2, 3)]
-    waiting = [with_other(push, task_id="before", submitted_at_ms=1) for push in pushes]
-    header = Header(TASK, 8, collapses=True)
-    spool = folder.begin(header, [Batch(1, list(map(encode, pushes)))])
-
-    await send(on_pulsar, spool)
-
+    """It numbered messages in another way: what it published would be published again."""
     async with connect(settings) as backend:
-        marks = [collapse_mark(TASK.app, push) for push in waiting]
-        turns = await backend.recipient_windows.enter(marks, "a dispatcher", 60.0)
-    assert turns == [RecipientTurn.OVER] * 3
+        await backend.registry.add(TASK)
+        await backend.broker.open_lane(TASK.lane)
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8)])
+
+    with pytest.raises(TaskConflict, match=r"before 0\.2\.0.*end its submit with release 0\.2\.0"):
+        await send(settings, spool)
+
+    assert await messages(settings, TASK.lane) == []
+    assert spool.waiting == 8
 
 
 @pytest.mark.parametrize("bundle", [1, 7, 32])
@@ -277,7 +191,7 @@ async def test_one_that_may_have_been_added_is_waited_for_and_not_added_again(
     settings, folder, losing, added: Added
 ) -> None:
     async with connect(settings) as backend:
-        await backend.registry.add(TASK)
+        await backend.registry.add(with_other(TASK, bundle=8))
     made = losing(knows_it_is_gone=False)
     spool = folder.begin(Header(TASK, 8, added=added), [batch(1, 8)])
 
