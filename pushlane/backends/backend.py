@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from pushlane.backends.formats import format_to_write
 from pushlane.backends.ports import (
+    Broker,
     DeadAddresses,
     Fence,
     Lease,
@@ -45,7 +46,6 @@ from pushlane.core.names import (
     spread_over,
     task_of,
 )
-from pushlane.core.ports import Broker
 from pushlane.core.push import FORMAT
 from pushlane.core.task import ACTIVE_STATES, Level, Task
 from pushlane.model import task_changes

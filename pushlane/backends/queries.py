@@ -21,9 +21,9 @@ from typing import Self
 
 import msgspec
 
-from pushlane.backends.ports import ProgressStore
+from pushlane.backends.ports import Broker, ProgressStore
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Unreachable
-from pushlane.core.ports import Broker, LaneReader, Taken
+from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.documents import DocumentStore, as_json
 from pushlane.util.conversion import whole

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from pushlane.core.lane import Job, Lane, Message, Why
-from pushlane.core.ports import Broker, SeqStore, Taken
+from pushlane.core.ports import LaneBroker, SeqStore, Taken
 from pushlane.core.push import Kind
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Finished, Moved, Progress
@@ -100,7 +100,7 @@ class Flusher:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: LaneBroker,
         registry: SeqStore,
         write_receipts: Callable[[Sequence[Ending]], Awaitable[None]],
         listeners: Sequence[EndingListener] = (),

@@ -7,7 +7,7 @@ a port (tests/contract) runs on every adapter.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -48,17 +48,6 @@ def of_each(value: T | Sequence[T], count: int) -> Sequence[T]:
     return value if isinstance(value, Sequence) else [value] * count
 
 
-class Delayed(NamedTuple):
-    """How many messages of a lane wait for their delay, and when the first and the last may go.
-
-    Times are Unix ms, 0 when none waits.
-    """
-
-    messages: int
-    first_ms: int = 0
-    last_ms: int = 0
-
-
 class LaneReader(Protocol):
     """Takes messages off one lane. It holds at most the depth that `Broker.read` was given."""
 
@@ -83,31 +72,8 @@ class LaneReader(Protocol):
 OnReady = Callable[[LaneReader], None]
 
 
-class LaneHistory(Protocol):
-    """The past of a lane: which messages it still has, and how far they are acked."""
-
-    def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
-        """Yield what was published since then and is still kept, acked or not: in order, in pages.
-
-        Takes nothing and disturbs no reader. Yields nothing for a lane that is not there.
-        """
-
-    async def retained_since_ms(self, lane: str) -> int | None:
-        """Return since when the lane has everything published on it; None when it is empty."""
-
-    async def end_of(self, lane: str) -> tuple[int, int]:
-        """Return the position of the lane's last message. `is_past` accepts it even years later."""
-
-    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
-        """Return whether everything up to that end is acked; True when the lane is gone."""
-
-
-class Broker(LaneHistory, Protocol):
-    """Lanes that keep messages until they are acked, shared by any number of processes."""
-
-    @property
-    def in_doubt(self) -> bool:
-        """True for a while after others may have been given what this process has at hand."""
+class LaneBroker(Protocol):
+    """Lanes on a push's way: they keep messages until they are acked."""
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the lane, with the subscription that keeps its messages. Harmless when there.
@@ -115,12 +81,6 @@ class Broker(LaneHistory, Protocol):
         With `keep`, messages acked from now on are kept for `replay` too: as long as the lane is
         there, and as far as the broker's own retention reaches.
         """
-
-    async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
-        """Remove the lane with all on it. False when somebody still reads it (unless forced)."""
-
-    async def lanes(self) -> list[str]:
-        """Return the names of all lanes."""
 
     async def publish(
         self,
@@ -152,28 +112,6 @@ class Broker(LaneHistory, Protocol):
 
         Idempotent; it may become durable a little later.
         """
-
-    async def backlog(self, lane: str) -> int:
-        """Return how many messages are not acked: 0 exactly when nothing is left.
-
-        A lane that is not there has nothing left.
-        """
-
-    async def delayed(self, lane: str) -> Delayed | None:
-        """Return which messages of a lane wait for their delay; None where the broker cannot tell.
-
-        Of a lane that is not there none wait.
-        """
-
-    async def ping(self) -> None:
-        """Return once the broker has answered this process something.
-
-        Raises:
-            Unreachable: it does not answer.
-        """
-
-    async def close(self) -> None:
-        """Close all readers, send the acks that are still held, and close every connection."""
 
 
 class SeqStore(Protocol):

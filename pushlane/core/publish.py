@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pushlane.core.errors import TaskConflict, UnknownLane
 from pushlane.core.names import is_pool
-from pushlane.core.ports import Broker, Source
+from pushlane.core.ports import LaneBroker, Source
 from pushlane.core.task import Edit, Task, seal, start
 from pushlane.wire import Packed, bodies_of, packed
 
@@ -33,7 +33,7 @@ class TaskChanges(Protocol):
     """Lanes and tasks, as far as who publishes needs them."""
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> LaneBroker:
         """Where the lanes are."""
 
     async def known(self, task_id: str) -> Task:

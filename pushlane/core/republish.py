@@ -27,7 +27,7 @@ from typing import Protocol
 from pushlane.core.endings import FLUSH_EVERY_S, Ending, Flusher
 from pushlane.core.errors import PushlaneError, UnknownFormat, UnknownLane
 from pushlane.core.names import is_dead, is_pool, task_of
-from pushlane.core.ports import Broker, Source
+from pushlane.core.ports import LaneBroker, Source
 from pushlane.core.push import Kind
 from pushlane.core.retrying import Backoffs
 from pushlane.core.task import Task
@@ -87,7 +87,7 @@ class Republisher:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: LaneBroker,
         opener: LaneOpener,
         flusher: Flusher,
         *,

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as with_fields
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import TaskQuery, pages
+from pushlane.backends.ports import Delayed, TaskQuery, pages
 from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
-from pushlane.core.ports import Delayed
 from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses, causes
 from pushlane.diagnosis.situation import (

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from pushlane.backends.ports import Delayed
 from pushlane.core.endings import WaitReason
-from pushlane.core.ports import Delayed
 from pushlane.core.task import Progress, Task, Weights
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.limits import Limits, Subject

@@ -36,12 +36,12 @@ from typing import NamedTuple, Protocol
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import REGISTRY, Contact
-from pushlane.backends.ports import Changes
+from pushlane.backends.ports import Broker, Changes
 from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
 from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink, task_of
-from pushlane.core.ports import Broker, LaneReader, OnReady
+from pushlane.core.ports import LaneReader, OnReady
 from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.core.turns import Scheduler

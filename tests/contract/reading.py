@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pushlane.core.ports import Broker, LaneReader, Taken
+from pushlane.backends.ports import Broker
+from pushlane.core.ports import LaneReader, Taken
 
 LANE = "task-a"
 

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
+from pushlane.backends.ports import Delayed
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Delayed, Source
+from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import now_ms
 from pushlane.wire import bodies_of, packed

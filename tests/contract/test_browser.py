@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.backends.ports import Broker
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Broker, Taken
+from pushlane.core.ports import Taken
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, bodies, numbered
 

@@ -14,13 +14,14 @@ import _pulsar
 import pytest
 
 from pushlane.backends.backend import Backend, connect
+from pushlane.backends.ports import Broker
 from pushlane.backends.pulsar.admin import Admin
 from pushlane.backends.pulsar.broker import ProducerKey, Producers
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownLane
-from pushlane.core.ports import Broker, LaneReader, Source, Taken
+from pushlane.core.ports import LaneReader, Source, Taken
 from pushlane.core.push import Push, encode
 from pushlane.settings import Settings
 from pushlane.util.errors import OversizedPush

@@ -13,8 +13,9 @@ import pytest
 
 from bench.faults.services import Services, own_services
 from pushlane.backends.backend import connect
+from pushlane.backends.ports import Broker
 from pushlane.core.errors import PushlaneError, Unreachable, UserError
-from pushlane.core.ports import Broker, LaneReader, Taken
+from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Weights
 from pushlane.settings import Settings
 

@@ -41,8 +41,9 @@ from pushlane.backends.embedded.owners import (
     come_back,
     forget,
 )
+from pushlane.backends.ports import Delayed
 from pushlane.core.errors import Unreachable
-from pushlane.core.ports import Delayed, OnReady, Source, Taken, of_each
+from pushlane.core.ports import OnReady, Source, Taken, of_each
 from pushlane.core.task import now_ms
 
 REFILL_WAIT_S = 0.2

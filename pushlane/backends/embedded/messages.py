@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, last_beats
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
+from pushlane.backends.ports import Delayed
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Delayed, Source, Taken, of_each
+from pushlane.core.ports import Source, Taken, of_each
 
 DROP_CHUNK = 5000
 REPLAY_PAGE = 1_000

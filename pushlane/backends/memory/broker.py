@@ -15,8 +15,9 @@ from itertools import count
 import msgspec
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
+from pushlane.backends.ports import Delayed
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Delayed, OnReady, Source, Taken, of_each
+from pushlane.core.ports import OnReady, Source, Taken, of_each
 
 _PAGE = 1_000
 

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import _pulsar
 import msgspec
 
+from pushlane.backends.ports import Broker
 from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.backends.pulsar.connection import MOST_OPENINGS, OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.backends.pulsar.policies import DELAY_TICK_MS
 from pushlane.backends.pulsar.reader import SUBSCRIPTION, Subscriber
 from pushlane.backends.pulsar.replay import Place, Position, TopicStats, replayed, retained_since_ms
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
-from pushlane.core.ports import Broker, LaneReader, OnReady, Source, Taken, of_each
+from pushlane.core.ports import LaneReader, OnReady, Source, Taken, of_each
 from pushlane.settings import Settings
 
 MAX_PRODUCERS = 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.backends.ports import Delayed
 from pushlane.core.names import own_lane
-from pushlane.core.ports import Delayed
 from pushlane.core.task import Progress, Task
 from pushlane.diagnosis.causes import TaskStatuses, causes
 from pushlane.diagnosis.look import diagnose
