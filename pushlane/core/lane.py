@@ -10,7 +10,7 @@ marks (`core.lanes`). So nobody has to remember to wake it.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
@@ -443,12 +443,15 @@ class Lane:
         return bool(has_new) and not self.fed
 
     def waits_for(self) -> Iterator[Why]:
-        """Yield for what it waits, or pushes in hand of it do: what holds all of it up first."""
+        """Yield for what it waits: what blocks all of it first, the gravest before the others.
+
+        If too much is parked to go on, that ends with what most of it waits for.
+        """
         yield from sorted(self.blocked, key=_RANK.__getitem__)
         if self.later_full:
             yield Why.LATER_FULL
-        if self.parked:
-            yield from sorted(set(self.parked.values()), key=_RANK.__getitem__)
+        if self.is_stuck and self.parked:
+            yield Counter(self.parked.values()).most_common(1)[0][0]
 
     @property
     def _takes_new(self) -> bool:

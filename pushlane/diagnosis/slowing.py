@@ -233,6 +233,14 @@ _LANE_WAITS = {
         "wait, or raise later_max",
     ),
     "keys": ("its pushes wait for earlier ones of their key", "wait: each key goes in order"),
+    "look-up": (
+        "the registry is asked for tasks that so many pushes on its lane name",
+        "wait: if it lasts, the registry is slow",
+    ),
+    "refused": (
+        "the sink has refused so many of its pushes that no more of them are taken",
+        "wait: they are tried again; pushlane sinks says how the sink stands",
+    ),
     "budget": (
         "a limit of it, its app or its sink has no room now",
         "pushlane limits: what is set and used; pushlane limit changes it",

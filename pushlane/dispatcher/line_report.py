@@ -195,11 +195,5 @@ class LineReport:
 
 
 def _why_waiting(lane: Lane) -> str:
-    """Return for what a lane waits: what holds all of it up, or most of what is parked if stuck."""
-    for why in lane.waits_for():
-        if why not in lane.parked.values() and why is not Why.HELD:
-            return why
-    if not lane.is_stuck:
-        return ""
-    [(why, _)] = Counter(lane.parked.values()).most_common(1)
-    return why
+    """Return for what a lane waits; that its task is paused, or starts later, is no news."""
+    return next((why for why in lane.waits_for() if why is not Why.HELD), "")

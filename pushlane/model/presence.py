@@ -68,8 +68,9 @@ class LaneWait(msgspec.Struct, frozen=True):
 
     `why` is `budget` (a limit has no room now), `crowded` (outcomes that are not durable yet),
     `delay-full` (too many of its pushes wait for their time), `keys` (pushes wait for others of
-    their key), `format` (a message that only a newer version reads), `doubt` (a push of a task that
-    the registry does not have now), or a word of a newer version.
+    their key), `refused` (for another try), `look-up` (for their task to be looked up), `format` (a
+    message that only a newer version reads), `doubt` (a push of a task that the registry does not
+    have now), or a word of a newer version.
     """
 
     lane: str

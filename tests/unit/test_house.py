@@ -1,10 +1,9 @@
-"""What holds for the product as a whole: file names that mean one thing, true documents."""
+"""What holds for the product as a whole: a core that is read in an afternoon, true documents."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,13 @@ import pytest
 from pushlane.version import VERSION
 from scripts.monitoring.alerts import alerts
 from scripts.reference import DOCS, PAGES
-from scripts.shape import ROOT, Module, modules
+from scripts.shape import ROOT, Module, classes, function_lengths, modules, on_a_pushs_way
 
-# One word of the field in parts that have nothing to do with each other, so that nobody takes one
-# for the other; the folder says of what it is. A new name does not belong here.
-FILES_THAT_SHARE_A_NAME = {
-    "checks.py": "what a check is; those of each service",
-    "client.py": "the Redis client; the public Client",
-    "documents.py": "the port of documents; an adapter of it",
-    "files.py": "of each log or demo that keeps any",
-    "metrics.py": "how a metric is defined; those of a dispatcher",
-    "ports.py": "on a push's way; beside it",
-    "presence.py": "what a process says of itself; the saying of it",
-    "rebuild.py": "of Redis from the journal; of the store of receipts from its log",
-    "recipients.py": "what is known of them; how an adapter keeps it",
-    "replay.py": "an adapter's part; a task's pushes again",
-    "request.py": "of a submit; of a fan-out",
-    "schema.py": "of the embedded store; of the store of receipts",
-    "tasks.py": "rows of the embedded store; tasks that a dispatcher knows",
-}
+MOST_MODULES_ON_THE_WAY = 20
+MOST_CLASSES_ON_THE_WAY = 80
+MOST_LINES_OF_CORE = 4_700
+LONGEST_FUNCTION = 54
+MOST_GIVEN_TO_A_CONSTRUCTOR = 7
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +25,47 @@ def product() -> list[Module]:
     return modules()
 
 
-def test_a_file_name_means_one_thing(product: list[Module]) -> None:
-    """Adapters name their files after the port; a command's file after the command; each part may
-    have errors.
-    """
-    places: dict[str, set[str]] = defaultdict(set)
-    for module in product:
-        path = Path(module.path)
-        part = path.parts[1]
-        folder = part if part == "backends" else str(path.parent)
-        if path.name not in ("__init__.py", "errors.py") and folder != "pushlane/cli":
-            places[path.name].add(folder)
-    shared = {name: folders for name, folders in places.items() if len(folders) > 1}
-    assert {n: where for n, where in shared.items() if n not in FILES_THAT_SHARE_A_NAME} == {}
+def test_who_follows_a_push_meets_few_modules_and_classes(product: list[Module]) -> None:
+    way = on_a_pushs_way(product)
+
+    assert len(way) <= MOST_MODULES_ON_THE_WAY
+    assert sum(map(len, classes(way).values())) <= MOST_CLASSES_ON_THE_WAY
+    core = [module for module in product if module.name.partition(".")[0] == "core"]
+    assert sum(module.lines for module in core) <= MOST_LINES_OF_CORE
+    assert {module.name for module in way} <= {"wire", *(module.name for module in core)}
+
+
+def test_what_core_makes_takes_few_things(product: list[Module]) -> None:
+    """A part that needs more than this has more than one subject."""
+    given = {
+        f"{module.name} {cls.name}": len(node.args.args) - 1 + len(node.args.kwonlyargs)
+        for module in product
+        if module.name.startswith("core.")
+        for cls in ast.walk(module.tree)
+        if isinstance(cls, ast.ClassDef)
+        for node in cls.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    }
+    assert {
+        name: count for name, count in given.items() if count > MOST_GIVEN_TO_A_CONSTRUCTOR
+    } == {}
+
+
+def test_functions_are_short(product: list[Module]) -> None:
+    lengths = function_lengths(product)
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
+
+
+def test_a_folder_has_one_subject() -> None:
+    """What it is said to be is a sentence, and no list."""
+    said = {
+        str(path.parent.relative_to(ROOT)): (ast.get_docstring(ast.parse(path.read_text())) or "")
+        for path in sorted((ROOT / "pushlane").rglob("__init__.py"))
+        if path.parent != ROOT / "pushlane"
+    }
+    assert {folder: text for folder, text in said.items() if not text} == {}
+    subjects = {folder: re.split(r"[.:;,](?:\s|$)", text)[0] for folder, text in said.items()}
+    assert {folder: text for folder, text in subjects.items() if " and " in text} == {}
 
 
 @pytest.mark.parametrize("page", PAGES)

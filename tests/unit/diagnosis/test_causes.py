@@ -199,7 +199,9 @@ def test_quiet_hours_say_when_they_end() -> None:
     assert "end 2026-09-21 23:59:00 UTC" in cause.detail
 
 
-@pytest.mark.parametrize("why", ["format", "crowded", "delay-full", "keys", "budget", "new-word"])
+@pytest.mark.parametrize(
+    "why", ["format", "crowded", "delay-full", "keys", "refused", "look-up", "budget", "new-word"]
+)
 def test_what_processes_say_of_its_lane_is_told_once(why: str) -> None:
     waiting = (LaneWait("task-t", "default", why), LaneWait("task-other", "default", "keys"))
     processes = [process_of(id=name, waiting=waiting) for name in "ab"]
