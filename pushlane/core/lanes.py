@@ -21,32 +21,6 @@ log = logging.getLogger("pushlane.lanes")
 _AGAIN_S = 60.0
 
 
-class Marks:
-    """The lanes of which something has changed that may let them move, or keep them from it.
-
-    `wake` has the loop look at them.
-    """
-
-    __slots__ = ("_lanes", "_wake")
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._lanes: dict[Lane, None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._lanes)
-
-    def add(self, lane: Lane) -> None:
-        if lane not in self._lanes:
-            self._lanes[lane] = None
-            self._wake()
-
-    def take(self) -> Iterable[Lane]:
-        """Return the lanes that are marked, in the order in which they were; they are no more."""
-        lanes, self._lanes = self._lanes, {}
-        return lanes
-
-
 class Lanes:
     """Lets lanes take turns when they may move, and no longer when they may not.
 
@@ -58,7 +32,7 @@ class Lanes:
     ) -> None:
         self.turns = turns
         self.awake = asyncio.Event()
-        self._marks = Marks(self.wake)
+        self._marked: dict[Lane, None] = {}
         self._aside: set[Lane] = set()
         self._clock_s = clock_s
         self._left: set[Lane] = set()
@@ -83,7 +57,7 @@ class Lanes:
 
         A lane that tasks share is of no app. The depths are those of its readers.
         """
-        lane = self.by_name[name] = Lane(name, level, depth, later_depth, self._marks.add)
+        lane = self.by_name[name] = Lane(name, level, depth, later_depth, self._mark)
         self.turns.add(lane, level, quota, app)
         return lane
 
@@ -99,7 +73,7 @@ class Lanes:
 
     def pick(self) -> Lane | None:
         """Return the lane whose turn it is, as things stand now; None when none may move."""
-        if self._marks:
+        if self._marked:
             self.take_marks()
         return self.turns.pick()
 
@@ -116,11 +90,12 @@ class Lanes:
         """Let lanes take turns again that stepped aside."""
         for lane in lanes:
             self._aside.discard(lane)
-            self._marks.add(lane)
+            self._mark(lane)
 
     def take_marks(self) -> None:
         """Bring the scheduler in line with what changed of lanes; close those that are left."""
-        for lane in self._marks.take():
+        marked, self._marked = self._marked, {}
+        for lane in marked:
             if lane in self._aside:
                 continue
             if lane.retired or lane.is_left:
@@ -132,6 +107,12 @@ class Lanes:
                 self.turns.ready(lane)
             else:
                 self.turns.rest(lane)
+
+    def _mark(self, lane: Lane) -> None:
+        """Hear of a lane that something has changed which may let it move, or keep it from that."""
+        if lane not in self._marked:
+            self._marked[lane] = None
+            self.awake.set()
 
     def retire(self, name: str) -> None:
         """Read no more of a lane, if this process does."""
