@@ -26,7 +26,7 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -q tests/unit $(ARGS)
+	$(PYTEST) -q tests/core tests/unit $(ARGS)
 
 test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
 	$(PYTEST) tests/contract tests/integration $(ARGS)
