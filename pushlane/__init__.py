@@ -47,8 +47,9 @@ _PLACES = {
     "dispatcher.sinks": "open_sink",
     "dispatcher.sinks.processor": "batch on",
     "backends.backend": "Backend connect",
-    "core.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
-    "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
+    "core.errors": "BadInput InvalidChange PushlaneError TaskConflict UnknownFormat Unreachable "
+    "UserError",
+    "util.errors": "BufferFull OversizedPush StorageFull UnknownTask",
     "model.limits": "Limit Subject",
     "model.masks": "FieldType Masks Sensitivity",
     "backends.memory": "MemoryBackend",

@@ -280,8 +280,8 @@ def test_a_newer_format_is_said_to_be_one(fields: list[object]) -> None:
 def test_a_batch_of_before_0_2_0_is_not_read() -> None:
     message = Message(Taken(body_of(1), "task-t", None, is_part=True))
 
-    taken = message.take()
+    taken = message.take(LANE)
 
-    assert (message.task_id, message.is_spent, taken.push) == ("", True, None)
+    assert (message.task_id, message.is_spent, push_of(taken)) == ("", True, None)
     assert isinstance(taken.error, OutdatedFormat)
     assert "run release 0.2.0" in str(taken.error)

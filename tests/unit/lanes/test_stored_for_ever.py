@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import msgspec
@@ -250,6 +251,9 @@ def test_a_frozen_fan_out(tmp_path: Path) -> None:
 async def test_an_embedded_store(tmp_path: Path) -> None:
     shutil.copytree(STORED / "store", tmp_path, dirs_exist_ok=True)
     (tmp_path / "store.sqlite").rename(tmp_path / "pushlane.db")
+    with closing(sqlite3.connect(tmp_path / "pushlane.db")) as store, store:  # as just written
+        for table in ("ledger", "marks"):
+            store.execute(f"UPDATE {table} SET forget_at_ms = ?", (now_ms() + 600_000,))
     async with connect(Settings(broker="embedded", data_dir=tmp_path)) as backend:
         await check_backend(backend)
         await check_counts(backend.registry)

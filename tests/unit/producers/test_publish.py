@@ -13,6 +13,7 @@ from pushlane.core.publish import Ended, Publication
 from pushlane.core.push import Push, encode
 from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
+from pushlane.producers.published import announcing
 from pushlane.wire import bodies_of, packed
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
@@ -81,9 +82,8 @@ async def test_what_is_known_to_be_there_is_announced_and_not_published(tmp_path
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend)
         marks = RecipientWindows(backend.recipient_windows)
-        publication = Publication(
-            with_other(backend, recipient_windows=marks), task, collapses=True
-        )
+        told = with_other(backend, recipient_windows=marks)
+        publication = Publication(told, task, announce=announcing(told, True))
         await publication.open()
 
         await publication.publish(bodies(1, 3), "submit-a", known=2)
@@ -118,9 +118,8 @@ async def test_bundles_that_were_packed_before_are_published_once_and_announced(
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend, bundle=4)
         marks = RecipientWindows(backend.recipient_windows)
-        publication = Publication(
-            with_other(backend, recipient_windows=marks), task, collapses=True
-        )
+        told = with_other(backend, recipient_windows=marks)
+        publication = Publication(told, task, announce=announcing(told, True))
         await publication.open()
         bundles = list(packed(bodies(1, 10), 4))
 

@@ -102,7 +102,8 @@ async def test_when_the_leader_is_killed_another_shows_them_once_its_lease_is_ov
         await first.stop()
         assert second.shown("pushlane_leader") == 0
 
-        monkeypatch.setattr(lease, "_clock_ms", lambda: now_ms() + 10_000)
+        cells: Any = lease
+        monkeypatch.setattr(cells._cells, "_clock_ms", lambda: now_ms() + 10_000)
         await until(lambda: second.shown(*BACKLOG) is not None)
         assert second.shown("pushlane_leader") == 1
 
