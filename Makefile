@@ -5,10 +5,13 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' pushlane/version.py)
 LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
+
+# Tests start pushlane hundreds of times: without its bytecode, each start compiles all of it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo check test acceptance chart chart-live image bench shape pins clean
@@ -26,10 +29,10 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -q tests/core tests/unit $(ARGS)
+	$(PYTEST) -n auto --dist worksteal -q tests/core tests/unit $(ARGS)
 
 test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
-	$(PYTEST) tests/contract tests/integration $(ARGS)
+	$(PYTEST) -n 3 --dist loadgroup tests/contract tests/integration $(ARGS)
 
 acceptance: .venv/.dev ## Long tests
 	$(BIN)/python -m pytest tests/acceptance $(ARGS)

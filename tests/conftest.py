@@ -14,6 +14,7 @@ import pytest
 
 pytest_plugins = [
     "tests.command",
+    "tests.in_memory",
     "tests.services",
     "tests.processes",
     "tests.pulsar_cluster",
@@ -31,6 +32,11 @@ DEADLINE_S = 120.0
 hypothesis.settings.register_profile("ordinary", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=200, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: most tests wait for timers and threads, and leave the core to others."""
+    return 2 * (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import logging
 import os
 import sys
@@ -180,6 +181,7 @@ def dispatch(
     )
     settings = chosen.settings()
     set_up_logs(settings.log_format)
+    _print_whole_lines()
     names = _served(settings, serve, sink)
     if DEFAULT_SINK in names:
         _require_given(chosen)
@@ -196,6 +198,17 @@ def dispatch(
         sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
         parent = _Parent(with_parent, ready_fd)
         uvloop.run(_dispatch(settings, sinks, health, drain, parent))
+
+
+def _print_whole_lines() -> None:
+    """Have what a processor prints leave line by line.
+
+    It prints from several threads. Unbuffered, Python writes each argument of a `print` on its
+    own, so that lines mix; in blocks, it may lose what is printed while it writes (gh-119506).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 @dataclass(frozen=True)

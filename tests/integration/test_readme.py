@@ -26,12 +26,13 @@ def folder(tmp_path: Path) -> Path:
     return empty
 
 
-def run(folder: Path, script: str) -> str:
+def run(folder: Path, script: str, **more: str) -> str:
     """Run a script of the shell that stops at its first error; return what it printed."""
     environment = {key: value for key, value in os.environ.items() if "PUSHLANE" not in key}
     environment["PATH"] = f"{folder.parent / 'bin'}{os.pathsep}{environment['PATH']}"
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     environment["PUSHLANE_DATA_DIR"] = str(folder.parent / "store")
+    environment |= more
     ran = subprocess.run(
         ["sh", "-ec", script],
         cwd=folder,
@@ -63,11 +64,15 @@ def test_the_five_commands(folder: Path) -> None:
     assert levels[:14].count("high") == 12
 
 
-def test_the_first_program(folder: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["in blocks", "unbuffered"])
+def test_the_first_program(folder: Path, unbuffered: str) -> None:
     (folder / "shop.py").write_text(block("python"))
 
     python = f"{sys.executable} shop.py"
-    printed = run(folder, f"{python}\npushlane dispatch --sink shop:send --drain")
+    script = f"{python}\npushlane dispatch --sink shop:send --drain"
+    printed = run(folder, script, PYTHONUNBUFFERED=unbuffered)
 
+    pushed = {f"device-{order} Order paid {{'order': {order}}}" for order in range(1_000)}
     assert "device-999 Order paid {'order': 999}" in printed
     assert len(printed.splitlines()) == 1_000
+    assert set(printed.splitlines()) == pushed

@@ -68,7 +68,10 @@ def test_one_is_shown_without_what_it_holds_unless_asked(command: Command, died:
     assert revealed.json["message"]["recipient"] == "user-1"
 
 
-def test_where_it_was_to_go_is_shown_with_what_it_holds(command: Command) -> None:
+def test_where_it_was_to_go_is_shown_with_what_it_holds(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUSHLANE_RETRY_FIRST_S", "0.01")
     rows = command.file("rows.jsonl", '{"recipient": "ann", "phone": "+39061"}\n')
     task = command(
         "submit", rows, "--level", "high", "--body", "Hi", "--address", "phone"

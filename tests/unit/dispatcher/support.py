@@ -22,6 +22,7 @@ from pushlane.settings import Settings
 from pushlane.wire import MOST_PUSHES, packed
 
 DEADLINE_S = 100.0  # less than a test may take in all
+LOOK_EVERY_S = 0.001
 
 
 class Wrapped:
@@ -177,11 +178,12 @@ async def drain(backend: Backend, sink: Sink | Mapping[str, Sink], settings: Set
 async def until(condition: Callable[[], Any]) -> None:
     """For a condition of this process that has no signal: look again and again.
 
-    A thread gets to run in between: a loop that never idles can keep SQLite's waiting for seconds.
+    The loop idles in between: one that never does keeps SQLite's thread waiting for seconds, and a
+    core from the tests that run beside.
     """
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
-            await asyncio.to_thread(int)
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def until_task(backend: Backend, task: Task, condition: Callable[[Task], bool]) -> Task:
