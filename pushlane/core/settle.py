@@ -16,13 +16,14 @@ from pushlane.core.names import DEAD_LANE, dead_lane, is_chained, is_later, is_p
 from pushlane.core.ports import Counts
 from pushlane.core.push import Arrival, DeadPush, Kind, Outcome, Scope, encode, encode_dead
 from pushlane.core.republish import Republisher
-from pushlane.core.task import DeliveryMode, now_ms
+from pushlane.core.task import DeliveryMode, OnUnknown, Task, now_ms
 
 _WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
 _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
 _MALFORMED = "malformed"
+_LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
 class Settler:
@@ -109,6 +110,16 @@ class Settler:
         is_sure = outcome.scope in (Scope.PUSH, Scope.RECIPIENT)
         arrival = Arrival.REFUSED if is_sure else outcome.arrival
         return replace(outcome, kind=Kind.RETRY, goes_to=goes_to, arrival=arrival)
+
+    def may_go_again(self, job: Job) -> bool:
+        """Tell whether a push goes whose process was lost during delivery, so that it may have
+        arrived; if not, it is buried.
+        """
+        task = job.task
+        if task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY:
+            self.settle(job, Outcome.dead(_LOST))
+            return False
+        return True
 
     def move(self, job: Job, target: str) -> None:
         """Publish a push on another lane of its task."""
@@ -209,6 +220,25 @@ class Settler:
         ending.moves = ending.kind is None and not is_later(ending.job.came_on)
         self._flusher.count(ending.job.lane)
         self._republisher.add(ending)
+
+
+def by_promise(task: Task, outcome: Outcome) -> Outcome:
+    """Return the outcome as the task's delivery mode allows it (docs/guarantees.md).
+
+    What may have arrived is dead instead of tried again, where it must not be sent a second time.
+    """
+    if outcome.kind is not Kind.RETRY or task.delivery is DeliveryMode.AT_LEAST_ONCE:
+        return outcome
+    is_strict = task.delivery is DeliveryMode.AT_MOST_ONCE
+    if is_strict and outcome.arrival is Arrival.REFUSED:
+        return outcome
+    if not is_strict and (
+        outcome.arrival is not Arrival.UNKNOWN or task.on_unknown is OnUnknown.RESEND
+    ):
+        return outcome
+    why = "the task is at_most_once" if is_strict else "it may have arrived"
+    reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
+    return replace(outcome, kind=Kind.DEAD, reason=reason, goes_to="")
 
 
 def _retry_in(delay_s: float) -> Wait:

@@ -19,7 +19,7 @@ from pushlane.core.lane import Job
 from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Counts, Delivery, Sink
 from pushlane.core.push import DELIVERED, Kind, Outcome
-from pushlane.core.settle import Settler
+from pushlane.core.settle import Settler, by_promise
 from pushlane.core.task import Level, now_ms
 
 _GIVE_UP_S = 1.0
@@ -245,8 +245,8 @@ class Slots:
         if waits_s:
             passed_on = self._settler.passed_on
             final = [
-                passed_on(job, outcome) if wait_s is None else _retried(outcome)
-                for job, outcome, wait_s in zip(jobs, batch.outcomes, waits_s, strict=True)
+                by_promise(job.task, passed_on(job, one) if wait_s is None else _retried(one))
+                for job, one, wait_s in zip(jobs, batch.outcomes, waits_s, strict=True)
             ]
         else:
             batch.is_well = True
