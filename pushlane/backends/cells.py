@@ -2,22 +2,21 @@
 
 A cell is a value under a key, which the store changes in one atomic step, and which ends by the
 store's own clock where it has a time to live. Nothing is decided in a store but whether a cell
-still is what it was taken for: who may have it is decided here. `MemoryCells` is such a store in
-memory; those on SQLite and on Redis are in their adapters, in the form that earlier versions gave
-to what they keep.
+still is what it was taken for: who may have it is decided here. Each adapter has its cells, in the
+form that earlier versions gave to what they keep.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from pushlane.backends.ports import Grant
-from pushlane.core.task import now_ms
+from pushlane.backends.ports import Fence, Grant
 from pushlane.model.documents import Document, check_body, check_place
 from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
+from pushlane.util.errors import Superseded
 from pushlane.util.retrying import Sleep
 
 _MOST_TRIES = 6
@@ -91,7 +90,7 @@ class CellLease:
         self._sleep = sleep
 
     async def acquire(self, name: str, holder: str, ttl_s: float) -> Grant | None:
-        ours, ttl_ms = holder.encode(), _milliseconds(ttl_s)
+        ours, ttl_ms = holder.encode(), milliseconds(ttl_s)
         for tried in range(_MOST_TRIES):
             if tried > 1:  # what another took meanwhile shows at once; again and again is rare
                 await self._sleep(_FIRST_PAUSE_S * 2**tried * random.uniform(0.5, 1.0))
@@ -141,7 +140,7 @@ class CellPresence:
         self._cells = cells
 
     async def announce(self, process: Process, ttl_s: float) -> None:
-        await self._cells.show(process.id, encode(process), _milliseconds(ttl_s))
+        await self._cells.show(process.id, encode(process), milliseconds(ttl_s))
 
     async def list(self) -> list[Process]:
         return decode_all(await self._cells.values())
@@ -153,79 +152,22 @@ class CellPresence:
         await self._cells.remove(process_id)
 
 
-class MemoryCells:
-    """Cells of all three kinds, of one port each; `clock_ms` is the store's, in Unix ms.
-
-    `numbers` has the last number of each key, which outlives its value.
-    """
-
-    def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._clock_ms = clock_ms
-        self._cells: dict[str, Cell] = {}
-        self._until_ms: dict[str, int] = {}
-        self.numbers: dict[str, int] = {}
-
-    async def read(self, key: str) -> Cell | None:
-        return self._living().get(key)
-
-    async def put_new(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
-        number = await self.put(key, value, None)
-        return None if number is None else self._last_until(key, ttl_ms)
-
-    async def put(self, key: str, value: bytes, over: int | None) -> int | None:
-        there = self._living().get(key)
-        if (there.number if there else None) != over:
-            return None
-        number = self.numbers[key] = next_number(self.numbers.get(key, 0), self._clock_ms())
-        self._cells[key] = Cell(value, number)
-        return number
-
-    async def renew(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
-        return self._last_until(key, ttl_ms) if self._has(key, value) else None
-
-    async def drop(self, key: str, value: bytes) -> bool:
-        return self._has(key, value) and await self.remove(key)
-
-    async def remove(self, key: str) -> bool:
-        gone = self._living().pop(key, None)
-        self._until_ms.pop(key, None)
-        return gone is not None
-
-    async def list(self, prefix: str) -> dict[str, Cell]:
-        return {key: cell for key, cell in self._living().items() if key.startswith(prefix)}
-
-    async def show(self, key: str, value: bytes, ttl_ms: int) -> None:
-        self._cells[key] = Cell(value, 0)
-        self._last_until(key, ttl_ms)
-
-    async def values(self) -> Sequence[bytes]:
-        return [cell.value for cell in self._living().values()]
-
-    def _has(self, key: str, value: bytes) -> bool:
-        cell = self._living().get(key)
-        return cell is not None and cell.value == value
-
-    def _last_until(self, key: str, ttl_ms: int) -> Grant:
-        """Start the time of what is there anew."""
-        now = self._clock_ms()
-        self._until_ms[key] = now + ttl_ms
-        return Grant(self._cells[key].number, now)
-
-    def _living(self) -> dict[str, Cell]:
-        """Return the cells without those whose time is over, which are forgotten."""
-        now = self._clock_ms()
-        for key in [key for key, until_ms in self._until_ms.items() if until_ms <= now]:
-            del self._until_ms[key], self._cells[key]
-        return self._cells
-
-
 def next_number(last: int, now_ms: int) -> int:
     """Return the number of a new value: see `LeaseCells`."""
     return max(now_ms, last + 1)
 
 
-def _milliseconds(ttl_s: float) -> int:
-    return max(1, round(ttl_s * 1000))
+def check_fence(fence: Fence, number: int | None) -> None:
+    """Check a fence by the last number of its lease, in the step of the change that carries it.
+
+    Raises Superseded when the lease went to another since.
+    """
+    if number != fence.number:
+        raise Superseded(f"the lease {fence.lease} is another process's now: nothing was changed")
+
+
+def milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
 
 
 def _key(kind: str, name: str) -> str:

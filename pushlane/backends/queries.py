@@ -1,14 +1,5 @@
-"""Looks through lanes, their number, and seqs, over the ordinary ports.
-
-Looks through the messages of a lane without taking them away, over the ordinary broker port.
-
-For lanes that nobody else reads. Messages that were shown are held, unacked, until they are removed
-or the browser closes; then they are on the lane as before. The number held at once is bounded,
-since a broker stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
-
-Keeps how many lanes low tasks share: the setting, until it is changed for all processes.
-
-Tells of single seqs whether they have ended, by asking for the pages that they lie in.
+"""Questions over the ordinary ports, whatever the adapter: a look through the messages of a lane
+without taking them away, how many lanes low tasks share, and which seqs have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Self
 
 import msgspec
@@ -26,6 +17,7 @@ from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Un
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.documents import DocumentStore, as_json
+from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER
 from pushlane.util.conversion import whole
 
 MOST_HELD = 40_000
@@ -35,9 +27,12 @@ _GIVE_UP_S = 10.0
 
 
 class Browser:
-    """One look at one lane: an async context manager, opened by `async with`.
+    """One look at one lane that nobody else reads: an async context manager.
 
-    Raises UnknownLane when it is entered and there is no such lane.
+    Messages that were shown are held, unacked, until they are removed or the browser closes; then
+    they are on the lane as before. The number held at once is bounded, since a broker stops sending
+    at some number (Pulsar at 50,000 for each reader) without saying so. Raises UnknownLane when it
+    is entered and there is no such lane.
     """
 
     def __init__(self, broker: Broker, lane: str, most: int = MOST_HELD) -> None:
@@ -155,3 +150,9 @@ async def finished_seqs(store: ProgressStore, task_id: str, seqs: Sequence[int])
     ]
     ended = dict(zip(pages, await store.gone(spans), strict=True))
     return [bool(ended[seq // _SEQS_A_PAGE] >> seq % _SEQS_A_PAGE & 1) for seq in seqs]
+
+
+def counted_as(reason: str, known: Collection[str]) -> str:
+    """Return the reason that a dead push counts for, where those known have counts already."""
+    is_one_more = reason != DEAD_ADDRESS and reason not in known
+    return OTHER if is_one_more and len(known) >= MOST_REASONS else reason

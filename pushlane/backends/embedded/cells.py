@@ -13,9 +13,8 @@ from pushlane.backends.cells import Cell, next_number
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import is_held, latest_ms
 from pushlane.backends.embedded.schema import bump
-from pushlane.backends.ports import Fence, Grant
+from pushlane.backends.ports import Grant
 from pushlane.core.task import now_ms
-from pushlane.util.errors import Superseded
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"
@@ -44,9 +43,8 @@ class EmbeddedLeaseCells:
             now = self._clock_ms()
             if _held(store, key, now) is not None:
                 return None
-            last = store.execute("SELECT fence FROM leases WHERE name = ?", (key,)).fetchone()
+            number = next_number(last_number(store, key) or 0, now)
             store.execute(_SWEEP, (now - _KEPT_MS,))
-            number = next_number(last[0] if last else 0, now)
             store.execute(
                 "REPLACE INTO leases (name, holder, until_ms, fence) VALUES (?, ?, ?, ?)",
                 (key, value.decode(), now + ttl_ms, number),
@@ -56,47 +54,36 @@ class EmbeddedLeaseCells:
         return await self._database.write(job)
 
     async def renew(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        return await self._end(key, value, ttl_ms)
+
+    async def drop(self, key: str, value: bytes) -> bool:
+        return await self._end(key, value, 0) is not None
+
+    async def _end(self, key: str, value: bytes, in_ms: int) -> Grant | None:
+        """Let this value end in so many ms from now; None when it is not there."""
+
         def job(store: sqlite3.Connection) -> Grant | None:
             now = self._clock_ms()
             cell = _held(store, key, now)
             if cell is None or cell.value != value:
                 return None
-            _end(store, key, now + ttl_ms)
+            ends = "UPDATE leases SET until_ms = ? WHERE name = ?"
+            store.execute(ends, (now + in_ms, key))
             return Grant(cell.number, now)
 
         return await self._database.write(job)
 
-    async def drop(self, key: str, value: bytes) -> bool:
-        def job(store: sqlite3.Connection) -> bool:
-            now = self._clock_ms()
-            cell = _held(store, key, now)
-            if cell is None or cell.value != value:
-                return False
-            _end(store, key, now)
-            return True
 
-        return await self._database.write(job)
-
-
-def check_fence(connection: sqlite3.Connection, fence: Fence) -> None:
-    """Check a fence, inside the transaction of the change that carries it.
-
-    Raises:
-        Superseded: the lease went to another since.
-    """
-    row = connection.execute("SELECT fence FROM leases WHERE name = ?", (fence.lease,)).fetchone()
-    if row != (fence.number,):
-        raise Superseded(f"the lease {fence.lease} is another process's now: nothing was changed")
+def last_number(store: sqlite3.Connection, key: str) -> int | None:
+    """Return the number that the lease was given out under last; None when it is not known."""
+    row = store.execute("SELECT fence FROM leases WHERE name = ?", (key,)).fetchone()
+    return int(row[0]) if row else None
 
 
 def _held(store: sqlite3.Connection, key: str, now: int) -> Cell | None:
     wanted = "SELECT holder, fence, until_ms FROM leases WHERE name = ?"
     row = store.execute(wanted, (key,)).fetchone()
     return Cell(row[0].encode(), int(row[1])) if row and is_held(row[2], now) else None
-
-
-def _end(store: sqlite3.Connection, key: str, until_ms: int) -> None:
-    store.execute("UPDATE leases SET until_ms = ? WHERE name = ?", (until_ms, key))
 
 
 class EmbeddedDocumentCells:

@@ -16,21 +16,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pushlane.backends.cells import check_fence
 from pushlane.backends.embedded import tasks
-from pushlane.backends.embedded.cells import check_fence
+from pushlane.backends.embedded.cells import last_number
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.tasks import fade, has_faded
 from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery
-from pushlane.backends.queries import finished_seqs
+from pushlane.backends.queries import counted_as, finished_seqs
 from pushlane.core.push import Kind
 from pushlane.core.task import Edit, Finished, Moved, Progress, Span, Task, Weights, now_ms
 from pushlane.model.due import PutOff
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.model.stop_rule import DEAD_ADDRESS, Deaths
 from pushlane.model.task_bytes import Understood
 
 PAGE_SEQS = 8192
@@ -155,11 +156,9 @@ def _count(connection: sqlite3.Connection, task_id: str, kind: Kind, new: int) -
 
 def _count_deaths(connection: sqlite3.Connection, task_id: str, reason: str, new: int) -> None:
     failed = 0 if reason == DEAD_ADDRESS else new
-    [by_reason] = deaths(connection, [task_id])
-    counts = dict(by_reason.by_reason)
-    if reason not in counts and len(counts) >= MOST_REASONS and failed:
-        reason = OTHER
-    counts[reason] = counts.get(reason, 0) + new
+    [found] = deaths(connection, [task_id])
+    counts = Counter(found.by_reason)
+    counts[counted_as(reason, counts)] += new
     connection.execute(
         "UPDATE progress SET failed = failed + ?, deaths = ? WHERE task_id = ?",
         (failed, json.dumps(counts), task_id),
@@ -284,7 +283,7 @@ class EmbeddedRegistry:
     ) -> T:
         def fenced(connection: sqlite3.Connection) -> T:
             if fence is not None:
-                check_fence(connection, fence)
+                check_fence(fence, last_number(connection, fence.lease))
             return job(connection)
 
         answer = await self._database.write(fenced, durable=True)

@@ -10,19 +10,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.cells import CellDocuments, CellLease, CellPresence
 from pushlane.backends.memory.broker import MemoryBroker, MemoryLanes
 from pushlane.backends.memory.claims import (
     Claims,
-    MemoryLease,
+    MemoryCells,
     MemoryLedger,
     MemoryLimiter,
-    MemoryPresence,
     MemoryRecipientWindows,
     RecipientMemory,
 )
 from pushlane.backends.memory.records import (
     MemoryDeadAddresses,
-    MemoryDocuments,
     MemoryReceiptLog,
     MemorySuppressions,
 )
@@ -51,13 +50,13 @@ class MemoryBackend:
     def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
         self._shared = LockAndClock(clock_ms)
         self._lanes = MemoryLanes()
-        self._lease = MemoryLease(self._shared)
-        self._registry = MemoryRegistry(self._shared, self._lease)
+        self._leases = MemoryCells(self._shared)
+        self._registry = MemoryRegistry(self._shared, self._leases)
         self._claims: Claims = {}
         self._recipients = RecipientMemory()
-        self._documents = MemoryDocuments(self._shared)
+        self._documents = CellDocuments(MemoryCells(self._shared))
         self._receipts: MemoryReceiptLog | None = None
-        self._presence = MemoryPresence(self._shared)
+        self._presence = CellPresence(MemoryCells(self._shared))
         self._limiter = MemoryLimiter(self._shared)
         self._suppressions = MemorySuppressions(self._shared)
         self._dead_addresses = MemoryDeadAddresses(self._shared, self._suppressions)
@@ -87,7 +86,7 @@ class MemoryBackend:
         return Backend(
             MemoryBroker(shared, self._lanes),
             self._registry,
-            self._lease,
+            CellLease(self._leases),
             MemoryLedger(shared, self._claims, settings.ledger_window_s),
             MemoryRecipientWindows(shared, self._recipients, settings.recipient_window_s),
             self._documents,

@@ -36,13 +36,12 @@ class _Message(msgspec.Struct):
 class _Lane:
     """One lane. A message that is not acked is either held by a reader or in one of two queues."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.keeps = False
         self.readers: set[MemoryReader] = set()
         self.last_number = 0
         self.unacked: dict[int, _Message] = {}
-        self.acked: dict[int, _Message] = {}  # only on a lane that keeps them
+        self._acked: dict[int, _Message] = {}  # only on a lane that keeps them
         self._fresh: deque[int] = deque()
         self._waiting: list[tuple[int, int]] = []  # a heap of due times and numbers
         self._sources: dict[str, int] = {}  # the last number that each has published
@@ -60,54 +59,53 @@ class _Lane:
         self.last_number = message.number
         self.unacked[message.number] = message
         if message.due_ms:
-            self._wait(message)
+            heapq.heappush(self._waiting, (message.due_ms, message.number))
         else:
             self._fresh.append(message.number)
 
     def take(self, reader: MemoryReader, now_ms: int) -> _Message | None:
         """Hand the next message to a reader: first those that came back or whose time has come."""
-        number = self._next(now_ms)
-        if number is None:
+        if not self.has_any(now_ms):
             return None
-        if self._waiting and self._waiting[0][1] == number:
-            heapq.heappop(self._waiting)
-        else:
-            self._fresh.popleft()
-        message = self.unacked[number]
+        is_due = self._waiting and self._waiting[0][0] <= now_ms
+        message = self.unacked[heapq.heappop(self._waiting)[1] if is_due else self._fresh.popleft()]
         message.holder = reader
         return message
 
     def has_any(self, now_ms: int) -> bool:
-        return self._next(now_ms) is not None
+        return bool(self._fresh or (self._waiting and self._waiting[0][0] <= now_ms))
 
     def next_due_ms(self) -> int | None:
         """Return when the first of those that wait may go; None when none waits."""
         return self._waiting[0][0] if self._waiting else None
 
     def delayed(self, now_ms: int) -> Delayed:
-        dues = sorted(
-            due for due, number in self._waiting if due > now_ms and self._is_left(number)
-        )
+        dues = sorted(due_ms for due_ms, _ in self._waiting if due_ms > now_ms)
         return Delayed(len(dues), dues[0], dues[-1]) if dues else Delayed(0)
 
     def ack(self, number: int) -> None:
         message = self.unacked.pop(number, None)
-        if message is not None and self.keeps:
-            self.acked[number] = message
+        if message is None:
+            return
+        if message.holder is None:  # it came back meanwhile
+            self._waiting.remove((message.due_ms, number))
+            heapq.heapify(self._waiting)
+        if self.keeps:
+            self._acked[number] = message
 
     def give_back(self, reader: MemoryReader) -> None:
         """Put all that the reader holds to the front of the lane."""
         for message in self.unacked.values():
             if message.holder is reader:
                 message.holder, message.due_ms = None, 0
-                self._wait(message)
+                heapq.heappush(self._waiting, (0, message.number))
 
     def is_past(self, number: int) -> bool:
         return all(one > number for one in self.unacked)
 
     def history(self, since_ms: int) -> list[bytes]:
         """Return the bodies that were published since then and are still kept, in order."""
-        kept = sorted((self.acked | self.unacked).items())
+        kept = sorted((self._acked | self.unacked).items())
         return [one.body for _, one in kept if one.published_ms >= since_ms]
 
     def kick(self) -> None:
@@ -119,22 +117,8 @@ class _Lane:
         """Leave nothing to who may still read it."""
         self.readers.clear()
         self.unacked.clear()
-
-    def _next(self, now_ms: int) -> int | None:
-        """Return the number of the message to be taken next; forget those that are acked."""
-        while self._waiting and not self._is_left(self._waiting[0][1]):
-            heapq.heappop(self._waiting)
-        while self._fresh and not self._is_left(self._fresh[0]):
-            self._fresh.popleft()
-        if self._waiting and self._waiting[0][0] <= now_ms:
-            return self._waiting[0][1]
-        return self._fresh[0] if self._fresh else None
-
-    def _is_left(self, number: int) -> bool:
-        return number in self.unacked
-
-    def _wait(self, message: _Message) -> None:
-        heapq.heappush(self._waiting, (message.due_ms, message.number))
+        self._fresh.clear()
+        self._waiting.clear()
 
 
 class MemoryLanes:
@@ -149,21 +133,24 @@ class MemoryLanes:
         for lane in self.by_name.values():
             lane.kick()
 
+    def get(self, name: str) -> _Lane:
+        """Return the lane; one with nothing on it when there is none of this name."""
+        return self.by_name.get(name) or _Lane()
+
     def find(self, name: str) -> _Lane:
         """Return the lane. Raises UnknownLane when there is none of this name."""
-        lane = self.by_name.get(name)
-        if lane is None:
+        if name not in self.by_name:
             raise UnknownLane(f"there is no lane {name}: it was never opened, or is dropped")
-        return lane
+        return self.by_name[name]
 
 
 class MemoryReader(MemoryPort):
     """See `core.ports.LaneReader`. It calls `on_ready` on the loop that it was opened on."""
 
-    def __init__(self, owner: MemoryBroker, lane: _Lane, on_ready: OnReady) -> None:
+    def __init__(self, owner: MemoryBroker, name: str, lane: _Lane, on_ready: OnReady) -> None:
         super().__init__(owner._shared)
         self.owner = owner
-        self.lane = lane.name
+        self.lane = name
         self._lane = lane
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
@@ -242,18 +229,14 @@ class MemoryBroker(MemoryPort):
 
     @one_step
     def open_lane(self, lane: str, *, keep: bool = False) -> None:
-        found = self._lanes.by_name.setdefault(lane, _Lane(lane))
+        found = self._lanes.by_name.setdefault(lane, _Lane())
         found.keeps = found.keeps or keep
 
     @one_step
     def drop_lane(self, lane: str, *, force: bool = False) -> bool:
-        found = self._lanes.by_name.get(lane)
-        if found is None:
-            return True
-        if found.readers and not force:
+        if self._lanes.get(lane).readers and not force:
             return False
-        del self._lanes.by_name[lane]
-        found.end()
+        self._lanes.by_name.pop(lane, _Lane()).end()
         return True
 
     @one_step
@@ -284,58 +267,50 @@ class MemoryBroker(MemoryPort):
     @one_step
     def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> MemoryReader:
         """Open a reader; see the port. Nothing is at hand before it is taken, whatever `depth`."""
-        reader = MemoryReader(self, self._lanes.find(lane), on_ready)
+        reader = MemoryReader(self, lane, self._lanes.find(lane), on_ready)
         reader.kick()
         return reader
 
     @one_step
     def ack(self, taken: Sequence[Taken]) -> None:
         for one in taken:
-            if lane := self._lanes.by_name.get(one.lane):
-                lane.ack(one.handle)
+            self._lanes.get(one.lane).ack(one.handle)
 
     @one_step
     def backlog(self, lane: str) -> int:
-        found = self._lanes.by_name.get(lane)
-        return len(found.unacked) if found else 0
+        return len(self._lanes.get(lane).unacked)
 
     @one_step
     def delayed(self, lane: str) -> Delayed:
-        found = self._lanes.by_name.get(lane)
-        return found.delayed(self._now_ms) if found else Delayed(0)
+        return self._lanes.get(lane).delayed(self._now_ms)
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         with self._shared.lock:
-            found = self._lanes.by_name.get(lane)
-            bodies = found.history(since_ms) if found else []
+            bodies = self._lanes.get(lane).history(since_ms)
         for start in range(0, len(bodies), _PAGE):
             yield bodies[start : start + _PAGE]
 
     @one_step
     def retained_since_ms(self, lane: str) -> int | None:
         """Return 0 for a lane that keeps acked messages, since it has all; None for any other."""
-        found = self._lanes.by_name.get(lane)
-        return 0 if found and found.keeps else None
+        return 0 if self._lanes.get(lane).keeps else None
 
     @one_step
     def end_of(self, lane: str) -> tuple[int, int]:
         """Return the number of the lane's last message, and nothing more that matters."""
-        found = self._lanes.by_name.get(lane)
-        return (found.last_number if found else 0, 0)
+        return (self._lanes.get(lane).last_number, 0)
 
     @one_step
     def is_past(self, lane: str, end: tuple[int, int]) -> bool:
-        found = self._lanes.by_name.get(lane)
-        return found is None or found.is_past(end[0])
+        return self._lanes.get(lane).is_past(end[0])
 
     async def ping(self) -> None:
         """Do nothing: there is nobody who could not answer."""
 
     @one_step
     def close(self) -> None:
-        readers = [one for lane in self._lanes.by_name.values() for one in lane.readers]
-        for reader in readers:
-            if reader.owner is self:
+        for lane in self._lanes.by_name.values():
+            for reader in [one for one in lane.readers if one.owner is self]:
                 reader.leave()
 
 

@@ -1,4 +1,4 @@
-"""What processes hold for a time, in memory: leases, claims of pushes, turns, limits, presence."""
+"""What processes hold for a time, in memory: cells, claims of pushes, turns and limits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pushlane.backends.cells import Cell, milliseconds, next_number
 from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step, pop_over
 from pushlane.backends.ports import (
     ClaimResult,
-    Fence,
     Grant,
     PlaceAsk,
     RecipientTurn,
@@ -23,68 +23,90 @@ from pushlane.backends.ports import (
 )
 from pushlane.core.push import Push
 from pushlane.core.task import Level
-from pushlane.model.presence import Process, decode_all, encode, newer_than_ours
 from pushlane.model.recipients import CapDay, Mark
-from pushlane.util.errors import Superseded
 
 _DAY_MS = 24 * 3600 * 1000
 _LIVE_DAYS = 2
 """A date lasts 50 hours around the world, so that on one day in UTC three dates are seen."""
 
 
-def _ms(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
+class MemoryCells(MemoryPort):
+    """Cells of all three kinds (see `backends.cells`), of one port each.
 
-
-class _Held(NamedTuple):
-    """Who has a lease, until when (Unix ms), and under which number."""
-
-    holder: str
-    until_ms: int
-    number: int
-
-
-class MemoryLease(MemoryPort):
-    """See `core.ports.Lease`."""
+    `numbers` has the last number of each key, which outlives its value.
+    """
 
     def __init__(self, shared: LockAndClock) -> None:
         super().__init__(shared)
-        self._leases: dict[str, _Held] = {}
+        self._cells: dict[str, Cell] = {}
+        self._until_ms: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
 
     @one_step
-    def acquire(self, name: str, holder: str, ttl_s: float) -> Grant | None:
-        now = self._now_ms
-        known = self._leases.get(name, _Held("", 0, 0))
-        if known.until_ms <= now:
-            known = _Held(holder, 0, known.number + 1)
-        if known.holder != holder:
+    def read(self, key: str) -> Cell | None:
+        return self._living().get(key)
+
+    @one_step
+    def put_new(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        return None if self._put(key, value, None) is None else self._last_until(key, ttl_ms)
+
+    @one_step
+    def put(self, key: str, value: bytes, over: int | None) -> int | None:
+        return self._put(key, value, over)
+
+    @one_step
+    def renew(self, key: str, value: bytes, ttl_ms: int) -> Grant | None:
+        return self._last_until(key, ttl_ms) if self._has(key, value) else None
+
+    @one_step
+    def drop(self, key: str, value: bytes) -> bool:
+        return self._has(key, value) and self._remove(key)
+
+    @one_step
+    def remove(self, key: str) -> bool:
+        return self._remove(key)
+
+    @one_step
+    def list(self, prefix: str) -> dict[str, Cell]:
+        return {key: cell for key, cell in self._living().items() if key.startswith(prefix)}
+
+    @one_step
+    def show(self, key: str, value: bytes, ttl_ms: int) -> None:
+        self._cells[key] = Cell(value, 0)
+        self._last_until(key, ttl_ms)
+
+    @one_step
+    def values(self) -> Sequence[bytes]:
+        return [cell.value for cell in self._living().values()]
+
+    def _put(self, key: str, value: bytes, over: int | None) -> int | None:
+        there = self._living().get(key)
+        if (there.number if there else None) != over:
             return None
-        self._leases[name] = known._replace(until_ms=now + _ms(ttl_s))
-        return Grant(known.number, now)
+        number = self.numbers[key] = next_number(self.numbers.get(key, 0), self._now_ms)
+        self._cells[key] = Cell(value, number)
+        return number
 
-    @one_step
-    def release(self, name: str, holder: str) -> None:
-        known = self._leases.get(name)
-        if known and known.holder == holder:
-            self._leases[name] = known._replace(until_ms=0)
+    def _remove(self, key: str) -> bool:
+        self._until_ms.pop(key, None)
+        return self._living().pop(key, None) is not None
 
-    @one_step
-    def is_held(self, name: str) -> bool:
-        return name in self._leases and self._leases[name].until_ms > self._now_ms
+    def _has(self, key: str, value: bytes) -> bool:
+        cell = self._living().get(key)
+        return cell is not None and cell.value == value
 
-    def check(self, fence: Fence | None) -> None:
-        """Check a fence, within the step of the change that carries it.
+    def _last_until(self, key: str, ttl_ms: int) -> Grant:
+        """Start the time of what is there anew."""
+        now = self._now_ms
+        self._until_ms[key] = now + ttl_ms
+        return Grant(self._cells[key].number, now)
 
-        Raises:
-            Superseded: the lease went to another since.
-        """
-        if fence is None:
-            return
-        known = self._leases.get(fence.lease)
-        if known is None or known.number != fence.number:
-            raise Superseded(
-                f"the lease {fence.lease} is another process's now: nothing was changed"
-            )
+    def _living(self) -> dict[str, Cell]:
+        """Return the cells without those whose time is over, which are forgotten."""
+        now = self._now_ms
+        for key in [key for key, until_ms in self._until_ms.items() if until_ms <= now]:
+            del self._until_ms[key], self._cells[key]
+        return self._cells
 
 
 class Claim(NamedTuple):
@@ -105,14 +127,15 @@ class MemoryLedger(MemoryPort):
     def __init__(self, shared: LockAndClock, claims: Claims, window_s: float) -> None:
         super().__init__(shared)
         self._claims = claims
-        self._window_ms = _ms(window_s)
+        self._window_ms = milliseconds(window_s)
 
     @one_step
     def claim(
         self, pushes: Sequence[Push], owner: str, ttl_s: float, *, durable: bool = False
     ) -> list[ClaimResult]:
-        self._sweep()
-        return [self._claim((push.task_id, push.seq), owner, _ms(ttl_s)) for push in pushes]
+        now, ttl_ms = self._now_ms, milliseconds(ttl_s)
+        pop_over(self._claims, lambda claim: claim.forget_at_ms <= now)
+        return [self._claim((push.task_id, push.seq), owner, now, ttl_ms) for push in pushes]
 
     @one_step
     def confirm(self, pushes: Sequence[Push]) -> None:
@@ -128,8 +151,7 @@ class MemoryLedger(MemoryPort):
             if place in self._claims and self._claims[place].owner == owner:
                 del self._claims[place]
 
-    def _claim(self, place: tuple[str, int], owner: str, ttl_ms: int) -> ClaimResult:
-        now = self._now_ms
+    def _claim(self, place: tuple[str, int], owner: str, now: int, ttl_ms: int) -> ClaimResult:
         known = self._claims.get(place)
         if known is None or known.forget_at_ms <= now:
             is_unknown = False
@@ -145,9 +167,6 @@ class MemoryLedger(MemoryPort):
         self._claims[place] = Claim(owner, is_unknown, now + ttl_ms, now + ttl_ms + self._window_ms)
         return ClaimResult.UNKNOWN if is_unknown else ClaimResult.WON
 
-    def _sweep(self) -> None:
-        pop_over(self._claims, lambda claim: claim.forget_at_ms, self._now_ms)
-
 
 class MarkState(NamedTuple):
     """The newest token of a key, and which owner has which token on its way. Times are Unix ms."""
@@ -157,14 +176,18 @@ class MarkState(NamedTuple):
     until_ms: int
     forget_at_ms: int
 
+    def turn_of(self, mark: Mark, owner: str) -> RecipientTurn:
+        if self.token != mark.token:
+            return RecipientTurn.OVER
+        return RecipientTurn.GO if self.holder == (owner, mark.token) else RecipientTurn.BUSY
+
 
 class RecipientMemory:
     """What the recipient windows of all processes on a backend have in common."""
 
     def __init__(self) -> None:
         self.turns: dict[str, MarkState] = {}
-        self.counted: dict[tuple[int, int], dict[str, Level]] = defaultdict(dict)
-        self.oldest_day = 0
+        self.counted: dict[int, dict[int, dict[str, Level]]] = {}  # by day, key and token
 
 
 class MemoryRecipientWindows(MemoryPort):
@@ -172,17 +195,16 @@ class MemoryRecipientWindows(MemoryPort):
 
     def __init__(self, shared: LockAndClock, memory: RecipientMemory, window_s: float) -> None:
         super().__init__(shared)
-        self._memory = memory
         self._turns = memory.turns
         self._counted = memory.counted
-        self._window_ms = _ms(window_s)
+        self._window_ms = milliseconds(window_s)
 
     @one_step
     def first(self, marks: Sequence[Mark]) -> list[bool]:
-        self._sweep()
+        forget_at_ms = self._sweep() + self._window_ms
         for mark in marks:
             if self._known(mark) is None:
-                self._turns[mark.key] = self._new(mark, 0)
+                self._turns[mark.key] = MarkState(mark.token, None, 0, forget_at_ms)
         return [self._turns[mark.key].token == mark.token for mark in marks]
 
     @one_step
@@ -191,14 +213,14 @@ class MemoryRecipientWindows(MemoryPort):
 
     @one_step
     def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
-        now, ttl_ms = self._now_ms, _ms(ttl_s)
+        now, ttl_ms = self._now_ms, milliseconds(ttl_s)
         self._announce(marks, ttl_ms)
         for mark in marks:
             turn, mine = self._turns[mark.key], (owner, mark.token)
             is_free = turn.holder in (None, mine) or turn.until_ms <= now
             if turn.token == mark.token and is_free:
                 self._turns[mark.key] = turn._replace(holder=mine, until_ms=now + ttl_ms)
-        return [self._turn_of(mark, owner) for mark in marks]
+        return [self._turns[mark.key].turn_of(mark, owner) for mark in marks]
 
     @one_step
     def leave(self, marks: Sequence[Mark], owner: str) -> None:
@@ -209,67 +231,47 @@ class MemoryRecipientWindows(MemoryPort):
 
     @one_step
     def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
-        self._forget_days()
+        oldest = self._now_ms // _DAY_MS - _LIVE_DAYS
+        for day in [day for day in self._counted if day < oldest]:
+            del self._counted[day]
         if min(on.cap) <= 0:
             return list(keys)
         return [token for token, key in keys.items() if not self._has_room(on, token, key)]
 
     @one_step
     def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        of_day = self._counted.get(on.day, {})
         for token, key in keys.items():
-            self._counted[on.day, key].pop(token, None)
+            of_day.get(key, {}).pop(token, None)
 
     def _announce(self, marks: Sequence[Mark], ttl_ms: int) -> None:
-        self._sweep()
+        forget_at_ms = self._sweep() + ttl_ms + self._window_ms
         for mark in marks:
-            new, known = self._new(mark, ttl_ms), self._known(mark)
-            if known is not None:
-                token = max(known.token, mark.token)
-                new = known._replace(token=token, forget_at_ms=new.forget_at_ms)
+            known = self._known(mark) or MarkState(mark.token, None, 0, 0)
             self._turns.pop(mark.key, None)  # so that the one to be forgotten last is the last
-            self._turns[mark.key] = new
-
-    def _new(self, mark: Mark, ttl_ms: int) -> MarkState:
-        return MarkState(mark.token, None, 0, self._now_ms + ttl_ms + self._window_ms)
+            self._turns[mark.key] = known._replace(
+                token=max(known.token, mark.token), forget_at_ms=forget_at_ms
+            )
 
     def _known(self, mark: Mark) -> MarkState | None:
         """Return what is remembered of the mark's key."""
         turn = self._turns.get(mark.key)
         return turn if turn and turn.forget_at_ms > self._now_ms else None
 
-    def _turn_of(self, mark: Mark, owner: str) -> RecipientTurn:
-        turn = self._turns[mark.key]
-        if turn.token != mark.token:
-            return RecipientTurn.OVER
-        return RecipientTurn.GO if turn.holder == (owner, mark.token) else RecipientTurn.BUSY
+    def _sweep(self) -> int:
+        """Forget marks whose window is over; return what time it is."""
+        now = self._now_ms
+        pop_over(self._turns, lambda turn: turn.forget_at_ms <= now)
+        return now
 
     def _has_room(self, on: CapDay, token: str, key: int) -> bool:
         """Return whether a push has room, and count it if so."""
-        counted = self._counted[on.day, key]
+        counted = self._counted.setdefault(on.day, {}).setdefault(key, {})
         of_level = sum(level is on.level for level in counted.values())
         has_room = len(counted) < on.cap.in_all and of_level < on.cap.of_level
         if token not in counted and has_room:
             counted[token] = on.level
         return token in counted
-
-    def _forget_days(self) -> None:
-        """Forget the days that are over everywhere, once a day."""
-        oldest = self._now_ms // _DAY_MS - _LIVE_DAYS
-        if oldest <= self._memory.oldest_day:
-            return
-        self._memory.oldest_day = oldest
-        for place in [place for place in self._counted if place[0] < oldest]:
-            del self._counted[place]
-
-    def _sweep(self) -> None:
-        pop_over(self._turns, lambda turn: turn.forget_at_ms, self._now_ms)
-
-
-class _HeldPlaces(NamedTuple):
-    """What a holder has of a cap, until when (Unix ms)."""
-
-    holding: Holding
-    until_ms: int
 
 
 class MemoryLimiter(MemoryPort):
@@ -278,7 +280,7 @@ class MemoryLimiter(MemoryPort):
     def __init__(self, shared: LockAndClock) -> None:
         super().__init__(shared)
         self._rates: dict[str, tuple[float, int]] = {}
-        self._places: dict[str, dict[str, _HeldPlaces]] = defaultdict(dict)
+        self._places: dict[str, dict[str, tuple[Holding, int]]] = defaultdict(dict)  # until when
         self._tallies: dict[Tally, dict[str, float]] = defaultdict(dict)
 
     @one_step
@@ -302,9 +304,8 @@ class MemoryLimiter(MemoryPort):
     def hold_places(self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float) -> list[int]:
         now, answers = self._now_ms, []
         for ask in asks:
-            known = self._holdings(ask.subject)
-            places, mine = placed(ask, known, holder, now)
-            self._places[ask.subject][holder] = _HeldPlaces(mine, now + _ms(ttl_s))
+            places, mine = placed(ask, self._holdings(ask.subject), holder, now)
+            self._places[ask.subject][holder] = (mine, now + milliseconds(ttl_s))
             answers.append(places)
         return answers
 
@@ -332,9 +333,9 @@ class MemoryLimiter(MemoryPort):
     def _holdings(self, subject: str) -> dict[str, Holding]:
         """Return what each holder has whose time is not over, and drop the others."""
         now, places = self._now_ms, self._places[subject]
-        live = {holder: one for holder, one in places.items() if one.until_ms > now}
+        live = {holder: held for holder, held in places.items() if held[1] > now}
         self._places[subject] = live
-        return {holder: one.holding for holder, one in live.items()}
+        return {holder: holding for holder, (holding, _) in live.items()}
 
     def _in_flight(self, subject: str) -> int:
         return sum(holding.held for holding in self._holdings(subject).values())
@@ -345,32 +346,3 @@ class MemoryLimiter(MemoryPort):
             for tally, parts in self._tallies.items()
             if tally.subject == subject and tally.day in ("", day)
         }
-
-
-class MemoryPresence(MemoryPort):
-    """See `core.ports.Presence`."""
-
-    def __init__(self, shared: LockAndClock) -> None:
-        super().__init__(shared)
-        self._processes: dict[str, tuple[int, bytes]] = {}  # until when, and its own words
-
-    @one_step
-    def announce(self, process: Process, ttl_s: float) -> None:
-        self._processes[process.id] = (self._now_ms + _ms(ttl_s), encode(process))
-
-    @one_step
-    def list(self) -> list[Process]:
-        return decode_all(self._live())
-
-    @one_step
-    def newer(self) -> Sequence[str]:
-        return newer_than_ours(self._live())
-
-    @one_step
-    def leave(self, process_id: str) -> None:
-        self._processes.pop(process_id, None)
-
-    def _live(self) -> Sequence[bytes]:
-        now = self._now_ms
-        self._processes = {one: row for one, row in self._processes.items() if row[0] > now}
-        return [body for _, body in self._processes.values()]

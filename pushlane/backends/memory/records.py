@@ -1,4 +1,4 @@
-"""Records that are kept, in memory: documents, suppressions, dead addresses and receipts."""
+"""Records that are kept, in memory: suppressions, dead addresses and receipts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step
 from pushlane.backends.ports import split_evenly
-from pushlane.model.documents import Document, check_body, check_place
 from pushlane.model.recipients import (
     AddressDeath,
     DeadAddress,
@@ -26,40 +25,6 @@ V = TypeVar("V")
 
 _PAGE = 500
 _SERIAL_BITS = 40
-
-
-class MemoryDocuments(MemoryPort):
-    """See `core.ports.DocumentStore`."""
-
-    def __init__(self, shared: LockAndClock) -> None:
-        super().__init__(shared)
-        self._documents: dict[tuple[str, str], Document] = {}
-        self._versions = count(1)
-
-    @one_step
-    def put(self, kind: str, name: str, body: bytes, expected: int | None) -> int | None:
-        check_place(kind, name)
-        check_body(kind, name, body)
-        known = self._documents.get((kind, name))
-        if (known.version if known else None) != expected:
-            return None
-        version = next(self._versions)
-        self._documents[kind, name] = Document(name, version, body)
-        return version
-
-    @one_step
-    def get(self, kind: str, name: str) -> Document | None:
-        check_place(kind, name)
-        return self._documents.get((kind, name))
-
-    @one_step
-    def remove(self, kind: str, name: str) -> bool:
-        check_place(kind, name)
-        return self._documents.pop((kind, name), None) is not None
-
-    @one_step
-    def list(self, kind: str) -> list[Document]:
-        return sorted(one for (its, _), one in self._documents.items() if its == kind)
 
 
 class MemorySuppressions(MemoryPort):
@@ -93,9 +58,8 @@ class MemorySuppressions(MemoryPort):
     def find(
         self, asked: Mapping[SuppressionScope, Sequence[int]]
     ) -> dict[SuppressionScope, list[int]]:
-        none: set[int] = set()
         return {
-            scope: [one for one in hashes if one in self.by_scope.get(scope, none)]
+            scope: [one for one in hashes if one in self.by_scope.get(scope, ())]
             for scope, hashes in asked.items()
         }
 
@@ -168,19 +132,12 @@ def _drop_oldest(
     return len(old)
 
 
-class _Receipt(NamedTuple):
-    """A body of the log, and when it was appended (Unix ms)."""
-
-    at_ms: int
-    body: bytes
-
-
 class _Partition:
     """Bodies in their order. The position of one is how many came before it, kept or not."""
 
     def __init__(self) -> None:
         self.first = 0
-        self.receipts: list[_Receipt] = []
+        self.receipts: list[tuple[int, bytes]] = []  # each with its time (Unix ms)
         self.bytes = 0
 
     @property
@@ -188,18 +145,18 @@ class _Partition:
         return self.first + len(self.receipts)
 
     def append(self, at_ms: int, bodies: Sequence[bytes]) -> None:
-        self.receipts += [_Receipt(at_ms, body) for body in bodies]
+        self.receipts += [(at_ms, body) for body in bodies]
         self.bytes += sum(map(len, bodies))
 
     def drop_oldest(self) -> None:
-        self.bytes -= len(self.receipts.pop(0).body)
+        self.bytes -= len(self.receipts.pop(0)[1])
         self.first += 1
 
     def kept(self, position: int) -> int:
         return position if self.first <= position <= self.end else self.first
 
     def since(self, at_ms: int) -> int:
-        return self.first + bisect_left(self.receipts, at_ms, key=lambda one: one.at_ms)
+        return self.first + bisect_left(self.receipts, at_ms, key=lambda one: one[0])
 
     def between(self, start: int, end: int) -> list[bytes]:
         """Return the bodies between two positions. Raises ReceiptsGone when not all are kept."""
@@ -208,7 +165,7 @@ class _Partition:
                 f"the log of receipts has what came from {self.first} to {self.end}, not all from "
                 f"{start} to {end}"
             )
-        return [one.body for one in self.receipts[start - self.first : end - self.first]]
+        return [body for _, body in self.receipts[start - self.first : end - self.first]]
 
 
 class MemoryReceiptLog(MemoryPort):
@@ -278,7 +235,7 @@ class MemoryReceiptLog(MemoryPort):
         self._committed = _read(positions)
         until_ms = self._now_ms - self._retention_ms
         for part, position in zip(self._partitions, self._committed, strict=True):
-            while part.first < position and part.receipts[0].at_ms <= until_ms:
+            while part.first < position and part.receipts[0][0] <= until_ms:
                 part.drop_oldest()
 
     @one_step

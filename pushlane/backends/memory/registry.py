@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pushlane.backends.memory.claims import MemoryLease
+from pushlane.backends.cells import check_fence
+from pushlane.backends.memory.claims import MemoryCells
 from pushlane.backends.memory.shared import Bell, LockAndClock, MemoryPort, one_step, pop_over
 from pushlane.backends.ports import PAGE, Changes, Edit, Fence, FoundTasks, TaskPage, TaskQuery
+from pushlane.backends.queries import counted_as
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Moved, Progress, Span, State, Task, Weights
 from pushlane.model.due import QUARTER_MS, PutOff, joined
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.model.stop_rule import DEAD_ADDRESS, Deaths
 from pushlane.model.task_bytes import (
     Glimpse,
     Understood,
@@ -71,14 +73,8 @@ class _Counts:
         self.seqs |= new
         self.by_kind[one.kind] += len(new)
         if new and one.reason:
-            self._died(one.reason, len(new))
-
-    def _died(self, reason: str, new: int) -> None:
-        failed = 0 if reason == DEAD_ADDRESS else new
-        if failed and reason not in self.deaths and len(self.deaths) >= MOST_REASONS:
-            reason = OTHER
-        self.failed += failed
-        self.deaths[reason] += new
+            self.failed += 0 if one.reason == DEAD_ADDRESS else len(new)
+            self.deaths[counted_as(one.reason, self.deaths)] += len(new)
 
     def progress(self, task_id: str) -> Progress:
         kinds = self.by_kind
@@ -94,11 +90,11 @@ _NOTHING = _Counts()
 
 
 class MemoryRegistry(MemoryPort):
-    """See `core.ports.Registry`. Fences are those of `lease`."""
+    """See `core.ports.Registry`. Fences are those of `leases`."""
 
-    def __init__(self, shared: LockAndClock, lease: MemoryLease) -> None:
+    def __init__(self, shared: LockAndClock, leases: MemoryCells) -> None:
         super().__init__(shared)
-        self._lease = lease
+        self._leases = leases
         self._tasks: dict[str, _Row] = {}  # by id, in the order of their adds
         self._by_key: dict[str, str] = {}
         self._counts: dict[str, _Counts] = {}
@@ -123,14 +119,14 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
-        self._lease.check(fence)
+        self._check(fence)
         task = self._find(task_id)
         edited = edit(task)
         return task if edited == task else self._store(edited)
 
     @one_step
     def forget(self, task_id: str, fence: Fence | None = None) -> bool:
-        self._lease.check(fence)
+        self._check(fence)
         row = self._tasks.get(task_id)
         if row is None:
             return False
@@ -149,7 +145,9 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
-        rows = list(islice(self._newest(query.states, int(after or self._added + 1)), most))
+        before = int(after or self._added + 1)
+        newest = (row for row in reversed(self._tasks.values()) if row.number < before)
+        rows = list(islice((row for row in newest if row.may_be(query.states)), most))
         last = str(rows[-1].number) if len(rows) == most else ""
         return TaskPage([task for task in self._read(rows).tasks if query.fits(task)], last)
 
@@ -164,11 +162,9 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
-        def at_ms(row: _Row) -> int:
-            return row.seen.finished_at_ms
-
         over = [one for one in self._tasks.values() if not one.seen.is_active]
-        old = sorted((one for one in over if at_ms(one) < before_ms), key=at_ms)
+        old = [one for one in over if one.seen.finished_at_ms < before_ms]
+        old.sort(key=lambda one: one.seen.finished_at_ms)
         return self._read(old[skip : skip + most])
 
     async def tidy(self) -> None:
@@ -219,8 +215,8 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        known = self._counts.get(task_id, _NOTHING)
-        return [seq in known.seqs for seq in seqs]
+        known = self._counts.get(task_id, _NOTHING).seqs
+        return [seq in known for seq in seqs]
 
     @one_step
     def move(self, moved: Sequence[Moved]) -> None:
@@ -253,6 +249,10 @@ class MemoryRegistry(MemoryPort):
         """Return 0: counts are lost only with the tasks themselves."""
         return 0
 
+    def _check(self, fence: Fence | None) -> None:
+        if fence is not None:
+            check_fence(fence, self._leases.numbers.get(fence.lease))
+
     def _find(self, word: str) -> Task:
         row = self._tasks.get(self._by_key.get(word, word))
         if row is not None:
@@ -268,10 +268,6 @@ class MemoryRegistry(MemoryPort):
         """Yield the ids, keys and names of the latest tasks."""
         for row in islice(reversed(self._tasks.values()), _NEAREST_OF):
             yield from filter(None, (row.seen.id, row.seen.key, row.seen.name))
-
-    def _newest(self, states: Sequence[State], before: int) -> Iterator[_Row]:
-        rows = reversed(self._tasks.values())
-        return (one for one in rows if one.number < before and one.may_be(states))
 
     def _store(self, task: Task) -> Task:
         task = replace(task, version=self._version + 1)
@@ -336,7 +332,8 @@ class MemoryRegistry(MemoryPort):
         self._fading.setdefault(task_id, self._now_ms + _KEPT_MS)
 
     def _sweep(self) -> None:
-        for task_id in pop_over(self._fading, lambda at_ms: at_ms, self._now_ms):
+        now = self._now_ms
+        for task_id in pop_over(self._fading, lambda at_ms: at_ms <= now):
             if task_id not in self._tasks:
                 self._counts.pop(task_id, None)
             elif counts := self._counts.get(task_id):

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import takewhile
 from types import coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pushlane.core.task import now_ms
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +26,7 @@ V = TypeVar("V")
 class LockAndClock:
     """The lock and the clock of one backend. `clock_ms` tells Unix milliseconds."""
 
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
         self.lock = threading.RLock()
         self.clock_ms = clock_ms
 
@@ -92,16 +95,12 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def pop_over(rows: dict[K, V], ends_ms: Callable[[V], int], now_ms: int) -> list[K]:
-    """Remove rows whose end has come from the front of a dict; return their keys.
+def pop_over(rows: dict[K, V], is_over: Callable[[V], bool]) -> list[K]:
+    """Remove rows that are over from the front of a dict; return their keys.
 
     It stops at the first that is not over, so that a call costs little however many rows there are.
     """
-    over: list[K] = []
-    for key, row in rows.items():
-        if ends_ms(row) > now_ms:
-            break
-        over.append(key)
+    over = [key for key, _ in takewhile(lambda row: is_over(row[1]), rows.items())]
     for key in over:
         del rows[key]
     return over

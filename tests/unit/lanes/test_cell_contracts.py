@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from pushlane.backends.cells import CellDocuments, CellLease, CellPresence, MemoryCells
+from pushlane.backends.cells import CellDocuments, CellLease, CellPresence
+from pushlane.backends.memory.claims import MemoryCells
+from pushlane.backends.memory.shared import LockAndClock
 from pushlane.backends.redis import RedisPorts, connect_redis
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403
@@ -32,8 +34,11 @@ class InMemory:
     """All connections are to the same cells."""
 
     def __init__(self) -> None:
-        lease, documents = CellLease(MemoryCells()), CellDocuments(MemoryCells())
-        self._ports = MemoryPorts(lease, documents, CellPresence(MemoryCells()))
+        lease, documents = (
+            CellLease(MemoryCells(LockAndClock())),
+            CellDocuments(MemoryCells(LockAndClock())),
+        )
+        self._ports = MemoryPorts(lease, documents, CellPresence(MemoryCells(LockAndClock())))
 
     async def one(self) -> Ports:
         return self._ports

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.backends.cells import Cell, CellDocuments, CellLease, CellPresence, MemoryCells
+from pushlane.backends.cells import Cell, CellDocuments, CellLease, CellPresence
+from pushlane.backends.memory.claims import MemoryCells
+from pushlane.backends.memory.shared import LockAndClock
 from pushlane.backends.ports import Grant
 from pushlane.model.presence import Process
 
@@ -64,7 +66,7 @@ class Contest:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        cells = SlowCells(self.clock)
+        cells = SlowCells(LockAndClock(self.clock))
         self.lease = CellLease(cells, self._pause)
         self.held: dict[str, Held] = {}
         self.numbers: list[int] = []
@@ -134,7 +136,7 @@ def test_whatever_the_order_of_steps_one_holds_it_and_its_numbers_rise(
 
 async def test_a_lease_ends_at_the_end_of_its_time_and_not_before() -> None:
     clock = Clock()
-    lease = CellLease(MemoryCells(clock))
+    lease = CellLease(MemoryCells(LockAndClock(clock)))
     await lease.acquire("janitor", "one", TTL_S)
 
     clock.now_ms += TTL_MS - 1
@@ -150,7 +152,7 @@ class Counted(MemoryCells):
     """Counts the steps on the store, and lets something happen once behind a look."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        super().__init__(LockAndClock(clock))
         self.steps = 0
         self.then: Callable[[], Awaitable[None]] | None = None
 
@@ -201,10 +203,10 @@ async def test_a_renewal_that_comes_too_late_takes_nothing_away() -> None:
 
 async def test_a_number_is_no_lower_than_the_time_though_the_last_one_is_lost() -> None:
     clock = Clock()
-    first = await CellLease(MemoryCells(clock)).acquire("janitor", "one", TTL_S)
+    first = await CellLease(MemoryCells(LockAndClock(clock))).acquire("janitor", "one", TTL_S)
     clock.now_ms += 1
 
-    second = await CellLease(MemoryCells(clock)).acquire("janitor", "two", TTL_S)
+    second = await CellLease(MemoryCells(LockAndClock(clock))).acquire("janitor", "two", TTL_S)
 
     assert first is not None
     assert second is not None
@@ -227,7 +229,7 @@ class Taken(MemoryCells):
 
 
 async def test_who_always_comes_too_late_gives_up_after_some_tries() -> None:
-    cells, pauses = Taken(), []
+    cells, pauses = Taken(LockAndClock()), []
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
@@ -248,7 +250,7 @@ def test_no_version_of_a_document_is_given_twice(changes: list[tuple[str, bool]]
 
 async def _versions(changes: list[tuple[str, bool]]) -> list[tuple[str, int | None]]:
     """Put or remove documents at one moment of the clock; the versions that each name got."""
-    documents = CellDocuments(MemoryCells(lambda: 7))
+    documents = CellDocuments(MemoryCells(LockAndClock(lambda: 7)))
     versions: list[tuple[str, int | None]] = []
     for name, removes in changes:
         found = await documents.get("rule", name)
@@ -263,7 +265,7 @@ async def _versions(changes: list[tuple[str, bool]]) -> list[tuple[str, int | No
 
 async def test_a_process_is_listed_until_its_time_is_over() -> None:
     clock = Clock()
-    presence = CellPresence(MemoryCells(clock))
+    presence = CellPresence(MemoryCells(LockAndClock(clock)))
     one = Process(id="one", kind="dispatcher", pid=1, version="1")
     await presence.announce(one, TTL_S)
 
