@@ -1,30 +1,6 @@
 """The ports beside a push's way: what processes share of claims, limits, recipients, presence.
 
 What holds for all ports is said in `core.ports`.
-
-The lease port: one holder at a time for each name.
-
-Finds tasks: a query, and the matching tasks page after page.
-
-The registry port: which tasks there are, how the levels share, and how far each task is.
-
-The receipts port: a partitioned, durable log of outcomes, with one reader that commits.
-
-The ledger port: the first to claim a push may deliver it.
-
-The limiter port: rates, in-flight caps and totals that all processes share, leased in parts.
-
-A process leases a little ahead and spends it in memory, so that no push waits for the store.
-
-The recipient windows port: dedupe, collapse and caps, per recipient and for a window of time.
-
-The suppressions port: hashes of recipients and addresses that must not be sent to.
-
-The port of dead addresses: suppressed at their sink, and recorded for who owns them.
-
-The presence port: which processes are alive, by their own word.
-
-The journal port: the durable record behind a fast registry.
 """
 
 from __future__ import annotations
@@ -57,9 +33,9 @@ class Fence(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A lease that is held: its fencing number, and the store's Unix time in ms when it was given.
+    """A lease that is held: its fencing number, and when it was given.
 
-    The time is that of the clock by which the store counts the lease's time to live.
+    That is the store's Unix time in ms, by the clock that counts the lease's time to live.
     """
 
     number: int
@@ -145,8 +121,8 @@ class FoundTasks(NamedTuple):
     """What the registry answers about some tasks.
 
     `unread` are the ids of those that only a newer version of pushlane understands, `forgotten` of
-    those that are gone for good. One that is in none of these is unknown: the store may have lost
-    it and get it again, so nobody may take it for over.
+    those that are gone for good. One in none of these is unknown: the store may have lost it and
+    get it again, so nobody may take it for over.
     """
 
     tasks: list[Task]
@@ -155,11 +131,7 @@ class FoundTasks(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Everything that is new in the registry, up to `version`.
-
-    `unread` are the ids of tasks that only a newer version of pushlane understands, `forgotten`
-    those of tasks that are gone for good.
-    """
+    """Everything that is new in the registry, up to `version`; the rest is as in `FoundTasks`."""
 
     version: int
     tasks: list[Task]
@@ -169,10 +141,7 @@ class Changes(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """How many messages of a lane wait for their delay, and when the first and the last may go.
-
-    Times are Unix ms, 0 when none waits.
-    """
+    """How many messages of a lane are delayed; when (Unix ms) the first and the last may go, or 0."""
 
     messages: int
     first_ms: int = 0
@@ -185,7 +154,7 @@ class LaneHistory(Protocol):
     def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         """Yield what was published since then and is still kept, acked or not: in order, in pages.
 
-        Takes nothing and disturbs no reader. Yields nothing for a lane that is not there.
+        It disturbs no reader. A lane that is not there yields nothing.
         """
 
     async def retained_since_ms(self, lane: str) -> int | None:
@@ -212,23 +181,16 @@ class Broker(LaneBroker, LaneHistory, Protocol):
         """Return the names of all lanes."""
 
     async def backlog(self, lane: str) -> int:
-        """Return how many messages are not acked: 0 exactly when nothing is left.
-
-        A lane that is not there has nothing left.
-        """
+        """Return how many messages are not acked: 0 exactly when nothing, or no lane, is left."""
 
     async def delayed(self, lane: str) -> Delayed | None:
-        """Return which messages of a lane wait for their delay; None where the broker cannot tell.
+        """Return which messages of a lane wait for their delay, of one that is not there none.
 
-        Of a lane that is not there none wait.
+        None where the broker cannot tell.
         """
 
     async def ping(self) -> None:
-        """Return once the broker has answered this process something.
-
-        Raises:
-            Unreachable: it does not answer.
-        """
+        """Return once the broker has answered this process. Raises Unreachable if it does not."""
 
     async def close(self) -> None:
         """Close all readers, send the acks that are still held, and close every connection."""
@@ -240,8 +202,7 @@ class TaskStore(Protocol):
     async def add(self, task: Task) -> Task:
         """Keep a new task. When a task of the same non-empty key exists, that one is returned.
 
-        Raises:
-            Unstorable: it could not be read back. The same holds for `change`.
+        Raises Unstorable, as `change` does, for one that could not be read back.
         """
 
     async def get(self, task_id: str) -> Task:
@@ -272,10 +233,7 @@ class TaskStore(Protocol):
         """
 
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
-        """Return `most` tasks that ended before then (Unix ms), the longest ago first.
-
-        The first `skip` of them are left out.
-        """
+        """Return `most` tasks that ended before then (Unix ms), oldest first, but the first `skip`."""
 
     async def tidy(self) -> None:
         """Drop old news, and what is left of adds that never ended. Cheap when there is none."""
@@ -284,27 +242,19 @@ class TaskStore(Protocol):
         """Take in what was written past this store: by a writer that died, or to another copy.
 
         The leader calls it again and again; each call does a bounded part, at most every 2 s.
-
-        Raises:
-            Unreachable: the store, or what it is a copy of, does not answer.
+        Raises Unreachable when the store, or what it is a copy of, does not answer.
         """
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Remove a task that has ended, with its key, its name and its counts.
 
         False when there is none of this id. Outcomes recorded of it afterwards change nothing, and
-        are kept for a day at most. The fence is as in `change`.
-
-        Raises:
-            InvalidChange: it has not ended.
+        are kept for a day at most. The fence is as in `change`. Raises InvalidChange for a task
+        that has not ended.
         """
 
     async def discard(self, task_id: str) -> bool:
-        """Remove a task that cannot be read, as `forget` does. False when there is none of this id.
-
-        Raises:
-            InvalidChange: it can be read.
-        """
+        """Remove a task that cannot be read, as `forget` does. Raises InvalidChange if it can."""
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
         """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
@@ -340,7 +290,7 @@ class ProgressStore(SeqStore, Protocol):
     async def put_off(self, put_offs: Sequence[PutOff]) -> None:
         """Note pushes that wait for their time from now on; those noted before are added to.
 
-        A repeated call counts them twice: what is noted is for people, and about right.
+        A repeated call counts them twice: this is for people, and about right.
         """
 
     async def put_offs(self, task_ids: Sequence[str]) -> Sequence[Sequence[PutOff]]:
@@ -398,8 +348,7 @@ class ReceiptReader(Protocol):
     async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
         """Return positions behind `start`: at the end, or `most` bodies further in all.
 
-        Raises:
-            ReceiptsGone: what came next is not kept any more.
+        Raises ReceiptsGone when what came next is not kept any more, as `read` does.
         """
 
     async def kept(self, positions: Sequence[str]) -> list[str]:
@@ -410,11 +359,7 @@ class ReceiptReader(Protocol):
         """
 
     def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
-        """Yield the bodies between two positions, in order, in pages: the same ones every time.
-
-        Raises:
-            ReceiptsGone: some of them are not kept any more.
-        """
+        """Yield the bodies between two positions, in order, in pages: the same ones every time."""
 
     async def commit(self, positions: Sequence[str]) -> None:
         """Record that the one committing reader has taken over everything before these."""
@@ -454,13 +399,10 @@ class ClaimResult(StrEnum):
 
     WON = "won"
     """The push is the caller's: nobody claimed it before, or the earlier claim was released."""
-
     UNKNOWN = "unknown"
     """The push is the caller's, but an earlier claim ran out, so it may have been sent already."""
-
     HELD = "held"
     """The push is another's, whose claim still runs."""
-
     CONFIRMED = "confirmed"
     """The push was delivered."""
 
@@ -468,8 +410,8 @@ class ClaimResult(StrEnum):
 class Ledger(Protocol):
     """Decides who may deliver a push: the first to claim it, as long as the ledger remembers.
 
-    It forgets a claim that ran out, and a confirmation, after a window of time. Calls are batches,
-    atomic for each push, and harmless when repeated. No push may be named twice in one call.
+    A claim that ran out, and a confirmation, is forgotten after a window of time. Calls are
+    batches, atomic for each push, and harmless when repeated. No call names a push twice.
     """
 
     async def claim(
@@ -556,10 +498,7 @@ class TotalAsk(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the store knows of a subject: places that are held, and what its tallies have spent.
-
-    What processes have leased and not spent yet is in it.
-    """
+    """What the store knows of a subject: the places held, and what is spent, or leased for that."""
 
     in_flight: int
     spent: dict[str, float]
@@ -613,10 +552,8 @@ class RecipientTurn(StrEnum):
 
     GO = "go"
     """The push is the newest, and nothing else is on its way there."""
-
     BUSY = "busy"
     """The push is the newest, and an older one is on its way."""
-
     OVER = "over"
     """There is a newer push."""
 
