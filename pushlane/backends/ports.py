@@ -141,7 +141,10 @@ class Changes(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """How many messages of a lane are delayed; when (Unix ms) the first and the last may go, or 0."""
+    """How many messages of a lane wait for their delay, and when the first and the last may go.
+
+    Times are Unix ms, 0 when none waits.
+    """
 
     messages: int
     first_ms: int = 0
@@ -233,7 +236,10 @@ class TaskStore(Protocol):
         """
 
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
-        """Return `most` tasks that ended before then (Unix ms), oldest first, but the first `skip`."""
+        """Return `most` tasks that ended before then (Unix ms), the longest ago first.
+
+        The first `skip` of them are left out.
+        """
 
     async def tidy(self) -> None:
         """Drop old news, and what is left of adds that never ended. Cheap when there is none."""

@@ -1,17 +1,5 @@
 """The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
 
-Takes messages off one lane of the embedded store, from a small buffer that is filled behind it.
-
-`take` only pops. It never touches the store: it asks its feeder, which fills many readers at once.
-
-Fills the buffers of all readers of a process: many lanes, one transaction.
-
-The messages at hand are bounded in bytes over all readers, not only in number for each lane: once
-they have `BYTES_HELD`, a reader gets one more only if it has none. One claim takes `BYTES_AT_ONCE`
-over all lanes, and those that it had no room for come first in the next. The feeder never claims
-for a reader that has not asked. When this process was frozen and has lost its claims, the feeder
-finds out before it claims more.
-
 A publish is durable when it returns. Several processes work on one store at once; the claims of a
 killed one come back within a second, those of a frozen one within about a minute. An ack outlives
 the process, but perhaps not a power cut: then the push is repeated, never lost.
@@ -25,7 +13,7 @@ import math
 import sqlite3
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from pushlane.backends.embedded import messages
@@ -49,35 +37,21 @@ from pushlane.core.task import now_ms
 REFILL_WAIT_S = 0.2
 
 
-class AtHand:
-    """The bytes of all messages that the readers of a process have at hand."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
 class EmbeddedReader:
-    """See `core.ports.LaneReader`. `ask` has the feeder look for more messages."""
+    """Takes messages off one lane, from a small buffer that the feeder fills behind it.
+
+    `take` only pops. It never touches the store: it asks the feeder.
+    """
 
     def __init__(
-        self,
-        lane: str,
-        lane_id: int,
-        reader_id: int,
-        depth: int,
-        on_ready: OnReady,
-        ask: Callable[[EmbeddedReader], None],
-        leave: Callable[[EmbeddedReader], Awaitable[None]],
-        at_hand: AtHand,
+        self, lane: str, lane_id: int, reader_id: int, depth: int, on_ready: OnReady, feeder: Feeder
     ) -> None:
         self.lane = lane
         self.lane_id = lane_id
         self.reader_id = reader_id
         self.depth = depth
         self._on_ready = on_ready
-        self._ask = ask
-        self._leave = leave
-        self._at_hand = at_hand
+        self._feeder = feeder
         self._buffer: deque[Taken] = deque()
         self._low = 0
         self._first_until_s = 0.0
@@ -98,7 +72,7 @@ class EmbeddedReader:
             self._ask_if_low()
             return None
         taken = self._buffer.popleft()
-        self._at_hand.bytes -= len(taken.body)
+        self._feeder.bytes_held -= len(taken.body)
         if taken.is_first and time.monotonic() > self._first_until_s:
             taken.is_first = False
         self._ask_if_low()
@@ -131,7 +105,7 @@ class EmbeddedReader:
         if self.closed:
             return
         self._buffer.extend(batch.taken)
-        self._at_hand.bytes += sum(len(one.body) for one in batch.taken)
+        self._feeder.bytes_held += sum(len(one.body) for one in batch.taken)
         self._low = min(self.depth, most) // 2
         self._first_until_s = first_until_s
         self._more = self._more or batch.more
@@ -148,10 +122,9 @@ class EmbeddedReader:
         self.kick()
 
     async def close(self) -> None:
-        if self.closed:
-            return
-        self.stop()
-        await self._leave(self)
+        if not self.closed:
+            self.stop()
+            await self._feeder.remove(self)
 
     def stop(self) -> None:
         """Give out no more messages."""
@@ -161,12 +134,12 @@ class EmbeddedReader:
             self._timer.cancel()
 
     def _drop(self) -> None:
-        self._at_hand.bytes -= sum(len(one.body) for one in self._buffer)
+        self._feeder.bytes_held -= sum(len(one.body) for one in self._buffer)
         self._buffer.clear()
 
     def _ask_if_low(self) -> None:
         if self._more and not self.closed and len(self._buffer) <= self._low:
-            self._ask(self)
+            self._feeder.ask(self)
 
     def _kick_at(self, due_at_ms: int) -> None:
         if self._timer:
@@ -185,7 +158,14 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class Feeder:
-    """Claims messages for the readers of `owner`, which beats every `beat_s` seconds."""
+    """Fills the buffers of all readers of `owner`: many lanes, one transaction.
+
+    The messages at hand are bounded in bytes over all readers, not only in number for each lane:
+    once they have `BYTES_HELD`, a reader gets one more only if it has none. One claim takes
+    `BYTES_AT_ONCE` over all lanes, and those that it had no room for come first in the next. The
+    feeder never claims for a reader that has not asked. When this process was frozen and has lost
+    its claims, it finds out before it claims more. The owner beats every `beat_s` seconds.
+    """
 
     def __init__(self, database: Database, owner: str, beat_s: float) -> None:
         self._database = database
@@ -199,19 +179,25 @@ class Feeder:
         self._stamp = 0
         self._body_bytes = _FIRST_GUESS
         self._must_look = False
-        self.at_hand = AtHand()
+        self.bytes_held = 0
+        """The bytes of all messages that the readers have at hand."""
 
     def add(self, reader: EmbeddedReader) -> None:
         self._readers[reader.reader_id] = reader
         self._by_lane[reader.lane_id].add(reader)
         reader.kick()
 
-    def remove(self, reader: EmbeddedReader) -> None:
+    async def remove(self, reader: EmbeddedReader) -> None:
+        """Give back what the reader has claimed, and fill it no more."""
         self._readers.pop(reader.reader_id, None)
         self._asking.pop(reader, None)
         self._by_lane[reader.lane_id].discard(reader)
         if not self._by_lane[reader.lane_id]:
             del self._by_lane[reader.lane_id]
+        await self._database.write(
+            partial(messages.give_back, reader_id=reader.reader_id, lane_id=reader.lane_id)
+        )
+        self.kick(reader.lane_id)
 
     def readers(self) -> list[EmbeddedReader]:
         return list(self._readers.values())
@@ -248,9 +234,8 @@ class Feeder:
     async def _read_news(self) -> None:
         self._news = False
         try:
-            self._stamp, lanes = await self._database.read(
-                partial(stamped_after, stamp=self._stamp)
-            )
+            look = partial(stamped_after, stamp=self._stamp)
+            self._stamp, lanes = await self._database.read(look)
         except Unreachable:
             self.look_around()
             raise
@@ -259,7 +244,7 @@ class Feeder:
 
     async def _feed(self) -> None:
         most = fair_depth(len(self._readers), self._body_bytes)
-        has_room = self._must_look or self.at_hand.bytes < BYTES_HELD
+        has_room = self._must_look or self.bytes_held < BYTES_HELD
         readers = self._next_readers(has_room)
         if not readers:
             return
@@ -303,7 +288,7 @@ class Feeder:
 
     def _put_first(self, batches: Sequence[ClaimedBatch]) -> None:
         """Have the readers that the claim had no room for go before all others."""
-        left_out = (self._readers.get(one.reader_id) for one in batches if _is_left_out(one))
+        left_out = [self._readers.get(one.reader_id) for one in batches if one.is_left_out]
         if first := {reader: None for reader in left_out if reader in self._asking}:
             self._asking = {**first, **self._asking}
 
@@ -334,7 +319,7 @@ class Feeder:
                 reader.reader_id,
                 reader.lane_id,
                 reader.lane,
-                max(1, min(share, min(most, reader.depth) - reader.held)),
+                max(1, min(share, most - reader.held, reader.depth - reader.held)),
             )
             for reader in readers
         ]
@@ -342,10 +327,6 @@ class Feeder:
     def _weigh(self, sizes: list[int]) -> None:
         if sizes:
             self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))
-
-
-def _is_left_out(batch: ClaimedBatch) -> bool:
-    return batch.more and not batch.taken
 
 
 def fair_depth(readers: int, body_bytes: int) -> int:
@@ -419,23 +400,13 @@ class EmbeddedBroker:
             partial(messages.register, owner=self._owner.name, lane=lane)
         )
         depth = max(1, (depth or self._depth) // 2)
-        reader = EmbeddedReader(
-            lane,
-            lane_id,
-            reader_id,
-            depth,
-            on_ready,
-            self._feeder.ask,
-            self._leave,
-            self._feeder.at_hand,
-        )
+        reader = EmbeddedReader(lane, lane_id, reader_id, depth, on_ready, self._feeder)
         self._feeder.add(reader)
         return reader
 
     async def ack(self, taken: Sequence[Taken]) -> None:
         self._background.check()
-        ids = [one.handle for one in taken]
-        await self._database.write(partial(messages.ack, ids=ids))
+        await self._database.write(partial(messages.ack, ids=[one.handle for one in taken]))
 
     async def backlog(self, lane: str) -> int:
         return await self._database.read(partial(messages.backlog, lane=lane))
@@ -478,13 +449,6 @@ class EmbeddedBroker:
                 await self._database.write(partial(messages.give_back_all, owner=self._owner.name))
             finally:
                 self._owner.end()
-
-    async def _leave(self, reader: EmbeddedReader) -> None:
-        self._feeder.remove(reader)
-        await self._database.write(
-            partial(messages.give_back, reader_id=reader.reader_id, lane_id=reader.lane_id)
-        )
-        self._feeder.kick(reader.lane_id)
 
     def _start_reading(self) -> None:
         self._background.check()

@@ -7,14 +7,13 @@ the machine's clock, which all processes on the store share.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pushlane.backends.cells import Cell, next_number
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.database import StorePort
 from pushlane.backends.embedded.ledger import is_held, latest_ms
 from pushlane.backends.embedded.schema import bump
 from pushlane.backends.ports import Grant
-from pushlane.core.task import now_ms
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"
@@ -25,15 +24,11 @@ LIVE = "SELECT body FROM presence WHERE expires_at_ms > ? AND expires_at_ms <= ?
 _FORGET = "DELETE FROM presence WHERE NOT (expires_at_ms > ? AND expires_at_ms <= ?)"
 
 
-class EmbeddedLeaseCells:
+class EmbeddedLeaseCells(StorePort):
     """See `backends.cells.LeaseCells`: a row for each name, kept for a day after its time is over.
 
     So the number of an earlier value is there to be counted on, and for fences to be checked.
     """
-
-    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._database = database
-        self._clock_ms = clock_ms
 
     async def read(self, key: str) -> Cell | None:
         return await self._database.read(lambda store: _held(store, key, self._clock_ms()))
@@ -86,11 +81,8 @@ def _held(store: sqlite3.Connection, key: str, now: int) -> Cell | None:
     return Cell(row[0].encode(), int(row[1])) if row and is_held(row[2], now) else None
 
 
-class EmbeddedDocumentCells:
+class EmbeddedDocumentCells(StorePort):
     """See `backends.cells.DocumentCells`. Their numbers are from one counter for all."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def read(self, key: str) -> Cell | None:
         return await self._database.read(lambda store: _kept(store, key))
@@ -136,12 +128,8 @@ def _place(key: str) -> tuple[str, str]:
     return kind, name
 
 
-class EmbeddedPresenceCells:
+class EmbeddedPresenceCells(StorePort):
     """See `backends.cells.PresenceCells`."""
-
-    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._database = database
-        self._clock_ms = clock_ms
 
     async def show(self, key: str, value: bytes, ttl_ms: int) -> None:
         now = self._clock_ms()

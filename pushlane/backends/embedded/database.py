@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import queue
 import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from os import stat_result
@@ -44,6 +45,7 @@ import msgspec
 
 from pushlane.backends.embedded.schema import prepare, use_log
 from pushlane.core.errors import PushlaneError, Unreachable
+from pushlane.core.task import now_ms
 from pushlane.settings import STORE_FILE
 from pushlane.util.checks import Remark
 from pushlane.util.errors import StorageFull
@@ -531,6 +533,24 @@ class Database:
 
     def _deliver(self, tickets: list[Ticket]) -> None:
         self._loop.call_soon_threadsafe(_resolve, tickets)
+
+
+class StorePort:
+    """The base of the ports on SQLite. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+
+
+def json_of(
+    connection: sqlite3.Connection,
+    statement: str,
+    values: Mapping[str, object] | Sequence[str | int] = (),
+) -> Any:
+    """Return the JSON that is the answer of a statement: one row of one column."""
+    [answer] = connection.execute(statement, values).fetchone()
+    return json.loads(answer)
 
 
 def _resolve(tickets: list[Ticket]) -> None:

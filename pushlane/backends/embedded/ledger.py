@@ -1,10 +1,4 @@
-"""Bounds the time for which a lease, a claim, a turn, a place or a process's word can last.
-
-All of them end at a time of the wall clock. When that is set back while their holder is dead, the
-end is further away than they can last: then they are over. A step that is smaller keeps them for as
-long as it was.
-
-The ledger port on SQLite: a row for each push that is claimed or confirmed.
+"""The ledger port on SQLite: a row for each push that is claimed or confirmed.
 
 Claims survive a crash of the process, durable ones a power cut too. Each call deletes some of the
 rows that are older than the window, so the table holds about a window's worth of pushes.
@@ -17,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.database import Database, StorePort, json_of
 from pushlane.backends.ports import ClaimResult
 from pushlane.core.push import Push
 from pushlane.core.task import now_ms
@@ -26,7 +20,12 @@ _LONGEST_MS = 900_000  # far more than any time to live, but for claims at a ver
 
 
 def latest_ms(now_ms: int, ttl_ms: int = 0) -> int:
-    """Return the latest end that something can have now; those of its kind are for `ttl_ms`."""
+    """Return the latest end that something can have now; those of its kind are for `ttl_ms`.
+
+    A lease, a claim, a turn, a place or a process's word ends at a time of the wall clock. When
+    that is set back while their holder is dead, the end is further away than they can last: then
+    they are over. A step that is smaller keeps them for as long as it was.
+    """
     return now_ms + max(_LONGEST_MS, 2 * ttl_ms)
 
 
@@ -92,15 +91,14 @@ DELETE FROM ledger WHERE (task_id, seq) IN (
 """
 
 
-class EmbeddedLedger:
-    """See `core.ports.Ledger`. `clock_ms` is a clock in Unix milliseconds."""
+class EmbeddedLedger(StorePort):
+    """See `core.ports.Ledger`."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
     ) -> None:
-        self._database = database
+        super().__init__(database, clock_ms)
         self._window_ms = round(window_s * 1000)
-        self._clock_ms = clock_ms
 
     async def claim(
         self, pushes: Sequence[Push], owner: str, ttl_s: float, *, durable: bool = False
@@ -111,8 +109,7 @@ class EmbeddedLedger:
             if connection.execute(_CLAIM_NEW, values).rowcount == len(pushes):
                 return [ClaimResult.WON] * len(pushes)
             connection.execute(_CLAIM, values)
-            [results] = connection.execute(_RESULTS, values).fetchone()
-            by_push = json.loads(results)
+            by_push = json_of(connection, _RESULTS, values)
             return [ClaimResult(by_push[push.push_id]) for push in pushes]
 
         return await self._database.write(job, durable=durable)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.cells import milliseconds
+from pushlane.backends.embedded.database import StorePort, json_of
 from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
 from pushlane.backends.ports import (
@@ -24,7 +24,6 @@ from pushlane.backends.ports import (
     TotalAsk,
     Usage,
 )
-from pushlane.core.task import now_ms
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -96,18 +95,15 @@ SELECT json_group_array(json_array(subject, what, total)) FROM (
 _FORGET_SUBJECTS = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
 
 
-class EmbeddedLimiter:
-    """See `core.ports.Limiter`. `clock_ms` is a clock in Unix milliseconds."""
+class EmbeddedLimiter(StorePort):
+    """See `core.ports.Limiter`. What it answers to one ask is in `backends.limiter_rules`."""
 
-    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._database = database
-        self._clock_ms = clock_ms
-        self._folded_at_ms = 0
+    _folded_at_ms = 0
 
     async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
         def job(connection: sqlite3.Connection) -> list[TokenGrant]:
             now = self._clock_ms()
-            known = _one(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
+            known = json_of(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
             pairs = [leased(ask, known.get(ask.subject), now) for ask in asks]
             rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
             connection.execute(_SET_RATES, (json.dumps(rows),))
@@ -126,11 +122,11 @@ class EmbeddedLimiter:
             held = (subjects, now, latest_ms(now))
             connection.execute(_SWEEP_PLACES, held)
             known: dict[str, dict[str, Holding]] = defaultdict(dict)
-            for subject, name, *rest in _one(connection, _PLACES, held):
+            for subject, name, *rest in json_of(connection, _PLACES, held):
                 known[subject][name] = Holding(*rest)
             pairs = [placed(ask, known[ask.subject], holder, now) for ask in asks]
             rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
-            until_ms = now + max(1, round(ttl_s * 1000))
+            until_ms = now + milliseconds(ttl_s)
             values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
             connection.execute(_SET_PLACES, values)
             return [places for places, _ in pairs]
@@ -143,7 +139,7 @@ class EmbeddedLimiter:
             self._fold(connection, now)
             known: dict[Tally, dict[str, float]] = defaultdict(dict)
             wanted = json.dumps([ask.tally for ask in asks])
-            for subject, what, day, name, amount in _one(connection, _TALLIES, (wanted,)):
+            for subject, what, day, name, amount in json_of(connection, _TALLIES, (wanted,)):
                 known[Tally(subject, what, day)][name] = amount
             amounts: list[float] = []
             for ask in asks:
@@ -161,9 +157,9 @@ class EmbeddedLimiter:
         values = {"subjects": json.dumps(subjects), "day": day, **times}
 
         def job(connection: sqlite3.Connection) -> list[Usage]:
-            in_flight = _one(connection, _IN_FLIGHT, values)
+            in_flight = json_of(connection, _IN_FLIGHT, values)
             spent: dict[str, dict[str, float]] = defaultdict(dict)
-            for subject, what, total in _one(connection, _SPENT, values):
+            for subject, what, total in json_of(connection, _SPENT, values):
                 spent[subject][what] = total
             return [Usage(in_flight.get(one, 0), spent[one]) for one in subjects]
 
@@ -186,10 +182,3 @@ class EmbeddedLimiter:
         values = {"now_ms": now, "gone_ms": now - 2 * _DAY_MS}
         for statement in (_FOLD, _DROP_FOLDED, _DROP_DAYS):
             connection.execute(statement, values)
-
-
-def _one(
-    connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | tuple[Any, ...]
-) -> Any:
-    [answer] = connection.execute(statement, values).fetchone()
-    return json.loads(answer)

@@ -1,15 +1,9 @@
-"""Changes lanes and messages, as jobs on the store, and moves messages to readers and back.
-
-Changes lanes and messages, as jobs on the store: open, publish, ack, replay, drop, sweep.
+"""Changes lanes and messages, and moves messages to readers and back, as jobs on the store.
 
 Each job runs inside one transaction and takes a set at a time (see `backends.embedded.database`). A
 message is acked by deleting it, unless its lane keeps it; else only the drop of its lane deletes
-it.
-
-Moves messages to readers and back: claims for many lanes at once, gives back, drops lanes.
-
-A claim takes messages that are due in `waiting` first, then moves the lane's head over fresh ones.
-The cost of a lane does not depend on how many other lanes there are.
+it. A claim takes messages that are due in `waiting` first, then moves the lane's head over fresh
+ones. The cost of a lane does not depend on how many other lanes there are.
 """
 
 from __future__ import annotations
@@ -23,6 +17,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from pushlane.backends.embedded.database import json_of
 from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, last_beats
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
 from pushlane.backends.ports import Delayed
@@ -58,10 +53,8 @@ def retained_since_ms(connection: sqlite3.Connection, lane: str) -> int | None:
 
 
 def lanes(connection: sqlite3.Connection) -> list[str]:
-    row = connection.execute(
-        "SELECT json_group_array(name) FROM (SELECT name FROM lanes ORDER BY id)"
-    ).fetchone()
-    return list(json.loads(row[0]))
+    wanted = "SELECT json_group_array(name) FROM (SELECT name FROM lanes ORDER BY id)"
+    return list(json_of(connection, wanted))
 
 
 def publish(
@@ -95,11 +88,10 @@ def publish(
 
 def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
     """Count the bodies that this source has published before, and remember the others."""
-    row = connection.execute(
-        "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?", (lane, source.name)
-    ).fetchone()
     if not source.numbers:
         return 0
+    known = "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?"
+    row = connection.execute(known, (lane, source.name)).fetchone()
     connection.execute(
         "INSERT INTO publishers VALUES (?1, ?2, ?3) "
         "ON CONFLICT DO UPDATE SET last_seq = max(last_seq, ?3)",
@@ -293,14 +285,18 @@ class ClaimRequest(NamedTuple):
 class ClaimedBatch(NamedTuple):
     """The messages that one reader got.
 
-    `more` says to look again at once, else `due_at_ms` says when something comes due. With `more`
-    and nothing taken there was no room for what the lane has.
+    `more` says to look again at once, else `due_at_ms` says when something comes due.
     """
 
     reader_id: int
     taken: list[Taken]
     more: bool
     due_at_ms: int | None
+
+    @property
+    def is_left_out(self) -> bool:
+        """True when there was no room for what the lane has."""
+        return self.more and not self.taken
 
 
 class _Pick(NamedTuple):
@@ -317,6 +313,13 @@ class _Pick(NamedTuple):
     def ids(self) -> list[int]:
         return [*(number for _, _, number in self.due), *self.fresh]
 
+    def batch(self, bodies: Iterator[bytes]) -> ClaimedBatch:
+        """Return what the reader gets, given all bodies from its own on."""
+        lane = self.request.lane
+        due = [Taken(next(bodies), lane, number) for _, _, number in self.due]
+        fresh = [Taken(next(bodies), lane, number, is_first=True) for number in self.fresh]
+        return ClaimedBatch(self.request.reader_id, [*due, *fresh], self.more, self.due_at_ms)
+
     def cut(self, count: int) -> _Pick:
         """Return the pick with no more than its first messages."""
         if count >= len(self.due) + len(self.fresh):
@@ -330,9 +333,8 @@ def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int
     """Add a reader of the lane; return its id and the lane's."""
     found = lane_id(connection, lane)
     connection.execute("INSERT OR IGNORE INTO owners (name) VALUES (?)", (owner,))
-    cursor = connection.execute(
-        "INSERT INTO readers (owner, lane_id) VALUES (?, ?)", (owner, found)
-    )
+    new = "INSERT INTO readers (owner, lane_id) VALUES (?, ?)"
+    cursor = connection.execute(new, (owner, found))
     assert cursor.lastrowid is not None
     return cursor.lastrowid, found
 
@@ -357,37 +359,23 @@ def claim(
     if _bytes(connection, picks) > most_bytes:
         picks = _within(picks, _lengths(connection, picks), most_bytes)
     bodies = iter(_take(connection, picks))
-    return [
-        ClaimedBatch(
-            pick.request.reader_id,
-            _in_hand(pick, bodies),
-            pick.more,
-            pick.due_at_ms,
-        )
-        for pick in picks
-    ]
-
-
-def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
-    return [
-        Taken(next(bodies), pick.request.lane, number, place >= len(pick.due))
-        for place, number in enumerate(pick.ids)
-    ]
+    return [pick.batch(bodies) for pick in picks]
 
 
 def _look(
     connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
 ) -> dict[int, tuple[int, int, int | None]]:
     """Return head, tail and next due time of each lane that has anything."""
-    row = connection.execute(
+    rows = json_of(
+        connection,
         "SELECT json_group_array(json_array(id, head, tail, due_at_ms)) FROM ("
         "SELECT lanes.id AS id, head, tail, "
         "(SELECT min(due_at_ms) FROM waiting WHERE lane_id = lanes.id) AS due_at_ms "
         "FROM json_each(?) AS wanted CROSS JOIN lanes ON lanes.id = wanted.value) "
         "WHERE tail > head OR due_at_ms IS NOT NULL",
         (json.dumps([request.lane_id for request in requests]),),
-    ).fetchone()
-    return {lane: (head, tail, due) for lane, head, tail, due in json.loads(row[0])}
+    )
+    return {lane: (head, tail, due) for lane, head, tail, due in rows}
 
 
 def _pick(
@@ -412,13 +400,14 @@ def _pick(
 def _due(
     connection: sqlite3.Connection, request: ClaimRequest, now_ms: int
 ) -> list[tuple[int, int, int]]:
-    row = connection.execute(
+    rows = json_of(
+        connection,
         "SELECT json_group_array(json_array(lane_id, due_at_ms, id)) FROM ("
         "SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? AND due_at_ms <= ? "
         "ORDER BY due_at_ms, id LIMIT ?)",
         (request.lane_id, now_ms, request.most),
-    ).fetchone()
-    return [tuple(one) for one in json.loads(row[0])]
+    )
+    return [tuple(row) for row in rows]
 
 
 def _bytes(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> int:
@@ -435,13 +424,12 @@ def _bytes(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> int:
 
 def _lengths(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[int]:
     """Return how long the picked bodies are, in the order of the picks."""
-    row = connection.execute(
+    wanted = (
         "SELECT json_group_array(length(body)) FROM json_each(?) AS one "
-        "CROSS JOIN messages ON messages.id = one.value",
-        (json.dumps([number for pick in picks for number in pick.ids]),),
-    ).fetchone()
-    lengths: list[int] = json.loads(row[0])
-    return lengths
+        "CROSS JOIN messages ON messages.id = one.value"
+    )
+    ids = [number for pick in picks for number in pick.ids]
+    return list(json_of(connection, wanted, (json.dumps(ids),)))
 
 
 def _within(picks: Sequence[_Pick], lengths: Sequence[int], most_bytes: int) -> list[_Pick]:
@@ -493,17 +481,13 @@ def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]
 
 def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> None:
     """Put the unacked messages that this reader claimed back to the front of their lane."""
-    claimed = connection.execute(
-        "SELECT json_group_array(id) FROM claims WHERE id BETWEEN ? AND ? AND reader_id = ?",
-        (*span(lane_id), reader_id),
-    ).fetchone()
-    _release(connection, claimed[0])
+    _release(connection, _CLAIMED_BY_READER, *span(lane_id), reader_id)
     connection.execute("DELETE FROM readers WHERE id = ?", (reader_id,))
 
 
 def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
     """Give back for all readers of an owner that ends, or has died."""
-    _release_all(connection, owner)
+    _release(connection, _CLAIMED_BY_OWNER, owner)
     connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
     connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
     connection.execute("DELETE FROM beats WHERE owner NOT IN (SELECT name FROM owners)")
@@ -516,21 +500,22 @@ def take_from_frozen(connection: sqlite3.Connection, last: OwnerBeat) -> bool:
     """
     if not find_frozen(connection, last):
         return False
-    _release_all(connection, last.owner)
+    _release(connection, _CLAIMED_BY_OWNER, last.owner)
     return True
 
 
-def _release_all(connection: sqlite3.Connection, owner: str) -> None:
-    claimed = connection.execute(
-        "SELECT json_group_array(id) FROM claims "
-        "WHERE reader_id IN (SELECT id FROM readers WHERE owner = ?)",
-        (owner,),
-    ).fetchone()
-    _release(connection, claimed[0])
+_CLAIMED_BY_READER = (
+    "SELECT json_group_array(id) FROM claims WHERE id BETWEEN ? AND ? AND reader_id = ?"
+)
+_CLAIMED_BY_OWNER = (
+    "SELECT json_group_array(id) FROM claims "
+    "WHERE reader_id IN (SELECT id FROM readers WHERE owner = ?)"
+)
 
 
-def _release(connection: sqlite3.Connection, ids: str) -> None:
-    """Move messages from `claims` to `waiting`, due at once; `ids` is a JSON array."""
+def _release(connection: sqlite3.Connection, claimed: str, *values: str | int) -> None:
+    """Move the messages that `claimed` finds from `claims` to `waiting`, due at once."""
+    [ids] = connection.execute(claimed, values).fetchone()
     connection.execute(
         "INSERT INTO waiting (lane_id, due_at_ms, id) "
         "SELECT value >> ?, 0, value FROM json_each(?)",

@@ -1,21 +1,7 @@
 """What is known of recipients, on SQLite: windows, counts of days, suppressions, dead addresses.
 
-What was counted against frequency caps, on SQLite: a row for each recipient's key and day.
-
-A row holds the tokens of its pushes as `TOKEN:LEVEL `, one after another. Each call deletes some of
-the rows of days that are over everywhere.
-
-The recipient windows on SQLite: a row for each mark's key, with its token and whose turn it is.
-
-Each call deletes some of the rows that are older than the window, so the table holds about a
+Each call of the windows deletes some of the rows that are older, so that their tables hold about a
 window's worth of recipients.
-
-The suppressions on SQLite: a row for each scope with its count, and one for each hash in it.
-
-The dead addresses on SQLite: a row for each, and one for each address that was registered.
-
-A row's number is the microsecond at which it was recorded, or the next one that is free: so rows
-lie in the order of their times, and a page begins behind a number.
 """
 
 from __future__ import annotations
@@ -26,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.database import Database, StorePort, json_of
 from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.ports import RecipientTurn
 from pushlane.core.task import now_ms
@@ -83,13 +69,13 @@ _LIVE_DAYS = 2
 """A date lasts 50 hours around the world, so that on one day in UTC three dates are seen."""
 
 
-class EmbeddedDayCounts:
-    """The part of `core.ports.RecipientWindows` that counts. `clock_ms` gives Unix ms."""
+class EmbeddedDayCounts(StorePort):
+    """The part of `core.ports.RecipientWindows` that counts: a row for each recipient and day.
 
-    def __init__(self, database: Database, clock_ms: Callable[[], int]) -> None:
-        self._database = database
-        self._clock_ms = clock_ms
-        self._swept_before = 0
+    A row holds the tokens of its pushes as `TOKEN:LEVEL `, one after another.
+    """
+
+    _swept_before = 0
 
     async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
         values = self._values(on, keys)
@@ -100,8 +86,7 @@ class EmbeddedDayCounts:
             if connection.execute(_COUNT_NEW, values).rowcount == len(keys):
                 return []
             connection.execute(_COUNT, values)
-            refused: list[str] = json.loads(connection.execute(_REFUSED, values).fetchone()[0])
-            return refused
+            return list(json_of(connection, _REFUSED, values))
 
         return await self._database.write(job) if most > 0 else list(keys)
 
@@ -184,16 +169,14 @@ DELETE FROM marks WHERE key IN (
 """
 
 
-class EmbeddedRecipientWindows:
-    """See `core.ports.RecipientWindows`. `clock_ms` is a clock in Unix milliseconds."""
+class EmbeddedRecipientWindows(EmbeddedDayCounts):
+    """See `core.ports.RecipientWindows`: a row for each mark's key, with whose turn it is."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
     ) -> None:
-        self._database = database
+        super().__init__(database, clock_ms)
         self._window_ms = round(window_s * 1000)
-        self._clock_ms = clock_ms
-        self._counts = EmbeddedDayCounts(database, clock_ms)
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
         turns = await self._change((_SWEEP_MARKS, _FIRST), marks)
@@ -208,28 +191,21 @@ class EmbeddedRecipientWindows:
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._change((_LEAVE,), marks, owner)
 
-    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
-        return await self._counts.count(on, keys)
-
-    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
-        await self._counts.uncount(on, keys)
-
     async def _change(
         self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0
     ) -> list[RecipientTurn]:
         """Run the statements; return where each mark stands then."""
 
         def job(connection: sqlite3.Connection) -> list[RecipientTurn]:
-            values = self._values(marks, owner, ttl_s)
+            values = self._turn_values(marks, owner, ttl_s)
             for statement in statements:
                 connection.execute(statement, values)
-            [answers] = connection.execute(_ANSWERS, values).fetchone()
-            by_place = json.loads(answers)
+            by_place = json_of(connection, _ANSWERS, values)
             return [RecipientTurn(by_place[str(place)]) for place in range(len(marks))]
 
         return await self._database.write(job)
 
-    def _values(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> dict[str, str | int]:
+    def _turn_values(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> dict[str, str | int]:
         now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
         return {
             "marks": json.dumps(marks),
@@ -268,11 +244,8 @@ _RESIZE = "UPDATE suppression_scopes SET size = size + ? WHERE id = ?"
 _COUNTS = "SELECT json_group_object(name, size) FROM suppression_scopes WHERE size > 0"
 
 
-class EmbeddedSuppressions:
-    """See `core.ports.Suppressions`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class EmbeddedSuppressions(StorePort):
+    """See `core.ports.Suppressions`: a row for each scope with its count, one for each hash."""
 
     async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
         return await self._database.write(lambda on: suppress(on, scope, hashes), durable=True)
@@ -293,17 +266,17 @@ class EmbeddedSuppressions:
             pass
 
     async def counts(self) -> dict[SuppressionScope, int]:
-        def job(connection: sqlite3.Connection) -> str:
-            return str(connection.execute(_COUNTS).fetchone()[0])
-
-        found: dict[str, int] = json.loads(await self._database.read(job))
+        found = await self._database.read(lambda on: json_of(on, _COUNTS))
         return {SuppressionScope.parse(name): size for name, size in found.items()}
 
     async def find(
         self, asked: Mapping[SuppressionScope, Sequence[int]]
     ) -> dict[SuppressionScope, list[int]]:
         def job(connection: sqlite3.Connection) -> dict[SuppressionScope, list[int]]:
-            return {scope: _found(connection, scope, hashes) for scope, hashes in asked.items()}
+            return {
+                scope: json_of(connection, _FIND, (str(scope), json.dumps(hashes)))
+                for scope, hashes in asked.items()
+            }
 
         return await self._database.read(job)
 
@@ -337,14 +310,6 @@ def _place(connection: sqlite3.Connection, scope: SuppressionScope) -> int:
     """Return the id of a scope, which is made when it is not there."""
     connection.execute(_SCOPE, (str(scope),))
     return int(connection.execute(_SCOPE_ID, (str(scope),)).fetchone()[0])
-
-
-def _found(
-    connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]
-) -> list[int]:
-    [found] = connection.execute(_FIND, (str(scope), json.dumps(hashes))).fetchone()
-    some: list[int] = json.loads(found)
-    return some
 
 
 PAGE = 500
@@ -393,11 +358,12 @@ DELETE FROM registered WHERE (hash, sink) IN (
 """
 
 
-class EmbeddedDeadAddresses:
-    """See `core.ports.DeadAddresses`."""
+class EmbeddedDeadAddresses(StorePort):
+    """See `core.ports.DeadAddresses`: a row for each, and one for each that was registered.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    A row's number is the microsecond at which it was recorded, or the next one that is free: so
+    rows lie in the order of their times, and a page begins behind a number.
+    """
 
     async def record(self, sink: str, deaths: Sequence[AddressDeath], at_ms: int) -> list[int]:
         def job(connection: sqlite3.Connection) -> list[int]:
@@ -426,10 +392,7 @@ class EmbeddedDeadAddresses:
         values = {"first": first, "end": end, "sink": query.sink, "page": PAGE}
         statement = _PAGE.replace("BY n", "BY n DESC") if query.newest_first else _PAGE
 
-        def job(connection: sqlite3.Connection) -> str:
-            return str(connection.execute(statement, values).fetchone()[0])
-
-        rows = json.loads(await self._database.read(job))
+        rows = await self._database.read(lambda on: json_of(on, statement, values))
         found = [DeadAddress(row[1], row[2], row[0] // 1000, *row[3:]) for row in rows]
         return DeadAddressPage(found, rows[-1][0] if len(rows) == PAGE else 0)
 
@@ -446,7 +409,7 @@ def _not_registered(
 ) -> list[AddressDeath]:
     """Return those that were not registered since they died."""
     values = {"sink": sink, "deaths": json.dumps(deaths)}
-    alive = set(json.loads(connection.execute(_ALIVE, values).fetchone()[0]))
+    alive = set(json_of(connection, _ALIVE, values))
     return [one for one in deaths if one.hash not in alive]
 
 
@@ -458,6 +421,4 @@ def _recorded(
     first = at_ms * 1000 if newest is None else newest + 1
     values = {"sink": sink, "deaths": json.dumps(dead), "first": first}
     connection.execute(_RECORD, values)
-    [hashes] = connection.execute(_RECORDED, (first, first + len(dead))).fetchone()
-    new: list[int] = json.loads(hashes)
-    return new
+    return list(json_of(connection, _RECORDED, (first, first + len(dead))))

@@ -1,8 +1,7 @@
 """The registry port on SQLite: tasks as rows, one version counter over all of them.
 
-Counts how many distinct seqs of a task ended in which way: one bit a seq, so repeats count once.
-
-A seq counts as its first outcome. Pages of seqs that only left their task's first lane lie beside
+Of each task the distinct seqs that ended are counted, by how they did: one bit a seq, so repeats
+count once, as their first outcome. Pages of seqs that only left their task's first lane lie beside
 those of the finished ones, numbered from -1 downwards. When the pages of a task have faded, its
 counts stay as they are.
 
@@ -24,7 +23,7 @@ from typing import TypeVar
 from pushlane.backends.cells import check_fence
 from pushlane.backends.embedded import tasks
 from pushlane.backends.embedded.cells import last_number
-from pushlane.backends.embedded.database import Database
+from pushlane.backends.embedded.database import Database, StorePort, json_of
 from pushlane.backends.embedded.tasks import fade, has_faded
 from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery
 from pushlane.backends.queries import counted_as, finished_seqs
@@ -40,8 +39,8 @@ PAGE_SEQS = 8192
 
 def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list[Progress]:
     for one in finished:
-        new = _mark_all(connection, one.task_id, one.seqs)
-        if new:
+        pages = _by_page(one.seqs).items()
+        if new := sum(_mark(connection, one.task_id, page, places) for page, places in pages):
             _count(connection, one.task_id, one.kind, new)
             if one.reason:
                 _count_deaths(connection, one.task_id, one.reason, new)
@@ -79,27 +78,26 @@ def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
 def gone(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[int]:
     """Return the marked seqs of each span as a bit mask, bit n for `first + n`."""
     wanted = {(span.task_id, page) for span in spans for page in _pages(span)}
-    row = connection.execute(
+    rows = json_of(
+        connection,
         "SELECT json_group_array(json_array(task_id, page, hex(bits))) "
         "FROM json_each(?) AS wanted CROSS JOIN seen "
         "ON task_id = json_extract(wanted.value, '$[0]') "
         "AND page = json_extract(wanted.value, '$[1]')",
         (json.dumps(list(wanted)),),
-    ).fetchone()
+    )
     bits = {
         (task_id, page): int.from_bytes(bytes.fromhex(found), "little")
-        for task_id, page, found in json.loads(row[0])
+        for task_id, page, found in rows
     }
     return [_gone_of(span, bits) for span in spans]
 
 
 def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
     marked = 0
-    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
+    for page in _pages(span):
         here = bits.get((span.task_id, page), 0)
-        if span.moves:
-            here |= bits.get((span.task_id, _of_moves(page)), 0)
-        offset = page * PAGE_SEQS - span.first
+        offset = max(page, _of_moves(page)) * PAGE_SEQS - span.first
         marked |= here << offset if offset >= 0 else here >> -offset
     return marked & ((1 << (span.last - span.first + 1)) - 1)
 
@@ -113,12 +111,6 @@ def _pages(span: Span) -> Iterator[int]:
 
 def _of_moves(page: int) -> int:
     return -1 - page
-
-
-def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
-    """Mark these seqs; return how many were not marked yet."""
-    pages = _by_page(seqs)
-    return sum(_mark(connection, task_id, page, places) for page, places in pages.items())
 
 
 def _by_page(seqs: Iterable[int]) -> dict[int, list[int]]:
@@ -149,8 +141,10 @@ def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[
 
 def _count(connection: sqlite3.Connection, task_id: str, kind: Kind, new: int) -> None:
     is_first = "INSERT OR IGNORE INTO progress (task_id) VALUES (?)"
-    if connection.execute(is_first, (task_id,)).rowcount and not _is_kept(connection, task_id):
-        fade(connection, task_id)
+    if connection.execute(is_first, (task_id,)).rowcount:
+        is_kept = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        if is_kept is None:
+            fade(connection, task_id)
     connection.execute(_ADD[kind], (new, task_id))
 
 
@@ -165,11 +159,6 @@ def _count_deaths(connection: sqlite3.Connection, task_id: str, reason: str, new
     )
 
 
-def _is_kept(connection: sqlite3.Connection, task_id: str) -> bool:
-    row = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
-    return row is not None
-
-
 _ADD = {
     Kind.DELIVERED: "UPDATE progress SET delivered = delivered + ? WHERE task_id = ?",
     Kind.DEAD: "UPDATE progress SET dead = dead + ? WHERE task_id = ?",
@@ -180,11 +169,11 @@ _ADD = {
 T = TypeVar("T")
 
 
-class EmbeddedRegistry:
+class EmbeddedRegistry(StorePort):
     """See `core.ports.Registry`."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._news = asyncio.Event()
         self._watching = False
         self._understood = Understood()

@@ -1,15 +1,8 @@
 """Reads, writes and forgets tasks and what was put off of them, as jobs on the store.
 
-Forgets rows of tasks a day after they were needed last, as jobs on the store.
-
-These are the counted seqs of a task whose lanes are dropped, the counts of a task that is not there
-any more, and the news that a task was forgotten. Every write of a task sweeps some of them away.
-
-Reads and writes tasks and weights, as jobs on the store: find, add, change, list the newer ones.
-
-The edit that a caller hands in decides which change is allowed.
-
-Notes of pushes that were put off, as jobs on the store (`model.due`).
+The edit that a caller hands in decides which change is allowed. A day after they were needed last,
+the counted seqs of a task whose lanes are dropped go, the counts of a task that is not there any
+more, and the news that a task was forgotten: every write of a task sweeps some of them away.
 """
 
 from __future__ import annotations
@@ -18,8 +11,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
+from pushlane.backends.embedded.database import json_of
 from pushlane.backends.embedded.schema import bump, current
 from pushlane.backends.ports import Changes, FoundTasks, TaskPage, TaskQuery
 from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights, now_ms
@@ -38,14 +32,6 @@ def fade(connection: sqlite3.Connection, task_id: str) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO fading (task_id, at_ms) VALUES (?, ?)",
         (task_id, now_ms() + KEPT_MS),
-    )
-
-
-def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
-    """Tell all who follow the changes that the task was forgotten."""
-    connection.execute(
-        "INSERT OR REPLACE INTO forgotten (task_id, version, at_ms) VALUES (?, ?, ?)",
-        (task_id, version, now_ms()),
     )
 
 
@@ -203,10 +189,10 @@ def _store(connection: sqlite3.Connection, task: Task) -> Task:
 
 def forget(connection: sqlite3.Connection, task_id: str) -> bool:
     """See `core.ports.TaskStore.forget`."""
-    row = connection.execute("SELECT id, body FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    row = connection.execute("SELECT body FROM tasks WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return False
-    task = decode(*row)
+    task = decode(task_id, *row)
     check_forgettable(task)
     lane = task.first_lane or task.lane
     for first, last in publishers_of(task_id):
@@ -230,7 +216,10 @@ def discard(connection: sqlite3.Connection, task_id: str) -> bool:
 def _remove(connection: sqlite3.Connection, task_id: str) -> None:
     for statement in _FORGET:
         connection.execute(statement, (task_id,))
-    tell(connection, task_id, bump(connection, "version"))
+    connection.execute(
+        "INSERT OR REPLACE INTO forgotten (task_id, version, at_ms) VALUES (?, ?, ?)",
+        (task_id, bump(connection, "version"), now_ms()),
+    )
     sweep(connection)
 
 
@@ -282,8 +271,8 @@ def newer_than(connection: sqlite3.Connection, since: int, understood: Understoo
 
 
 def _rows(connection: sqlite3.Connection, statement: str, *values: str | int) -> list[_Row]:
-    [rows] = connection.execute(statement, values).fetchone()
-    return [(n, task_id, bytes.fromhex(body)) for n, task_id, body in json.loads(rows)]
+    rows = json_of(connection, statement, values)
+    return [(n, task_id, bytes.fromhex(body)) for n, task_id, body in rows]
 
 
 def _found(rows: Iterable[_Row], understood: Understood) -> FoundTasks:
@@ -316,13 +305,7 @@ ON CONFLICT (task_id, reason, quarter) DO UPDATE SET
 def put_off(connection: sqlite3.Connection, put_offs: Sequence[PutOff], now_ms: int) -> None:
     """Add these notes, and drop those of quarters that have passed."""
     for one in put_offs:
-        connection.execute(
-            _ADD,
-            (
-                *(one.task_id, one.reason, one.quarter, one.pushes),
-                *(one.first_ms, one.last_ms, one.zone),
-            ),
-        )
+        connection.execute(_ADD, astuple(one))
     connection.execute("DELETE FROM put_off WHERE quarter < ?", (now_ms // QUARTER_MS - 1,))
 
 

@@ -164,19 +164,18 @@ async def test_what_is_at_hand_is_counted_and_not_guessed(
         large = await fill(broker, "large", 64, 8 * KIB)
         reading = await Reading.of(broker, "large", depth=1_000)
         taken = await reading.take(1)
-        at_hand = broker._feeder.at_hand
 
         async def is_full() -> bool:
-            return at_hand.bytes >= HELD
+            return broker._feeder.bytes_held >= HELD
 
         await until(is_full)
         for _ in range(5):
             await broker.ping()
-        assert at_hand.bytes <= HELD + AT_ONCE
+        assert broker._feeder.bytes_held <= HELD + AT_ONCE
 
         assert bodies([*taken, *await reading.take(63)]) == large
         assert max(claimed) <= AT_ONCE
-        assert at_hand.bytes == 0
+        assert broker._feeder.bytes_held == 0
 
 
 async def test_lanes_that_nobody_takes_from_keep_no_other_from_its_turn(
@@ -192,7 +191,7 @@ async def test_lanes_that_nobody_takes_from_keep_no_other_from_its_turn(
         late = await Reading.of(broker, LANES[-1], depth=1_000)
 
         assert len(await late.take(64)) == 64
-        assert broker._feeder.at_hand.bytes <= HELD + AT_ONCE + len(LANES) * 4 * KIB
+        assert broker._feeder.bytes_held <= HELD + AT_ONCE + len(LANES) * 4 * KIB
 
 
 async def test_a_look_for_all_lanes_at_once_is_bounded_too(

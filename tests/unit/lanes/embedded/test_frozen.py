@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 import pytest
 
 from pushlane.backends.embedded import messages
-from pushlane.backends.embedded.broker import AtHand, EmbeddedBroker, EmbeddedReader
+from pushlane.backends.embedded.broker import EmbeddedBroker, EmbeddedReader, Feeder
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.messages import ClaimedBatch, take_from_frozen
 from pushlane.backends.embedded.owners import last_beats
@@ -170,7 +170,8 @@ async def test_a_process_that_ends_after_it_was_frozen_leaves_nothing(tmp_path, 
 async def test_what_lay_here_for_long_is_not_said_to_be_had_by_nobody_else():
     """A freeze may have been between, that has not been noticed yet."""
     loop_now = asyncio.get_running_loop().time
-    reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, lambda _: None, None, AtHand())
+    feeder = Feeder(None, "owner", beat_s=10)
+    reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, feeder)
     for first_until_s in (loop_now() + 3600, loop_now() - 1):
         batch = ClaimedBatch(1, [Taken(b"1", LANE, 1, is_first=True)], False, None)
         reader.fill(batch, most=AT_HAND, first_until_s=first_until_s)
