@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sqlite3
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from sqlite3 import Connection
 
 from pushlane.backends.embedded import messages
-from pushlane.backends.embedded.database import Database, SideTasks
+from pushlane.backends.embedded.database import Database, SideTasks, StorePort, json_of, reads
 from pushlane.backends.embedded.messages import ClaimedBatch, ClaimRequest, claim, stamped_after
 from pushlane.backends.embedded.owners import (
     BEAT_S,
@@ -29,12 +29,14 @@ from pushlane.backends.embedded.owners import (
     come_back,
     forget,
 )
+from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT
 from pushlane.backends.ports import Delayed
 from pushlane.core.errors import Unreachable
 from pushlane.core.ports import OnReady, Source, Taken, of_each
 from pushlane.core.task import now_ms
 
 REFILL_WAIT_S = 0.2
+REPLAY_PAGE = 1_000
 
 
 class EmbeddedReader:
@@ -271,7 +273,7 @@ class Feeder:
         self._weigh([len(taken.body) for batch in batches for taken in batch.taken])
 
     def _claim(
-        self, connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
+        self, connection: Connection, requests: Sequence[ClaimRequest]
     ) -> tuple[bool, list[ClaimedBatch]]:
         """Claim; also return whether all earlier claims are lost."""
         now = now_ms()
@@ -337,7 +339,7 @@ def fair_depth(readers: int, body_bytes: int) -> int:
 HOUSEKEEPING_S = 0.5
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(StorePort):
     """See `core.ports.Broker`.
 
     Every process on a store beats each `beat_s` seconds. `depth` is for readers that were given
@@ -345,7 +347,7 @@ class EmbeddedBroker:
     """
 
     def __init__(self, database: Database, depth: int, beat_s: float = BEAT_S) -> None:
-        self._database = database
+        super().__init__(database)
         self._depth = depth
         self._owner = Owner(database.folder)
         self._beat_s = beat_s
@@ -411,29 +413,79 @@ class EmbeddedBroker:
     async def backlog(self, lane: str) -> int:
         return await self._database.read(partial(messages.backlog, lane=lane))
 
-    async def delayed(self, lane: str) -> Delayed:
-        return await self._database.read(partial(messages.delayed, lane=lane, now_ms=now_ms()))
+    @reads
+    def delayed(self, store: Connection, lane: str) -> Delayed:
+        count, first_ms, last_ms = store.execute(
+            "SELECT count(*), min(due_at_ms), max(due_at_ms) FROM waiting "
+            "WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) AND due_at_ms > ?",
+            (lane, self._clock_ms()),
+        ).fetchone()
+        return Delayed(count, first_ms or 0, last_ms or 0)
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
-        find = partial(messages.published_since, lane=lane, since_ms=since_ms)
-        for first, last in await self._database.read(find):
+        for first, last in await self._published_since(lane, since_ms):
             while first <= last:
-                page = partial(messages.page, first=first, last=last)
-                bodies, first = await self._database.read(page)
+                bodies, first = await self._page(first, last)
                 if bodies:
                     yield bodies
 
-    async def retained_since_ms(self, lane: str) -> int | None:
-        return await self._database.read(partial(messages.retained_since_ms, lane=lane))
+    @reads
+    def _published_since(
+        self, store: Connection, lane: str, since_ms: int
+    ) -> list[tuple[int, int]]:
+        """Return the first and last id of messages published since then, delayed ones apart.
 
-    async def end_of(self, lane: str) -> tuple[int, int]:
-        return await self._database.read(partial(messages.end_of, lane=lane))
+        A lane that keeps nothing does not know the times of its messages: all of them are returned.
+        """
+        row = store.execute("SELECT id, kept FROM lanes WHERE name = ?", (lane,)).fetchone()
+        if row is None:
+            return []
+        first, last = messages.span(row[0])
+        halves = [(first, first + DELAYED - 1), (first + DELAYED, last)]
+        if not row[1]:
+            return halves
+        wanted = "SELECT min(first) FROM published WHERE first BETWEEN ? AND ? AND at_ms >= ?"
+        found = [store.execute(wanted, (*half, since_ms)).fetchone()[0] for half in halves]
+        return [(at, half[1]) for at, half in zip(found, halves, strict=True) if at is not None]
 
-    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
-        return await self._database.read(partial(messages.is_past, lane=lane, end=end))
+    @reads
+    def _page(self, store: Connection, first: int, last: int) -> tuple[list[bytes], int]:
+        """Return some messages from the first id on, acked or not, and the id to go on at."""
+        wanted = "SELECT id, body FROM messages WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+        rows = store.execute(wanted, (first, last, REPLAY_PAGE)).fetchall()
+        following = rows[-1][0] + 1 if len(rows) == REPLAY_PAGE else last + 1
+        return [body for _, body in rows], following
 
-    async def lanes(self) -> list[str]:
-        return await self._database.read(messages.lanes)
+    @reads
+    def retained_since_ms(self, store: Connection, lane: str) -> int | None:
+        """Return 0 for a lane that keeps acked messages, since it has all; None for any other."""
+        row = store.execute("SELECT kept FROM lanes WHERE name = ?", (lane,)).fetchone()
+        return 0 if row and row[0] else None
+
+    @reads
+    def end_of(self, store: Connection, lane: str) -> tuple[int, int]:
+        """Return the ids of the last message without a delay, and of the last one with a delay."""
+        row = store.execute(
+            "SELECT (id << ?2) + tail, (id << ?2) + ?3 + delayed FROM lanes WHERE name = ?1",
+            (lane, LANE_SHIFT, DELAYED),
+        ).fetchone()
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    @reads
+    def is_past(self, store: Connection, lane: str, end: tuple[int, int]) -> bool:
+        """Of a lane that keeps acked messages this says nothing."""
+        row = store.execute(
+            "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "
+            "OR EXISTS (SELECT 1 FROM messages WHERE id BETWEEN (lanes.id << ?2) + ?3 AND ?5) "
+            "FROM lanes WHERE name = ?1",
+            (lane, LANE_SHIFT, DELAYED, *end),
+        ).fetchone()
+        return not (row and row[0])
+
+    @reads
+    def lanes(self, store: Connection) -> list[str]:
+        wanted = "SELECT json_group_array(name) FROM (SELECT name FROM lanes ORDER BY id)"
+        return list(json_of(store, wanted))
 
     async def ping(self) -> None:
         await self._database.ping()
@@ -465,7 +517,7 @@ class EmbeddedBroker:
             self._keeps_house = True
             self._background.repeat(self._housekeeping, "the embedded broker's housekeeping")
 
-    def _beat(self, connection: sqlite3.Connection) -> bool:
+    def _beat(self, connection: Connection) -> bool:
         return beat(connection, self._owner.name, now_ms())
 
     def _beaten(self, counts: bool) -> None:

@@ -34,12 +34,13 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from functools import wraps
 from os import stat_result
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
@@ -433,15 +434,15 @@ class Database:
 
     async def read(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job that changes nothing."""
-        return await self._run(job, Need.READ)
+        return await self.run(job, Need.READ)
 
     async def write(self, job: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Run a job in a transaction. It may run twice, the first time undone."""
-        return await self._run(job, Need.DURABLE if durable else Need.WRITE)
+        return await self.run(job, Need.DURABLE if durable else Need.WRITE)
 
     async def ping(self) -> None:
         """Return once the store has been read. Raises Unreachable when it cannot be."""
-        await self._run(_data_version, Need.READ)
+        await self.run(_data_version, Need.READ)
 
     def repeat(
         self, job: Callable[[sqlite3.Connection], T], every_s: float, tell: Callable[[T], None]
@@ -471,7 +472,7 @@ class Database:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
 
-    async def _run(self, job: Callable[[sqlite3.Connection], T], need: Need) -> T:
+    async def run(self, job: Callable[[sqlite3.Connection], T], need: Need) -> T:
         if not self._open:
             raise Unreachable(f"the store in {self.folder} is closed; connect again")
         self._background.check()
@@ -481,7 +482,7 @@ class Database:
         return answer
 
     async def _watch(self) -> None:
-        version = await self._run(_data_version, Need.READ)
+        version = await self.run(_data_version, Need.READ)
         if version != self._seen:
             self._seen = version
             for listener in self._listeners:
@@ -541,6 +542,41 @@ class StorePort:
     def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
         self._database = database
         self._clock_ms = clock_ms
+
+
+P = ParamSpec("P")
+S = TypeVar("S", bound=StorePort)
+
+
+def reads(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Make a coroutine function of a method that changes nothing: the store's thread runs it."""
+    return _by_thread(method, Need.READ)
+
+
+def writes(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Make a coroutine function of a method: it is run in a transaction, see `Database.write`."""
+    return _by_thread(method, Need.WRITE)
+
+
+def writes_durably(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Do as `writes`, in a transaction that survives a power cut."""
+    return _by_thread(method, Need.DURABLE)
+
+
+def _by_thread(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T], need: Need
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def call(port: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await port._database.run(lambda store: method(port, store, *args, **kwargs), need)
+
+    return call
 
 
 def json_of(

@@ -15,12 +15,12 @@ from typing import TypeVar
 import msgspec
 
 from pushlane.backends.backend import missing_store
-from pushlane.backends.embedded.cells import LIVE
+from pushlane.backends.embedded.cells import live_processes
 from pushlane.backends.embedded.database import StoreModes, modes_of, openings, translated
-from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.embedded.schema import OLDEST_SQLITE
 from pushlane.backends.operations import MOST_UNREAD, NO_STORE, Bounds, Inspection, Live
 from pushlane.core.errors import UnknownFormat, UserError
+from pushlane.core.task import now_ms
 from pushlane.model.limits import KIND as LIMIT_KIND
 from pushlane.model.limits import limit_faults
 from pushlane.model.presence import Process, decode_all, newer_than_ours
@@ -113,16 +113,11 @@ def _integrity(connection: sqlite3.Connection) -> str:
 
 
 def _processes(connection: sqlite3.Connection) -> list[Process]:
-    return decode_all(_live(connection))
+    return decode_all(live_processes(connection, now_ms()))
 
 
 def _newer(connection: sqlite3.Connection) -> Sequence[str]:
-    return newer_than_ours(_live(connection))
-
-
-def _live(connection: sqlite3.Connection) -> list[bytes]:
-    now = int(time.time() * 1000)
-    return [body for (body,) in connection.execute(LIVE, (now, latest_ms(now)))]
+    return newer_than_ours(live_processes(connection, now_ms()))
 
 
 def _unread(connection: sqlite3.Connection) -> Sequence[UnknownFormat]:

@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from pushlane.backends.embedded.database import Database, StorePort, json_of
+from pushlane.backends.embedded.database import Database, StorePort, json_of, writes
 from pushlane.backends.ports import ClaimResult
 from pushlane.core.push import Push
 from pushlane.core.task import now_ms
@@ -114,14 +114,13 @@ class EmbeddedLedger(StorePort):
 
         return await self._database.write(job, durable=durable)
 
-    async def confirm(self, pushes: Sequence[Push]) -> None:
-        await self._database.write(
-            lambda connection: connection.execute(_CONFIRM, self._values(pushes)).rowcount
-        )
+    @writes
+    def confirm(self, store: sqlite3.Connection, pushes: Sequence[Push]) -> None:
+        store.execute(_CONFIRM, self._values(pushes))
 
-    async def release(self, pushes: Sequence[Push], owner: str) -> None:
-        values = self._values(pushes) | {"owner": owner}
-        await self._database.write(lambda connection: connection.execute(_RELEASE, values).rowcount)
+    @writes
+    def release(self, store: sqlite3.Connection, pushes: Sequence[Push], owner: str) -> None:
+        store.execute(_RELEASE, self._values(pushes) | {"owner": owner})
 
     def _values(self, pushes: Sequence[Push], ttl_ms: int = 0) -> dict[str, str | int]:
         now = self._clock_ms()

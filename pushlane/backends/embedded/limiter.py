@@ -7,12 +7,12 @@ Time is the machine's clock, which all processes on the store share.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
+from sqlite3 import Connection
 
 from pushlane.backends.cells import milliseconds
-from pushlane.backends.embedded.database import StorePort, json_of
+from pushlane.backends.embedded.database import StorePort, json_of, reads, writes
 from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
 from pushlane.backends.ports import (
@@ -100,85 +100,72 @@ class EmbeddedLimiter(StorePort):
 
     _folded_at_ms = 0
 
-    async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
-        def job(connection: sqlite3.Connection) -> list[TokenGrant]:
-            now = self._clock_ms()
-            known = json_of(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
-            pairs = [leased(ask, known.get(ask.subject), now) for ask in asks]
-            rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
-            connection.execute(_SET_RATES, (json.dumps(rows),))
-            return [grant for grant, _ in pairs]
-
-        return await self._database.write(job)
-
-    async def return_tokens(self, returns: Sequence[TokenReturn]) -> None:
-        rows = json.dumps(returns)
-        await self._database.write(lambda connection: connection.execute(_RETURN, (rows,)).rowcount)
-
-    async def hold_places(self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float) -> list[int]:
-        def job(connection: sqlite3.Connection) -> list[int]:
-            now = self._clock_ms()
-            subjects = json.dumps([ask.subject for ask in asks])
-            held = (subjects, now, latest_ms(now))
-            connection.execute(_SWEEP_PLACES, held)
-            known: dict[str, dict[str, Holding]] = defaultdict(dict)
-            for subject, name, *rest in json_of(connection, _PLACES, held):
-                known[subject][name] = Holding(*rest)
-            pairs = [placed(ask, known[ask.subject], holder, now) for ask in asks]
-            rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
-            until_ms = now + milliseconds(ttl_s)
-            values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
-            connection.execute(_SET_PLACES, values)
-            return [places for places, _ in pairs]
-
-        return await self._database.write(job)
-
-    async def lease_totals(self, asks: Sequence[TotalAsk]) -> list[float]:
-        def job(connection: sqlite3.Connection) -> list[float]:
-            now = self._clock_ms()
-            self._fold(connection, now)
-            known: dict[Tally, dict[str, float]] = defaultdict(dict)
-            wanted = json.dumps([ask.tally for ask in asks])
-            for subject, what, day, name, amount in json_of(connection, _TALLIES, (wanted,)):
-                known[Tally(subject, what, day)][name] = amount
-            amounts: list[float] = []
-            for ask in asks:
-                amounts.append(allotted(ask, known[ask.tally]))
-                known[ask.tally][ask.holder] = amounts[-1]
-            rows = [(*ask.tally, ask.holder, one) for ask, one in zip(asks, amounts, strict=True)]
-            connection.execute(_SET_TALLIES, {"rows": json.dumps(rows), "now_ms": now})
-            return amounts
-
-        return await self._database.write(job)
-
-    async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
+    @writes
+    def lease_tokens(self, store: Connection, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
         now = self._clock_ms()
-        times = {"now_ms": now, "latest_ms": latest_ms(now)}
-        values = {"subjects": json.dumps(subjects), "day": day, **times}
+        known = json_of(store, _RATES, (json.dumps([ask.subject for ask in asks]),))
+        pairs = [leased(ask, known.get(ask.subject), now) for ask in asks]
+        rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
+        store.execute(_SET_RATES, (json.dumps(rows),))
+        return [grant for grant, _ in pairs]
 
-        def job(connection: sqlite3.Connection) -> list[Usage]:
-            in_flight = json_of(connection, _IN_FLIGHT, values)
-            spent: dict[str, dict[str, float]] = defaultdict(dict)
-            for subject, what, total in json_of(connection, _SPENT, values):
-                spent[subject][what] = total
-            return [Usage(in_flight.get(one, 0), spent[one]) for one in subjects]
+    @writes
+    def return_tokens(self, store: Connection, returns: Sequence[TokenReturn]) -> None:
+        store.execute(_RETURN, (json.dumps(returns),))
 
-        return await self._database.read(job)
+    @writes
+    def hold_places(
+        self, store: Connection, asks: Sequence[PlaceAsk], holder: str, ttl_s: float
+    ) -> list[int]:
+        now = self._clock_ms()
+        held = (json.dumps([ask.subject for ask in asks]), now, latest_ms(now))
+        store.execute(_SWEEP_PLACES, held)
+        known: dict[str, dict[str, Holding]] = defaultdict(dict)
+        for subject, name, *rest in json_of(store, _PLACES, held):
+            known[subject][name] = Holding(*rest)
+        pairs = [placed(ask, known[ask.subject], holder, now) for ask in asks]
+        rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
+        until_ms = now + milliseconds(ttl_s)
+        values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
+        store.execute(_SET_PLACES, values)
+        return [places for places, _ in pairs]
 
-    async def forget(self, subjects: Sequence[str]) -> None:
-        names = json.dumps(subjects)
+    @writes
+    def lease_totals(self, store: Connection, asks: Sequence[TotalAsk]) -> list[float]:
+        now = self._clock_ms()
+        self._fold(store, now)
+        known: dict[Tally, dict[str, float]] = defaultdict(dict)
+        wanted = json.dumps([ask.tally for ask in asks])
+        for subject, what, day, name, amount in json_of(store, _TALLIES, (wanted,)):
+            known[Tally(subject, what, day)][name] = amount
+        amounts: list[float] = []
+        for ask in asks:
+            amounts.append(allotted(ask, known[ask.tally]))
+            known[ask.tally][ask.holder] = amounts[-1]
+        rows = [(*ask.tally, ask.holder, one) for ask, one in zip(asks, amounts, strict=True)]
+        store.execute(_SET_TALLIES, {"rows": json.dumps(rows), "now_ms": now})
+        return amounts
 
-        def job(connection: sqlite3.Connection) -> None:
-            for table in ("rates", "places", "tallies"):
-                connection.execute(_FORGET_SUBJECTS.format(table), (names,))
+    @reads
+    def usage(self, store: Connection, subjects: Sequence[str], day: str) -> list[Usage]:
+        now, names = self._clock_ms(), json.dumps(subjects)
+        held = {"subjects": names, "now_ms": now, "latest_ms": latest_ms(now)}
+        in_flight = json_of(store, _IN_FLIGHT, held)
+        spent: dict[str, dict[str, float]] = defaultdict(dict)
+        for subject, what, total in json_of(store, _SPENT, {"subjects": names, "day": day}):
+            spent[subject][what] = total
+        return [Usage(in_flight.get(one, 0), spent[one]) for one in subjects]
 
-        await self._database.write(job)
+    @writes
+    def forget(self, store: Connection, subjects: Sequence[str]) -> None:
+        for table in ("rates", "places", "tallies"):
+            store.execute(_FORGET_SUBJECTS.format(table), (json.dumps(subjects),))
 
-    def _fold(self, connection: sqlite3.Connection, now: int) -> None:
+    def _fold(self, store: Connection, now: int) -> None:
         """Add up the parts of holders that are gone, and drop past days; once an hour."""
         if now < self._folded_at_ms + _DAY_MS // 24:
             return
         self._folded_at_ms = now
-        values = {"now_ms": now, "gone_ms": now - 2 * _DAY_MS}
-        for statement in (_FOLD, _DROP_FOLDED, _DROP_DAYS):
-            connection.execute(statement, values)
+        store.execute(_FOLD, {"now_ms": now, "gone_ms": now - 2 * _DAY_MS})
+        for statement in (_DROP_FOLDED, _DROP_DAYS):
+            store.execute(statement, {"gone_ms": now - 2 * _DAY_MS})

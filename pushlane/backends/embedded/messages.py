@@ -20,12 +20,10 @@ from typing import NamedTuple
 from pushlane.backends.embedded.database import json_of
 from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, last_beats
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
-from pushlane.backends.ports import Delayed
 from pushlane.core.errors import UnknownLane
 from pushlane.core.ports import Source, Taken, of_each
 
 DROP_CHUNK = 5000
-REPLAY_PAGE = 1_000
 _INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once
 
 
@@ -44,17 +42,6 @@ def open_lane(connection: sqlite3.Connection, lane: str, keep: bool = False) -> 
         "ON CONFLICT (name) DO UPDATE SET kept = 1 WHERE ?2 AND NOT kept",
         (lane, keep),
     )
-
-
-def retained_since_ms(connection: sqlite3.Connection, lane: str) -> int | None:
-    """Return 0 for a lane that keeps acked messages, since it has all; None for any other."""
-    row = connection.execute("SELECT kept FROM lanes WHERE name = ?", (lane,)).fetchone()
-    return 0 if row and row[0] else None
-
-
-def lanes(connection: sqlite3.Connection) -> list[str]:
-    wanted = "SELECT json_group_array(name) FROM (SELECT name FROM lanes ORDER BY id)"
-    return list(json_of(connection, wanted))
 
 
 def publish(
@@ -164,68 +151,6 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
         (lane, LANE_SHIFT),
     ).fetchone()
     return int(row[0]) if row else 0
-
-
-def delayed(connection: sqlite3.Connection, lane: str, now_ms: int) -> Delayed:
-    """Return which messages of the lane wait for their delay."""
-    row = connection.execute(
-        "SELECT count(*), min(due_at_ms), max(due_at_ms) FROM waiting "
-        "WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) AND due_at_ms > ?",
-        (lane, now_ms),
-    ).fetchone()
-    return Delayed(row[0], row[1] or 0, row[2] or 0)
-
-
-def published_since(
-    connection: sqlite3.Connection, lane: str, since_ms: int
-) -> list[tuple[int, int]]:
-    """Return the first and last id of messages published since then, delayed ones apart.
-
-    A lane that keeps nothing does not know the times of its messages: all of them are returned.
-    """
-    row = connection.execute("SELECT id, kept FROM lanes WHERE name = ?", (lane,)).fetchone()
-    if row is None:
-        return []
-    first, last = span(row[0])
-    halves = [(first, first + DELAYED - 1), (first + DELAYED, last)]
-    if not row[1]:
-        return halves
-    wanted = "SELECT min(first) FROM published WHERE first BETWEEN ? AND ? AND at_ms >= ?"
-    found = [connection.execute(wanted, (*half, since_ms)).fetchone()[0] for half in halves]
-    return [(at, half[1]) for at, half in zip(found, halves, strict=True) if at is not None]
-
-
-def page(connection: sqlite3.Connection, first: int, last: int) -> tuple[list[bytes], int]:
-    """Return some messages from the first id on, acked or not, and the id to go on at."""
-    rows = connection.execute(
-        "SELECT id, body FROM messages WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
-        (first, last, REPLAY_PAGE),
-    ).fetchall()
-    following = rows[-1][0] + 1 if len(rows) == REPLAY_PAGE else last + 1
-    return [body for _, body in rows], following
-
-
-def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:
-    """Return the ids of the last message without a delay, and of the last one with a delay."""
-    row = connection.execute(
-        "SELECT (id << ?2) + tail, (id << ?2) + ?3 + delayed FROM lanes WHERE name = ?1",
-        (lane, LANE_SHIFT, DELAYED),
-    ).fetchone()
-    return (int(row[0]), int(row[1])) if row else (0, 0)
-
-
-def is_past(connection: sqlite3.Connection, lane: str, end: tuple[int, int]) -> bool:
-    """Return True when no message of either kind is left up to its end.
-
-    Of a lane that keeps acked messages this says nothing.
-    """
-    row = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "
-        "OR EXISTS (SELECT 1 FROM messages WHERE id BETWEEN (lanes.id << ?2) + ?3 AND ?5) "
-        "FROM lanes WHERE name = ?1",
-        (lane, LANE_SHIFT, DELAYED, *end),
-    ).fetchone()
-    return not (row and row[0])
 
 
 def span(lane: int) -> tuple[int, int]:

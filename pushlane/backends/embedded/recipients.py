@@ -7,12 +7,19 @@ window's worth of recipients.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from sqlite3 import Connection
 
 import msgspec
 
-from pushlane.backends.embedded.database import Database, StorePort, json_of
+from pushlane.backends.embedded.database import (
+    Database,
+    StorePort,
+    json_of,
+    reads,
+    writes,
+    writes_durably,
+)
 from pushlane.backends.embedded.ledger import latest_ms
 from pushlane.backends.ports import RecipientTurn
 from pushlane.core.task import now_ms
@@ -78,29 +85,26 @@ class EmbeddedDayCounts(StorePort):
     _swept_before = 0
 
     async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        return await self._count(on, keys) if min(on.cap) > 0 else list(keys)
+
+    @writes
+    def _count(self, store: Connection, on: CapDay, keys: Mapping[str, int]) -> list[str]:
         values = self._values(on, keys)
-        most = min(on.cap)
+        self._sweep(store, len(keys))
+        if store.execute(_COUNT_NEW, values).rowcount == len(keys):
+            return []
+        store.execute(_COUNT, values)
+        return list(json_of(store, _REFUSED, values))
 
-        def job(connection: sqlite3.Connection) -> list[str]:
-            self._sweep(connection, len(keys))
-            if connection.execute(_COUNT_NEW, values).rowcount == len(keys):
-                return []
-            connection.execute(_COUNT, values)
-            return list(json_of(connection, _REFUSED, values))
-
-        return await self._database.write(job) if most > 0 else list(keys)
-
-    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
-        def job(connection: sqlite3.Connection) -> None:
-            left = dict(keys)
-            while left:  # an update takes one token of a key at a time
-                some = {key: token for token, key in left.items()}
-                values = self._values(on, {token: key for key, token in some.items()})
-                connection.execute(_UNCOUNT, values)
-                connection.execute(_EMPTY, values)
-                left = {token: key for token, key in left.items() if some[key] != token}
-
-        await self._database.write(job)
+    @writes
+    def uncount(self, store: Connection, on: CapDay, keys: Mapping[str, int]) -> None:
+        left = dict(keys)
+        while left:  # an update takes one token of a key at a time
+            some = {key: token for token, key in left.items()}
+            values = self._values(on, {token: key for key, token in some.items()})
+            store.execute(_UNCOUNT, values)
+            store.execute(_EMPTY, values)
+            left = {token: key for token, key in left.items() if some[key] != token}
 
     def _values(self, on: CapDay, keys: Mapping[str, int]) -> dict[str, str | int]:
         return {
@@ -111,12 +115,12 @@ class EmbeddedDayCounts(StorePort):
             "in_all": on.cap.in_all,
         }
 
-    def _sweep(self, connection: sqlite3.Connection, size: int) -> None:
+    def _sweep(self, store: Connection, size: int) -> None:
         """Delete some rows of days that are over, until none is left of them."""
         oldest = self._clock_ms() // 86_400_000 - _LIVE_DAYS
         if oldest == self._swept_before:
             return
-        if not connection.execute(_SWEEP_COUNTS, {"oldest": oldest, "size": size}).rowcount:
+        if not store.execute(_SWEEP_COUNTS, {"oldest": oldest, "size": size}).rowcount:
             self._swept_before = oldest
 
 
@@ -191,23 +195,18 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._change((_LEAVE,), marks, owner)
 
-    async def _change(
-        self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0
+    @writes
+    def _change(
+        self,
+        store: Connection,
+        statements: Sequence[str],
+        marks: Sequence[Mark],
+        owner: str = "",
+        ttl_s: float = 0,
     ) -> list[RecipientTurn]:
         """Run the statements; return where each mark stands then."""
-
-        def job(connection: sqlite3.Connection) -> list[RecipientTurn]:
-            values = self._turn_values(marks, owner, ttl_s)
-            for statement in statements:
-                connection.execute(statement, values)
-            by_place = json_of(connection, _ANSWERS, values)
-            return [RecipientTurn(by_place[str(place)]) for place in range(len(marks))]
-
-        return await self._database.write(job)
-
-    def _turn_values(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> dict[str, str | int]:
         now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
-        return {
+        values = {
             "marks": json.dumps(marks),
             "owner": f"{owner} " if owner else "",
             "now_ms": now,
@@ -215,6 +214,10 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
             "latest_ms": latest_ms(now, ttl_ms),
             "forget_at_ms": now + ttl_ms + self._window_ms,
         }
+        for statement in statements:
+            store.execute(statement, values)
+        by_place = json_of(store, _ANSWERS, values)
+        return [RecipientTurn(by_place[str(place)]) for place in range(len(marks))]
 
 
 _SCOPE = "INSERT OR IGNORE INTO suppression_scopes (name, size) VALUES (?, 0)"
@@ -247,69 +250,59 @@ _COUNTS = "SELECT json_group_object(name, size) FROM suppression_scopes WHERE si
 class EmbeddedSuppressions(StorePort):
     """See `core.ports.Suppressions`: a row for each scope with its count, one for each hash."""
 
-    async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
-        return await self._database.write(lambda on: suppress(on, scope, hashes), durable=True)
+    @writes_durably
+    def add(self, store: Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return _suppress(store, scope, hashes)
 
-    async def remove(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
-        return await self._database.write(lambda on: unsuppress(on, scope, hashes), durable=True)
+    @writes_durably
+    def remove(self, store: Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+        return _unsuppress(store, scope, hashes)
 
     async def clear(self, scope: SuppressionScope) -> None:
         """Remove some thousands at a time, so that others are not kept waiting."""
-
-        def job(connection: sqlite3.Connection) -> int:
-            place = _place(connection, scope)
-            removed = connection.execute(_CLEAR_SOME, (place,)).rowcount
-            connection.execute(_RESIZE, (-removed, place))
-            return removed
-
-        while await self._database.write(job, durable=True):
+        while await self._clear_some(scope):
             pass
 
-    async def counts(self) -> dict[SuppressionScope, int]:
-        found = await self._database.read(lambda on: json_of(on, _COUNTS))
-        return {SuppressionScope.parse(name): size for name, size in found.items()}
+    @writes_durably
+    def _clear_some(self, store: Connection, scope: SuppressionScope) -> int:
+        place = _place(store, scope)
+        removed = store.execute(_CLEAR_SOME, (place,)).rowcount
+        store.execute(_RESIZE, (-removed, place))
+        return removed
 
-    async def find(
-        self, asked: Mapping[SuppressionScope, Sequence[int]]
+    @reads
+    def counts(self, store: Connection) -> dict[SuppressionScope, int]:
+        sizes = json_of(store, _COUNTS)
+        return {SuppressionScope.parse(name): size for name, size in sizes.items()}
+
+    @reads
+    def find(
+        self, store: Connection, asked: Mapping[SuppressionScope, Sequence[int]]
     ) -> dict[SuppressionScope, list[int]]:
-        def job(connection: sqlite3.Connection) -> dict[SuppressionScope, list[int]]:
-            return {
-                scope: json_of(connection, _FIND, (str(scope), json.dumps(hashes)))
-                for scope, hashes in asked.items()
-            }
-
-        return await self._database.read(job)
+        return {
+            scope: json_of(store, _FIND, (str(scope), json.dumps(hashes)))
+            for scope, hashes in asked.items()
+        }
 
 
-def suppress(connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
-    """Do in a transaction what `Suppressions.add` does."""
-    return _change(connection, scope, _ADD, hashes, 1)
+def _suppress(store: Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+    place = _place(store, scope)
+    added = store.execute(_ADD, (place, json.dumps(list(hashes)))).rowcount
+    store.execute(_RESIZE, (added, place))
+    return added
 
 
-def unsuppress(
-    connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]
-) -> int:
-    """Do in a transaction what `Suppressions.remove` does."""
-    return _change(connection, scope, _REMOVE_HASHES, hashes, -1)
+def _unsuppress(store: Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+    place = _place(store, scope)
+    removed = store.execute(_REMOVE_HASHES, (place, json.dumps(list(hashes)))).rowcount
+    store.execute(_RESIZE, (-removed, place))
+    return removed
 
 
-def _change(
-    connection: sqlite3.Connection,
-    scope: SuppressionScope,
-    statement: str,
-    hashes: Sequence[int],
-    sign: int,
-) -> int:
-    place = _place(connection, scope)
-    changed = connection.execute(statement, (place, json.dumps(list(hashes)))).rowcount
-    connection.execute(_RESIZE, (sign * changed, place))
-    return changed
-
-
-def _place(connection: sqlite3.Connection, scope: SuppressionScope) -> int:
+def _place(store: Connection, scope: SuppressionScope) -> int:
     """Return the id of a scope, which is made when it is not there."""
-    connection.execute(_SCOPE, (str(scope),))
-    return int(connection.execute(_SCOPE_ID, (str(scope),)).fetchone()[0])
+    store.execute(_SCOPE, (str(scope),))
+    return int(store.execute(_SCOPE_ID, (str(scope),)).fetchone()[0])
 
 
 PAGE = 500
@@ -365,25 +358,23 @@ class EmbeddedDeadAddresses(StorePort):
     rows lie in the order of their times, and a page begins behind a number.
     """
 
-    async def record(self, sink: str, deaths: Sequence[AddressDeath], at_ms: int) -> list[int]:
-        def job(connection: sqlite3.Connection) -> list[int]:
-            dead = _not_registered(connection, sink, deaths)
-            suppress(connection, SuppressionScope("sink", sink), [one.hash for one in dead])
-            return _recorded(connection, sink, dead, at_ms)
+    @writes_durably
+    def record(
+        self, store: Connection, sink: str, deaths: Sequence[AddressDeath], at_ms: int
+    ) -> list[int]:
+        dead = _not_registered(store, sink, deaths)
+        _suppress(store, SuppressionScope("sink", sink), [one.hash for one in dead])
+        return _recorded(store, sink, dead, at_ms)
 
-        return await self._database.write(job, durable=True)
+    @writes_durably
+    def register(self, store: Connection, sink: str, hashes: Sequence[int], at_ms: int) -> int:
+        addresses = {"sink": sink, "hashes": json.dumps(list(hashes))}
+        store.execute(_REMOVE_ADDRESSES, addresses)
+        store.execute(_REGISTER, {**addresses, "at_ms": at_ms})
+        return _unsuppress(store, SuppressionScope("sink", sink), hashes)
 
-    async def register(self, sink: str, hashes: Sequence[int], at_ms: int) -> int:
-        values = {"sink": sink, "hashes": json.dumps(list(hashes)), "at_ms": at_ms}
-
-        def job(connection: sqlite3.Connection) -> int:
-            connection.execute(_REMOVE_ADDRESSES, values)
-            connection.execute(_REGISTER, values)
-            return unsuppress(connection, SuppressionScope("sink", sink), hashes)
-
-        return await self._database.write(job, durable=True)
-
-    async def page(self, query: DeadAddressQuery, after: int = 0) -> DeadAddressPage:
+    @reads
+    def page(self, store: Connection, query: DeadAddressQuery, after: int = 0) -> DeadAddressPage:
         first, end = query.since_ms * 1000, 2**63 - 1
         if query.newest_first:
             end = after or end
@@ -392,33 +383,29 @@ class EmbeddedDeadAddresses(StorePort):
         values = {"first": first, "end": end, "sink": query.sink, "page": PAGE}
         statement = _PAGE.replace("BY n", "BY n DESC") if query.newest_first else _PAGE
 
-        rows = await self._database.read(lambda on: json_of(on, statement, values))
+        rows = json_of(store, statement, values)
         found = [DeadAddress(row[1], row[2], row[0] // 1000, *row[3:]) for row in rows]
         return DeadAddressPage(found, rows[-1][0] if len(rows) == PAGE else 0)
 
-    async def forget(self, before_ms: int, most: int) -> int:
-        def job(connection: sqlite3.Connection) -> int:
-            records = connection.execute(_FORGET, (before_ms * 1000, most)).rowcount
-            return records + connection.execute(_FORGET_REGISTERED, (before_ms, most)).rowcount
-
-        return await self._database.write(job)
+    @writes
+    def forget(self, store: Connection, before_ms: int, most: int) -> int:
+        records = store.execute(_FORGET, (before_ms * 1000, most)).rowcount
+        return records + store.execute(_FORGET_REGISTERED, (before_ms, most)).rowcount
 
 
 def _not_registered(
-    connection: sqlite3.Connection, sink: str, deaths: Sequence[AddressDeath]
+    store: Connection, sink: str, deaths: Sequence[AddressDeath]
 ) -> list[AddressDeath]:
     """Return those that were not registered since they died."""
     values = {"sink": sink, "deaths": json.dumps(deaths)}
-    alive = set(json_of(connection, _ALIVE, values))
+    alive = set(json_of(store, _ALIVE, values))
     return [one for one in deaths if one.hash not in alive]
 
 
-def _recorded(
-    connection: sqlite3.Connection, sink: str, dead: Sequence[AddressDeath], at_ms: int
-) -> list[int]:
+def _recorded(store: Connection, sink: str, dead: Sequence[AddressDeath], at_ms: int) -> list[int]:
     """Record those that have no record; return their hashes."""
-    [newest] = connection.execute(_FREE, (at_ms * 1000,)).fetchone()
+    [newest] = store.execute(_FREE, (at_ms * 1000,)).fetchone()
     first = at_ms * 1000 if newest is None else newest + 1
     values = {"sink": sink, "deaths": json.dumps(dead), "first": first}
-    connection.execute(_RECORD, values)
-    return list(json_of(connection, _RECORDED, (first, first + len(dead))))
+    store.execute(_RECORD, values)
+    return list(json_of(store, _RECORDED, (first, first + len(dead))))
