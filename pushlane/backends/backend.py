@@ -164,8 +164,7 @@ class Backend:
     async def change_known(self, task_id: str, edit: task_changes.Edit) -> Task:
         """Change a task that was added before, as `Registry.change` does.
 
-        Raises:
-            TaskInDoubt: the registry does not have it now, and it may be under way.
+        Raises TaskInDoubt when the registry does not have it now, and it may be under way.
         """
         try:
             return await self.registry.change(task_id, edit)
@@ -230,10 +229,7 @@ class Backend:
         """Remove a task that has ended, with the lanes that are its alone.
 
         Its pushes on shared lanes are dropped when they come off. False when somebody still reads
-        one of its lanes: try again a little later.
-
-        Raises:
-            InvalidChange: it has not ended.
+        one of its lanes: try again a little later. Raises InvalidChange when it has not ended.
         """
         task_changes.check_forgettable(task)
         own = [] if task.pooled else [dead_lane(task.id)]
@@ -324,8 +320,7 @@ async def connect(settings: Settings, *, create: bool = True) -> AsyncIterator[B
 async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
     """Open the log of receipts alone, without the other ports, and close it in the end.
 
-    Raises:
-        Unreachable: the service that holds it has not answered for `start_patience_s`.
+    Raises Unreachable when the service that holds it has not answered for `start_patience_s`.
     """
     package, patience_s = load_package(settings), settings.start_patience_s
     async with AsyncExitStack() as stack:

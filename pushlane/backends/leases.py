@@ -232,8 +232,7 @@ class LeaseGuard:
     ) -> T:
         """Do the work while holding the lease; stop it when the lease is lost.
 
-        Raises:
-            TaskConflict: another holder is alive.
+        Raises TaskConflict when another holder is alive.
         """
         await self._acquire(on_wait)
         working = asyncio.create_task(work(), name=self._held.name)

@@ -187,8 +187,7 @@ class Examiner(Protocol):
     async def mend(self, settings: Settings, finding: Finding) -> str:
         """Mend a finding that can be fixed; return a sentence of what was done.
 
-        Raises:
-            PushlaneError: it could not be done.
+        Raises PushlaneError when it could not be done.
         """
 
 

@@ -43,8 +43,7 @@ __all__ = [
 async def connect(settings: Settings) -> AsyncIterator[Backend]:
     """Open the store in `settings.data_dir`, making it when it is not there.
 
-    Raises:
-        Unreachable: the folder cannot be used; says why.
+    Raises Unreachable when the folder cannot be used; says why.
     """
     database = Database(settings.data_dir)
     await database.open()

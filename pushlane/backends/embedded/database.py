@@ -1,32 +1,16 @@
 """The embedded store as the ports see it: jobs go to a thread of its own, answers come back.
 
-Turns errors of SQLite and the file system into errors that say what to do.
-
-The only place that knows SQLite's error codes.
-
-Keeps the store's files to the user who runs pushlane, and tells what is open to others.
-
-The folders of receipts and of owners are made for that user alone; this is about the database.
-
-Side tasks of the embedded adapter: named, supervised, and patient.
-
-A step that finds the store unreachable is tried again, and logged once. When a task dies of any
-other error, the next call that checks raises and names it.
-
-What the one thread does that talks to SQLite: jobs in transactions, on one connection.
-
-Jobs that wait together share one transaction, so many small writes cost one commit. If one of them
-fails, all are undone and each runs again by itself. Nothing here knows of lanes or tasks.
-
-A job is a function of a connection. sqlite3 lets go of the interpreter lock at every row it steps
-to, and a busy event loop may then hold it for 5 ms: so jobs work on sets (JSON or one blob in, one
-row out), never row by row. Nothing here blocks the event loop, and no sqlite3 error gets out.
+A job is a function of a connection. Jobs that wait together share one transaction, so many small
+writes cost one commit. If one of them fails, all are undone and each runs again by itself. sqlite3
+lets go of the interpreter lock at every row it steps to, and a busy event loop may then hold it for
+5 ms: so jobs work on sets (JSON or one blob in, one row out), never row by row. Nothing here knows
+of lanes or tasks or blocks the event loop, and no sqlite3 error gets out. The database is kept to
+the user who runs pushlane; the folders of receipts and of owners are made for that user alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import queue
@@ -36,6 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
 from os import stat_result
@@ -83,13 +68,12 @@ def translated(folder: Path) -> Iterator[None]:
 
 
 def translate(error: sqlite3.Error, folder: Path) -> PushlaneError:
-    code = code_of(error)
-    if code == sqlite3.SQLITE_FULL:
+    if code_of(error) == sqlite3.SQLITE_FULL:
         return StorageFull(
             f"the disk that holds {folder} is full: what it has is safe, nothing more fits; free "
             "some space, and it goes on"
         )
-    if advice := _ADVICE.get(code):
+    if advice := _ADVICE.get(code_of(error)):
         return Unreachable(f"the store in {folder} does not answer ({error}); {advice}")
     return PushlaneError(f"the store in {folder} refused a statement ({error}); please report this")
 
@@ -114,10 +98,8 @@ def keep_private(path: Path) -> None:
 
     What a folder shares with its group stays shared. What stays open, and what cannot be changed,
     is said in the log. An existing file is not opened: to close it again would release what this
-    process's other connections have locked (https://sqlite.org/howtocorrupt.html, 2.2).
-
-    Raises:
-        OSError: the file cannot be made.
+    process's other connections have locked (https://sqlite.org/howtocorrupt.html, 2.2). Raises
+    OSError when the file cannot be made.
     """
     if not path.exists():
         with suppress(FileExistsError):
@@ -127,8 +109,7 @@ def keep_private(path: Path) -> None:
             _close(file)
     for remark in openings(path.parent, modes_of(path)):
         if remark.severity == "warning":
-            text = f"{remark.what}; {remark.mend}"
-            log.warning("%s", text, extra={"action": "store_open"})
+            log.warning("%s; %s", remark.what, remark.mend, extra={"action": "store_open"})
 
 
 def modes_of(path: Path) -> StoreModes:
@@ -188,6 +169,12 @@ logger = logging.getLogger(__name__)
 
 
 class SideTasks:
+    """Side tasks of the adapter: named, supervised, and patient.
+
+    A step that finds the store unreachable is tried again, and logged once. When a task dies of any
+    other error, the next call that checks raises and names it.
+    """
+
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: PushlaneError | None = None
@@ -205,10 +192,9 @@ class SideTasks:
 
     async def close(self) -> None:
         """Cancel all tasks, and wait until they have ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -272,39 +258,33 @@ def blame(tickets: list[Ticket], error: BaseException) -> None:
         ticket.error = error
 
 
+@dataclass
 class Pulse:
     """A job that the thread repeats every so many seconds.
 
     `tell` is called on the event loop with each result, but not when the store was unreachable.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        every_s: float,
-        tell: Callable[[Any], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._job = job
-        self._every_s = every_s
-        self._tell = tell
-        self._loop = loop
-        self._due_s = 0.0
+    job: Job
+    every_s: float
+    tell: Callable[[Any], None]
+    loop: asyncio.AbstractEventLoop
+    due_s: float = 0.0
 
     def wait_s(self) -> float:
         """Return how long until the job is due; 0 when it is."""
-        return max(0.0, self._due_s - time.monotonic())
+        return max(0.0, self.due_s - time.monotonic())
 
     def ticket(self) -> Ticket:
         """Return a ticket to run the job now, and set when it is due next."""
-        self._due_s = time.monotonic() + self._every_s
-        future = self._loop.create_future()
+        self.due_s = time.monotonic() + self.every_s
+        future = self.loop.create_future()
         future.add_done_callback(self._heard)
-        return Ticket(self._job, Need.WRITE, future)
+        return Ticket(self.job, Need.WRITE, future)
 
     def _heard(self, answer: asyncio.Future[Any]) -> None:
-        with contextlib.suppress(Unreachable):
-            self._tell(answer.result())
+        with suppress(Unreachable):
+            self.tell(answer.result())
 
 
 class Session:
@@ -360,7 +340,8 @@ class Session:
                     break
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
-            self._undo()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             attempted = tickets[: count + 1]
             if len(attempted) == 1:
                 attempted[0].error = self._translated(error)
@@ -384,10 +365,6 @@ class Session:
                 if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
-
-    def _undo(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
 
     def _translated(self, error: Exception) -> Exception:
         return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error
@@ -417,8 +394,7 @@ class Database:
     async def open(self) -> None:
         """Make the folder and the tables when they are not there; close them to other users.
 
-        Raises:
-            Unreachable: the folder or the file cannot be used.
+        Raises Unreachable when the folder or the file cannot be used.
         """
         with translated(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -427,7 +403,7 @@ class Database:
         self._thread.start()
         self._open = True
         try:
-            await self.read(_data_version)
+            await self.ping()
         except BaseException:
             await self.close()
             raise
@@ -442,7 +418,7 @@ class Database:
 
     async def ping(self) -> None:
         """Return once the store has been read. Raises Unreachable when it cannot be."""
-        await self.run(_data_version, Need.READ)
+        await self.read(_data_version)
 
     def repeat(
         self, job: Callable[[sqlite3.Connection], T], every_s: float, tell: Callable[[T], None]
@@ -482,7 +458,7 @@ class Database:
         return answer
 
     async def _watch(self) -> None:
-        version = await self.run(_data_version, Need.READ)
+        version = await self.read(_data_version)
         if version != self._seen:
             self._seen = version
             for listener in self._listeners:
@@ -506,11 +482,11 @@ class Database:
             session = session or Session(self.folder, self._busy_timeout_s)
         except Unreachable as error:
             blame(tickets, error)
-            self._deliver(tickets)
+            self._loop.call_soon_threadsafe(_resolve, tickets)
             return None
         while tickets:
             count = session.serve(tickets)
-            self._deliver(tickets[:count])
+            self._loop.call_soon_threadsafe(_resolve, tickets[:count])
             tickets = tickets[count:]
         return session
 
@@ -518,7 +494,7 @@ class Database:
         """Return the waiting jobs in order. Wait for a first one until the repeated job is due."""
         tickets: list[Ticket] = []
         wait_s = pulse.wait_s() if (pulse := self._pulse) else None
-        with contextlib.suppress(queue.Empty):
+        with suppress(queue.Empty):
             while not self._stopping and len(tickets) < _GROUP:
                 ticket = self._queue.get(block=not tickets, timeout=wait_s)
                 if ticket is None:
@@ -531,9 +507,6 @@ class Database:
         """Return the repeated job when it is due, alone: no read is to wait for its lock."""
         pulse = self._pulse
         return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
-
-    def _deliver(self, tickets: list[Ticket]) -> None:
-        self._loop.call_soon_threadsafe(_resolve, tickets)
 
 
 class StorePort:

@@ -1,16 +1,12 @@
 """Tells owners that work from those that are frozen or dead.
 
-Tells an owner that is frozen from one that works: an owner that works writes beats.
+An owner holds a lock on a file of its own as long as its process lives, frozen or not, whoever gets
+its pid later; the kernel releases it when the process dies. One that works writes beats, too.
 
 A process that was stopped (SIGSTOP, Ctrl-Z, a paused container) lives, and yet others are to get
 the messages it has claimed. A beat is a row that changes; its time is never compared with a clock.
 Silence is measured in the watcher's own beats: while all sleep, the clock jumps, or nothing can be
 written, nobody beats and nobody is found frozen.
-
-Tells a live process from a dead one, even when its pid was given to another.
-
-An owner holds a lock on a file of its own as long as its process lives, frozen or not; the kernel
-releases it when the process dies. Whether a live process works is told by `heartbeats`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """The files of the receipts log: partitions, their segments, and the records in them.
 
-The segments of a partition, and their records: each body with its time and a checksum.
-
-A segment's file name is its place in the partition, so that a position is one number that only
-grows. A record that a crash left half written is told from a damaged one: nothing comes after it.
-
-One partition of the log: files that several processes append to, one at a time.
-
-Whoever appends or looks for the end holds the partition's lock, which the kernel releases when its
-process dies; the next one cuts off a record that the dead process left half written. Every method
-blocks and runs in a thread.
+A record is a body with its time and a checksum; one that a crash left half written is told from a
+damaged one: nothing comes after it. A segment's file name is its place in the partition, so that a
+position is one number that only grows.
 """
 
 from __future__ import annotations
@@ -56,8 +49,6 @@ class Tail:
     Whoever calls it holds the partition's lock. A segment that is `damaged` is not appended to.
     """
 
-    __slots__ = ("base", "damaged", "end", "file")
-
     def __init__(self, segment: LogSegment) -> None:
         self.base = self.end = segment.base
         self.file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,7 +69,7 @@ class Tail:
         start = self.end - self.base if self.base + size > self.end else 0
         whole = _whole_until(self.file, start, size)
         if whole < size:
-            if _is_torn(self.file, whole, size):
+            if _next_whole(self.file, whole + 1, size) is None:  # a writer died there
                 os.ftruncate(self.file, whole)
             else:  # nothing that may be good is cut off: it goes on in a new file
                 self.damaged, whole = True, size
@@ -126,9 +117,7 @@ def records(file: int, start: int, size: int) -> Iterator[Record]:
 
 def body_of(file: int, record: Record) -> bytes:
     """Return the body of a record; empty when it is damaged."""
-    if record.is_hole:
-        return b""
-    content = os.pread(file, record.end - record.start, record.start)
+    content = b"" if record.is_hole else os.pread(file, record.end - record.start, record.start)
     return content[_HEAD.size :] if _is_whole(content) else b""
 
 
@@ -138,11 +127,6 @@ def _whole_until(file: int, start: int, size: int) -> int:
         if record.is_hole or not _is_whole_at(file, record):
             return record.start
     return size
-
-
-def _is_torn(file: int, offset: int, size: int) -> bool:
-    """Return whether nothing whole comes after this offset: then a writer died there."""
-    return _next_whole(file, offset + 1, size) is None
 
 
 def _record_at(file: int, offset: int, size: int) -> Record | None:
@@ -194,10 +178,12 @@ class Full(Exception):
 
 
 class Partition:
-    """Segments in one folder, which hold `most_bytes` in all.
+    """Segments in one folder, which hold `most_bytes` in all. Every method blocks.
 
     Everything before the position from `committed` was taken over. What was not is removed to make
-    room, unless receipts are required.
+    room, unless receipts are required. Several processes append, one at a time: whoever appends or
+    looks for the end holds the partition's lock, which the kernel releases when its process dies;
+    the next one cuts off a record that the dead process left half written.
     """
 
     def __init__(
@@ -239,8 +225,7 @@ class Partition:
     def end(self, wait_s: float) -> int:
         """Return the position after everything that is on the disk.
 
-        Raises:
-            Busy: another process holds the lock all that time.
+        Raises Busy when another process holds the lock all that time.
         """
         if not self._folder.exists():
             return 0
@@ -320,10 +305,9 @@ class Partition:
 
     def close(self) -> None:
         with self._mine:
-            if self._lock is not None:
-                self._lock.close()
-            if self._tail is not None:
-                self._tail.close()
+            for held in (self._lock, self._tail):
+                if held is not None:
+                    held.close()
             self._lock = self._tail = None
 
     def _tidied(self) -> int:
@@ -412,8 +396,7 @@ class Partition:
     def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
         """Yield the records between two positions, each with the open file that it lies in.
 
-        Raises:
-            ReceiptsGone: those at `start` were removed.
+        Raises ReceiptsGone when those at `start` were removed.
         """
         found = segments(self._folder)
         if start != end and (not found or start < found[0].base):

@@ -264,9 +264,8 @@ _OF_0_2_0 = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "bea
 def use_log(connection: sqlite3.Connection) -> None:
     """Have changes written to a log, so that nobody who reads waits for who writes.
 
-    Raises:
-        sqlite3.OperationalError: another process does the same to a new store at this moment, for
-            which SQLite does not wait, whatever its time-out.
+    Raises OperationalError when another process does the same to a new store at this moment, for
+    which SQLite does not wait, whatever its time-out.
     """
     connection.execute("PRAGMA journal_mode = WAL")
 
@@ -274,8 +273,7 @@ def use_log(connection: sqlite3.Connection) -> None:
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     """Set the connection up, and make the tables if they are not there.
 
-    Raises:
-        Unreachable: SQLite is too old, or the tables are of another version.
+    Raises Unreachable when SQLite is too old, or the tables are of another version.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unreachable(

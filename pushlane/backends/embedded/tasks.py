@@ -255,8 +255,7 @@ class EmbeddedTasks(StorePort):
 def _find(store: Connection, word: str) -> Task:
     """Return the task with this id or key, or else the only one of this name.
 
-    Raises:
-        UnknownTask: there is none, or several of that name; says which are near.
+    Raises UnknownTask when there is none, or several of that name; says which are near.
     """
     row = store.execute(
         "SELECT id, body FROM tasks WHERE id = ?1 OR (key = ?1 AND key <> '')", (word,)
