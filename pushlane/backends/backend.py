@@ -1,7 +1,5 @@
 """Opens all ports that a process works with from its settings, and makes changes that span two.
 
-What a user reads who looks where there is no embedded store.
-
 A lane is opened before a task points at it, whoever asks for the change.
 """
 
@@ -58,11 +56,20 @@ from pushlane.wire import MOST_POOLED, MOST_PUSHES
 
 _MADE = "`pushlane submit` makes a store there"
 
+log = logging.getLogger("pushlane.backend")
+
+T = TypeVar("T")
+
+_ASK_AGAIN_S = 5.0
+_LOOKED_AT = 64
+_NEAR = 4  # messages
+_NAMED = 5
+_COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
+
 
 def no_store(settings: Settings) -> NoStore:
     """Return the error that names the folder, and says what to set and what makes a store."""
-    what, mend = missing_store(settings)
-    return NoStore(f"{what}: {mend}")
+    return NoStore(": ".join(missing_store(settings)))
 
 
 def missing_store(settings: Settings) -> tuple[str, str]:
@@ -82,17 +89,6 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return str(os.getuid())
-
-
-log = logging.getLogger("pushlane.backend")
-
-T = TypeVar("T")
-
-_ASK_AGAIN_S = 5.0
-_LOOKED_AT = 64
-_NEAR = 4  # messages
-_NAMED = 5
-_COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
 
 
 @dataclass(frozen=True)
@@ -156,10 +152,9 @@ class Backend:
 
     async def known(self, task_id: str) -> Task:
         """Return a task that was added before. Raises as `find` does, or UnknownTask."""
-        task = await self.find(task_id)
-        if task is None:
-            raise UnknownTask(f"task {task_id} is no longer kept: it has ended, and was forgotten")
-        return task
+        if task := await self.find(task_id):
+            return task
+        raise UnknownTask(f"task {task_id} is no longer kept: it has ended, and was forgotten")
 
     async def change_known(self, task_id: str, edit: task_changes.Edit) -> Task:
         """Change a task that was added before, as `Registry.change` does.
@@ -204,12 +199,7 @@ class Backend:
         task = await self.registry.get(task_id)
         if task.state.is_terminal or task.has_later:
             return task
-        lane = later_lane(own_lane(task.id))
-        await self.broker.open_lane(lane)
-        task = await self.registry.change(task.id, task_changes.later_opened)
-        if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
-            await self.broker.drop_lane(lane)
-        return task
+        return await self._open([later_lane(own_lane(task.id))], task.id, task_changes.later_opened)
 
     async def reach(self, task_id: str, sink: str) -> Task:
         """Open a task's lane at a later sink of its chain. A task that has ended gets none."""
@@ -217,12 +207,15 @@ class Backend:
         if task.state.is_terminal or sink in task.reached:
             return task
         lane = lane_at(task.id, sink)
-        for name in (later_lane(lane), lane):
-            await self.broker.open_lane(name)
-        task = await self.registry.change(task.id, task_changes.reached(sink))
+        return await self._open([later_lane(lane), lane], task.id, task_changes.reached(sink))
+
+    async def _open(self, lanes: Sequence[str], task_id: str, edit: task_changes.Edit) -> Task:
+        for lane in lanes:
+            await self.broker.open_lane(lane)
+        task = await self.registry.change(task_id, edit)
         if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
-            for name in (later_lane(lane), lane):
-                await self.broker.drop_lane(name)
+            for lane in lanes:
+                await self.broker.drop_lane(lane)
         return task
 
     async def forget(self, task: Task, fence: Fence | None = None) -> bool:
@@ -330,9 +323,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
 async def _opened(
     stack: AsyncExitStack, closed: Callable[[], AbstractAsyncContextManager[T]], patience_s: float
 ) -> T:
-    """Open it, again and again while a service does not answer. One that refuses us is not asked
-    again.
-    """
+    """Open it, again and again while a service does not answer, until one refuses us."""
     deadline_s = time.monotonic() + patience_s
     while True:
         try:

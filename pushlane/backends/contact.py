@@ -75,7 +75,7 @@ class Contact:
         self._answers = {service: LastAnswer(service, clock_s) for service in services}
         self._clock_s = clock_s
         self._is_started = False
-        self._is_stopping = False
+        self.is_stopping = False
         self.on_started: Callable[[], None] = lambda: None
 
     def __getitem__(self, service: str) -> LastAnswer:
@@ -89,12 +89,7 @@ class Contact:
 
     def stopping(self) -> None:
         """Note that the process takes no more work, and ends."""
-        self._is_stopping = True
-
-    @property
-    def is_stopping(self) -> bool:
-        """Return True once the process takes no more work."""
-        return self._is_stopping
+        self.is_stopping = True
 
     def forget(self, service: str) -> None:
         """Expect no answer of the service any more."""
@@ -107,13 +102,11 @@ class Contact:
 
     def missing(self) -> list[str]:
         """Return what keeps the process from its work, a line for each; empty when nothing does."""
-        if self._is_stopping:
+        if self.is_stopping:
             return ["stopping"]
         silent = [one for one in list(self._answers.values()) if one.is_silent]
-        return [
-            *([] if self._is_started else ["starting"]),
-            *(f"{one.service}: not reached since {one.age_s():.0f} s" for one in silent),
-        ]
+        lines = [f"{one.service}: not reached since {one.age_s():.0f} s" for one in silent]
+        return lines if self._is_started else ["starting", *lines]
 
 
 @asynccontextmanager

@@ -1,16 +1,10 @@
-"""The clock by which a leader destroys something: that of the store, watched for steps.
+"""Holding a lease, and the clock by which its holder destroys something.
 
-A leader hears the store's time with each grant of its lease; in between the clock goes on by this
-machine's monotonic one, so a step of its wall clock changes nothing. Where the store's clock and
-this machine's differ by over a minute, or the store's has stepped, nobody can tell which is right:
-then whatever destroys something waits.
-
-Holding a lease: asked for again well before it runs out, and let go of at the end.
-
-A `Leader` asks before each change, and shows its number with it: one that was stopped for longer
-than its lease lasts may find out late, but changes nothing, since the registry refuses the number
-of an earlier one. A `LeaseGuard` holds a lease while some work runs, so that the same submit never
-runs twice at once; work whose lease is lost is stopped.
+A lease is asked for again well before it runs out, and let go of at the end. A `Leader` asks before
+each change, and shows its number with it: one that was stopped for longer than its lease lasts may
+find out late, but changes nothing, since the registry refuses the number of an earlier one. A
+`LeaseGuard` holds a lease while some work runs, so that the same submit never runs twice at once;
+work whose lease is lost is stopped.
 """
 
 from __future__ import annotations
@@ -20,6 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pushlane.backends.ports import Fence, Grant, Lease
@@ -32,9 +27,12 @@ _WAIT_AFTER_STEP_S = 600.0
 
 
 class StoreClock:
-    """Tells the store's time.
+    """Tells the store's time, and watches it for steps.
 
-    `clock_s` is a monotonic clock, `wall_ms` this machine's in Unix milliseconds.
+    A leader hears it with each grant of its lease; in between it goes on by this machine's
+    monotonic clock `clock_s`, so a step of its wall clock `wall_ms` (Unix ms) changes nothing.
+    Where the two machines' clocks differ by over a minute, or the store's has stepped, nobody can
+    tell which is right: then whatever destroys something waits.
     """
 
     def __init__(
@@ -109,22 +107,22 @@ WORK_TTL_S = 5.0
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class LeaseHolder:
     """One holder of one lease, which ends by itself `ttl_s` after it was acquired or renewed."""
 
-    def __init__(self, lease: Lease, name: str, holder: str, ttl_s: float) -> None:
-        self._lease = lease
-        self.name = name
-        self.holder = holder
-        self.ttl_s = ttl_s
+    lease: Lease
+    name: str
+    holder: str
+    ttl_s: float
 
     async def acquire(self) -> Grant | None:
         """Acquire the lease, or renew it; None while another holds it."""
-        return await self._lease.acquire(self.name, self.holder, self.ttl_s)
+        return await self.lease.acquire(self.name, self.holder, self.ttl_s)
 
     async def release(self) -> None:
         """Let another take over at once."""
-        await self._lease.release(self.name, self.holder)
+        await self.lease.release(self.name, self.holder)
 
     async def renew(self, every_s: float, sleep: Sleep, forgiven: type[PushlaneError]) -> None:
         """Renew it every so often, whatever a service that is away says; until another holds it."""

@@ -1,10 +1,5 @@
-"""The words between operators' commands and the adapter that carries them out.
-
-The words between `pushlane bootstrap` and the adapter that carries it out.
-
-A registry that is a copy of a journal, where the two differ: what is to become of that.
-
-What an adapter says about the backend that the settings name: for `doctor` and `stats-dump`.
+"""The words between operators' commands and the adapter that carries them out: for `bootstrap`,
+`doctor`, `stats-dump`, and `registry rebuild` of a registry that is a copy of a journal.
 
 Each adapter has a module `examiner` with the functions of `Examiner`. It asks, and makes nothing.
 """
@@ -97,11 +92,8 @@ class RegistryGap(msgspec.Struct, frozen=True):
     @property
     def is_loss(self) -> bool:
         """True when a rebuild is refused that nobody has given a word on."""
-        return is_loss(
-            self.registry_alone.unfinished,
-            self.registry.unfinished,
-            is_journal_empty=not self.journal.tasks,
-        )
+        lost, unfinished = self.registry_alone.unfinished, self.registry.unfinished
+        return is_loss(lost, unfinished, is_journal_empty=not self.journal.tasks)
 
 
 def is_loss(lost: int, unfinished: int, *, is_journal_empty: bool) -> bool:

@@ -6,11 +6,11 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -58,9 +58,9 @@ async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     folder = settings.data_dir
     path = folder / STORE_FILE
     if settings.is_store_missing:
-        missing = Fact[str](why_not=f"there is no store in {folder} yet")
+        missing: Fact[Any] = Fact(why_not=f"there is no store in {folder} yet")
         nobody: Fact[list[Process]] = Fact([])
-        facts = StoreFacts(settings, missing, Fact(why_not=missing.why_not), 0, 0)
+        facts = StoreFacts(settings, missing, missing, 0, 0)
         return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
     integrity, processes, lowest, newer, unread = await asyncio.gather(
         _read(path, _integrity),
@@ -140,10 +140,9 @@ def _modes(path: Path) -> Fact[StoreModes]:
 
 
 def _size(path: Path) -> int:
-    try:
+    with suppress(OSError):
         return path.stat().st_size
-    except OSError:
-        return 0
+    return 0
 
 
 def _there(facts: StoreFacts) -> Iterator[Remark]:

@@ -36,24 +36,16 @@ CREATE TABLE lanes (
 );
 CREATE INDEX lanes_by_stamp ON lanes (stamp);
 
-CREATE TABLE messages (
-    id   INTEGER PRIMARY KEY,
-    body BLOB NOT NULL
-);
+CREATE TABLE messages (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE waiting (
     lane_id   INTEGER NOT NULL,
     due_at_ms INTEGER NOT NULL,
     id        INTEGER NOT NULL,
     PRIMARY KEY (lane_id, due_at_ms, id)
 ) WITHOUT ROWID;
-CREATE TABLE claims (
-    id        INTEGER PRIMARY KEY,
-    reader_id INTEGER NOT NULL
-);
+CREATE TABLE claims (id INTEGER PRIMARY KEY, reader_id INTEGER NOT NULL);
 
-CREATE TABLE owners (
-    name TEXT PRIMARY KEY
-) WITHOUT ROWID;
+CREATE TABLE owners (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE readers (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     owner   TEXT NOT NULL,
@@ -72,9 +64,7 @@ CREATE TABLE published (             -- on lanes that are kept
     first INTEGER PRIMARY KEY,       -- id of the first message of a publish
     at_ms INTEGER NOT NULL
 );
-CREATE TABLE dropped (
-    lane_id INTEGER PRIMARY KEY
-);
+CREATE TABLE dropped (lane_id INTEGER PRIMARY KEY);
 
 CREATE TABLE tasks (
     n       INTEGER PRIMARY KEY,
@@ -136,10 +126,7 @@ CREATE TABLE marks (
 ) WITHOUT ROWID;
 CREATE INDEX marks_by_age ON marks (forget_at_ms);
 
-CREATE TABLE counters (
-    name  TEXT PRIMARY KEY,
-    value INTEGER NOT NULL
-) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE shelf (
     kind    TEXT NOT NULL,
     name    TEXT NOT NULL,
@@ -152,15 +139,10 @@ CREATE TABLE presence (
     expires_at_ms INTEGER NOT NULL,
     body          BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE ended (   -- tasks that have
-    task_id TEXT PRIMARY KEY,
-    at_ms   INTEGER NOT NULL
-) WITHOUT ROWID;
+CREATE TABLE ended (task_id TEXT PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX ended_by_age ON ended (at_ms);
-CREATE TABLE fading (  -- when to forget which seqs of a task were counted
-    task_id TEXT PRIMARY KEY,
-    at_ms   INTEGER NOT NULL
-) WITHOUT ROWID;
+-- when to forget which seqs of a task were counted
+CREATE TABLE fading (task_id TEXT PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX fading_by_age ON fading (at_ms);
 CREATE TABLE forgotten (
     task_id TEXT PRIMARY KEY,
@@ -285,7 +267,8 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -16384")
     _refuse_outdated(connection, folder)
-    if _version(connection) == 0 or _is_older(connection):
+    version = _version(connection)
+    if version == 0 or (version == SCHEMA_VERSION and _missing(connection)):
         _create(connection)
     if _version(connection) != SCHEMA_VERSION:
         raise Unreachable(
@@ -316,11 +299,6 @@ def _create(connection: sqlite3.Connection) -> None:
         for column in missing.intersection(_ADDED_COLUMNS):
             connection.execute(_ADDED_COLUMNS[column])
     connection.execute("COMMIT")
-
-
-def _is_older(connection: sqlite3.Connection) -> bool:
-    """Return whether the store is of this version, but lacks what was added later."""
-    return _version(connection) == SCHEMA_VERSION and bool(_missing(connection))
 
 
 def _missing(connection: sqlite3.Connection) -> frozenset[str]:

@@ -49,12 +49,11 @@ def fade(store: Connection, task_id: str) -> None:
 
 def has_faded(store: Connection, task_id: str) -> bool:
     """Return True when the task has counts, but its counted seqs are forgotten."""
-    row = store.execute(
+    faded = (
         "SELECT 1 FROM progress WHERE task_id = ?1 "
-        "AND NOT EXISTS (SELECT 1 FROM seen WHERE task_id = ?1 AND page >= 0)",
-        (task_id,),
-    ).fetchone()
-    return row is not None
+        "AND NOT EXISTS (SELECT 1 FROM seen WHERE task_id = ?1 AND page >= 0)"
+    )
+    return store.execute(faded, (task_id,)).fetchone() is not None
 
 
 def sweep(store: Connection) -> None:
@@ -82,36 +81,26 @@ _BEHIND_ALL = 1 << 62
 
 _Row = tuple[int, str, bytes]  # number, id and body of a task
 
-# Number, id and body of tasks, all of them in one step. Those that are not finished are few.
+# Number, id and body of tasks, all of them in one step.
+_ROWS = "SELECT json_group_array(json_array(n, id, hex(body))) FROM ({})"
 _PAGE = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT n, id, body FROM tasks
-    WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?)
+SELECT n, id, body FROM tasks
+WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?
 """
+# Those that are not finished are few.
 _PAGE_OF_ACTIVE = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT n, id, body FROM tasks WHERE n IN (
-        SELECT n FROM tasks INDEXED BY tasks_by_state
-        WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?)
-    ORDER BY n DESC)
+SELECT n, id, body FROM tasks WHERE n IN (
+    SELECT n FROM tasks INDEXED BY tasks_by_state
+    WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?)
+ORDER BY n DESC
 """
-_SOME = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM tasks
-WHERE id IN (SELECT value FROM json_each(?))
-"""
+_SOME = "SELECT n, id, body FROM tasks WHERE id IN (SELECT value FROM json_each(?))"
 _ENDED = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT n, id, body FROM ended CROSS JOIN tasks ON tasks.id = task_id
-    WHERE at_ms < ? ORDER BY at_ms LIMIT ? OFFSET ?)
+SELECT n, id, body FROM ended CROSS JOIN tasks ON tasks.id = task_id
+WHERE at_ms < ? ORDER BY at_ms LIMIT ? OFFSET ?
 """
-_IN_STATES = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT * FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n)
-"""
-_NEWER = """
-SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT * FROM tasks WHERE version > ? ORDER BY version)
-"""
+_IN_STATES = "SELECT * FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n"
+_NEWER = "SELECT * FROM tasks WHERE version > ? ORDER BY version"
 
 # One seek of the index for each state, however many tasks there are.
 _STATES = """
@@ -352,7 +341,7 @@ def _stored_states(store: Connection, wanted: Sequence[State]) -> list[str]:
 
 
 def _rows(store: Connection, statement: str, *values: str | int) -> list[_Row]:
-    rows = json_of(store, statement, values)
+    rows = json_of(store, _ROWS.format(statement), values)
     return [(n, task_id, bytes.fromhex(body)) for n, task_id, body in rows]
 
 

@@ -48,9 +48,8 @@ class _Row(NamedTuple):
     seen: Glimpse
     body: bytes
 
-    @property
-    def pair(self) -> tuple[str, bytes]:
-        return self.seen.id, self.body
+    def task(self) -> Task:
+        return decode(self.seen.id, self.body)
 
     def may_be(self, states: Sequence[State]) -> bool:
         """Return whether it is in one of these states, or in one that is not known."""
@@ -110,7 +109,7 @@ class MemoryRegistry(MemoryPort):
     @one_step
     def add(self, task: Task) -> Task:
         if task.key in self._by_key:
-            return decode(*self._tasks[self._by_key[task.key]].pair)
+            return self._tasks[self._by_key[task.key]].task()
         return self._store(task)
 
     @one_step
@@ -127,21 +126,17 @@ class MemoryRegistry(MemoryPort):
     @one_step
     def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         self._check(fence)
-        row = self._tasks.get(task_id)
-        if row is None:
-            return False
-        check_forgettable(decode(*row.pair))
-        self._remove(row)
-        return True
+        if row := self._tasks.get(task_id):
+            check_forgettable(row.task())
+            self._remove(row)
+        return row is not None
 
     @one_step
     def discard(self, task_id: str) -> bool:
-        row = self._tasks.get(task_id)
-        if row is None:
-            return False
-        refuse_readable(*row.pair)
-        self._remove(row)
-        return True
+        if row := self._tasks.get(task_id):
+            refuse_readable(task_id, row.body)
+            self._remove(row)
+        return row is not None
 
     @one_step
     def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
@@ -242,7 +237,7 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def put_offs(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
-        notes = list(self._put_offs.values())
+        notes = self._put_offs.values()
         return [[one for one in notes if one.task_id == task_id] for task_id in task_ids]
 
     async def counted_since_ms(self) -> int:
@@ -254,12 +249,11 @@ class MemoryRegistry(MemoryPort):
             check_fence(fence, self._leases.numbers.get(fence.lease))
 
     def _find(self, word: str) -> Task:
-        row = self._tasks.get(self._by_key.get(word, word))
-        if row is not None:
-            return decode(*row.pair)
+        if row := self._tasks.get(self._by_key.get(word, word)):
+            return row.task()
         named = [one for one in self._tasks.values() if word and one.seen.name == word]
         if len(named) == 1:
-            return decode(*named[0].pair)
+            return named[0].task()
         if named:
             raise ambiguous_task(word, (one.seen.id for one in named[:4]))
         raise unknown_task(word, self._words())
@@ -302,21 +296,18 @@ class MemoryRegistry(MemoryPort):
     @one_step
     def _look(self, since: int) -> tuple[Changes, asyncio.Future[None]]:
         """Return what is newer, and a future that is done when there is more."""
-        rows = self._newer_than(since) if since else self._active()
+        rows = [row for row in self._tasks.values() if row.version > since]
+        if since:
+            rows.sort(key=lambda row: row.version)
+        else:
+            rows = [row for row in rows if row.seen.is_active]
         tasks, unread, _ = self._read(rows)
         gone = [one for one, version in self._forgotten.items() if since and version > since]
         changes = Changes(self._version, tasks, self._weights, unread, gone)
         return changes, self._news.next_ring()
 
-    def _active(self) -> list[_Row]:
-        return [one for one in self._tasks.values() if one.seen.is_active]
-
-    def _newer_than(self, since: int) -> list[_Row]:
-        rows = [one for one in self._tasks.values() if one.version > since]
-        return sorted(rows, key=lambda one: one.version)
-
     def _read(self, rows: Iterable[_Row]) -> FoundTasks:
-        return FoundTasks(*self._understood.read(one.pair for one in rows))
+        return FoundTasks(*self._understood.read((row.seen.id, row.body) for row in rows))
 
     def _progress(self, task_ids: Iterable[str]) -> list[Progress]:
         return [self._counts.get(one, _NOTHING).progress(one) for one in task_ids]
