@@ -1,8 +1,6 @@
-"""Who we are to Redis, and what each role may do there.
+"""Who we are to Redis, which certificates count, and what each role may do there.
 
-Who we are to Redis, and which certificates count; read again when files of it change.
-
-The access rules of Redis that each role needs, as commands for its administrator.
+Files of passwords and certificates are read again when they change.
 """
 
 from __future__ import annotations
@@ -95,7 +93,7 @@ def redis_logins(namespace: str, roles: Roles) -> list[RoleLogin]:
     """
     keys = Keys(namespace)
     base = keys.lock("").removesuffix("lock:")
-    named = [key for key in vars(keys).values() if isinstance(key, str) and key != base]
+    named = [key for key in vars(keys).values() if isinstance(key, str)]
     families = tuple(f"{base}{family}:" for family in _FAMILIES_OF_WRITERS)
     of_writers = [key for key in named if not key.startswith(families)]
     of_writers += [f"{family}*" for family in families]

@@ -1,122 +1,91 @@
-"""Names of the Redis keys, and the form of what is kept under them.
+"""Names of the Redis keys, and the Lua that every write of tasks and documents uses.
 
-Names of the Redis keys. One hash tag for all: in a cluster a script may touch several.
-
-The form of tasks and documents in Redis, with the Lua that puts them there.
-
-Every write of tasks uses this; it never decides whether a write may happen.
+One hash tag for all keys: in a cluster a script may touch several. Nothing here decides whether a
+write may happen.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pushlane.model.task_bytes import glimpse
 
 
 class Keys:
-    """The keys under one prefix, each with its content."""
+    """The keys under one prefix, each with its content; those of many things are functions."""
 
     def __init__(self, prefix: str) -> None:
-        self._base = f"{{{prefix}}}:"
-        self.version = self._base + "version"  # number of the latest change; absent: nothing here
-        self.filled = self._base + "filled"  # run id of the server that this was filled on
-        self.server = self._base + "server"  # the run id of `filled`, which 0.2.0 looks for as well
-        self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
-        self.tasks = self._base + "tasks"  # hash: id → task
-        self.by_key = self._base + "by-key"  # hash: key → id
-        self.by_name = self._base + "by-name"  # sorted set of name NUL id
-        self.active = self._base + "active"  # set: ids of tasks that are not finished
-        self.changes = self._base + "changes"  # sorted set: id, scored by its latest change
-        self.order = self._base + "order"  # sorted set of ids, which sort by time of making
-        self.open = self._base + "open"  # the same of tasks that are not finished
-        self.ended = self._base + "ended"  # sorted set: id, scored by when its task ended
-        self.forgotten = self._base + "forgotten"  # sorted set: id, scored by when it was
-        self.adding = self._base + "adding"  # hash: key → task whose add has begun
-        self.documents = self._base + "shelf"  # hash: kind:name → version, line end, body
-        self.suppressions = (
-            self._base + "suppressions"
-        )  # hash: scope → how many are suppressed in it
-        self.dead_addresses = self._base + "dead-addresses"  # hash: hash:sink → record
-        self.dead_by_age = self._base + "dead-by-age"  # sorted set: hash:sink, scored by its number
-        self.registered = self._base + "registered"  # sorted set: hash:sink, scored by Unix ms
-        self.weights = self._base + "weights"
-        self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
-        self.rebuilding = self._base + "rebuilding"  # token of who fills, tasks so far
+        base = f"{{{prefix}}}:"
+        self.version = base + "version"  # number of the latest change; absent: nothing here
+        self.filled = base + "filled"  # run id of the server that this was filled on
+        self.server = base + "server"  # the run id of `filled`, which 0.2.0 looks for as well
+        self.counted = base + "counted"  # Unix ms: since when every finish is counted
+        self.tasks = base + "tasks"  # hash: id → task
+        self.by_key = base + "by-key"  # hash: key → id
+        self.by_name = base + "by-name"  # sorted set of name NUL id
+        self.active = base + "active"  # set: ids of tasks that are not finished
+        self.changes = base + "changes"  # sorted set: id, scored by its latest change
+        self.order = base + "order"  # sorted set of ids, which sort by time of making
+        self.open = base + "open"  # the same of tasks that are not finished
+        self.ended = base + "ended"  # sorted set: id, scored by when its task ended
+        self.forgotten = base + "forgotten"  # sorted set: id, scored by when it was
+        self.adding = base + "adding"  # hash: key → task whose add has begun
+        self.documents = base + "shelf"  # hash: kind:name → version, line end, body
+        self.suppressions = base + "suppressions"  # hash: scope → how many it suppresses
+        self.dead_addresses = base + "dead-addresses"  # hash: hash:sink → record
+        self.dead_by_age = base + "dead-by-age"  # sorted set: hash:sink, scored by its number
+        self.registered = base + "registered"  # sorted set: hash:sink, scored by Unix ms
+        self.weights = base + "weights"
+        self.processes = base + "processes"  # sorted set: id, scored by the end of its time
+        self.rebuilding = base + "rebuilding"  # token of who fills, tasks so far
         # Named like locks and fences, which the roles of earlier versions may reach already.
-        self.refused = self._base + "lock:refused"  # why it is not filled, for a while
-        self.followed = self._base + "fence:followed"  # up to where it has what the journal has
-        self.change_channel = self._base + "notices"  # channel: the number of each change
+        self.refused = base + "lock:refused"  # why it is not filled, for a while
+        self.followed = base + "fence:followed"  # up to where it has what the journal has
+        self.change_channel = base + "notices"  # channel: the number of each change
+
+        def each(kind: str) -> Callable[[str], str]:
+            return lambda name: f"{base}{kind}:{name}"
+
+        self.lock = each("lock")  # of what is written: the token of its writer
+        self.seen = each("seen")  # of a task: bitmap of the seqs that are finished
+        self.moved = each("moved")  # of a task: bitmap of the seqs that left its first lane
+        self.counts = each("counts")  # of a task, hash: kind → how many distinct seqs ended in it
+        # Of a push: empty when confirmed, else its end, how it was got (won or unknown), its owner.
+        self.claim = each("claim")
+        self.mark = each("mark")  # token; during a turn also when that ends and whose it is
+        self.rate = each("rate")  # of a subject: the tokens that are left, and since when
+        self.places = each("places")  # of a subject, hash: who holds and wants how many, and when
+        self.tallies = each(
+            "tallies"
+        )  # of a subject, hash: who was allotted how much of its totals
+        self.process = each("process")  # the description that a process gives of itself
+        self.lease = each("lease")  # hash: holder and fence
+        self.fence = each("fence")  # of a lease: its latest number
+        self._day = each("day")
+        self._suppressed = each("suppressed")
 
         # In the order in which scripts that store a task name them, before other keys.
         self.index = [self.version, self.tasks, self.by_key, self.by_name, self.active]
         self.index += [self.changes, self.change_channel, self.order, self.ended, self.open]
-
-    def lock(self, what: str) -> str:
-        return f"{self._base}lock:{what}"
-
-    def seen(self, task_id: str) -> str:
-        """Return the key of the bitmap of the seqs that are finished."""
-        return f"{self._base}seen:{task_id}"
-
-    def moved(self, task_id: str) -> str:
-        """Return the key of the bitmap of the seqs that left the task's first lane for another."""
-        return f"{self._base}moved:{task_id}"
-
-    def counts(self, task_id: str) -> str:
-        """Return the key of the hash of how many distinct seqs ended in each kind."""
-        return f"{self._base}counts:{task_id}"
 
     def put_off(self, task_id: str) -> str:
         """Return the key of the hash of its pushes that were put off, by reason and quarter.
 
         It is named like counts, which the roles of earlier versions may reach already.
         """
-        return f"{self._base}counts:{task_id}:put-off"
+        return f"{self.counts(task_id)}:put-off"
 
     def progress(self, task_id: str) -> list[str]:
         """Return the keys of all that is counted of a task."""
         return [self.seen(task_id), self.moved(task_id), self.counts(task_id)]
 
-    def claim(self, push_id: str) -> str:
-        """Return the key of a claim.
-
-        Its value is empty when confirmed, else its end, how it was got (won or unknown) and its
-        owner.
-        """
-        return f"{self._base}claim:{push_id}"
-
-    def mark(self, key: str) -> str:
-        """Return the key of a mark's token and, during a turn, when that ends and whose it is."""
-        return f"{self._base}mark:{key}"
-
-    def rate(self, subject: str) -> str:
-        """Return the key of the tokens that a subject's rate has left, and since when."""
-        return f"{self._base}rate:{subject}"
-
-    def places(self, subject: str) -> str:
-        """Return the key of the hash of who holds how many places, wants how many, and when."""
-        return f"{self._base}places:{subject}"
-
-    def tallies(self, subject: str) -> str:
-        """Return the key of the hash of who was allotted how much of a subject's totals."""
-        return f"{self._base}tallies:{subject}"
-
     def day_count(self, day: int, key: int) -> str:
         """Return the key of the tokens that were counted of a recipient on a day."""
-        return f"{self._base}day:{day}:{key}"
+        return self._day(f"{day}:{key}")
 
     def suppressed(self, scope: str) -> str:
         """Return how the keys of a scope's sets of hashes begin."""
-        return f"{self._base}suppressed:{scope}:"
-
-    def process(self, process_id: str) -> str:
-        """Return the key of the description that a process gives of itself."""
-        return f"{self._base}process:{process_id}"
-
-    def lease(self, name: str) -> str:
-        return f"{self._base}lease:{name}"
-
-    def fence(self, name: str) -> str:
-        return f"{self._base}fence:{name}"
+        return f"{self._suppressed(scope)}:"
 
 
 # How long counted seqs are kept once nothing can bring them again, and counts without a task.
