@@ -18,9 +18,8 @@ from pushlane.backends.redis.writes import LOCK, LockedWrites, unended
 
 # The number is given here and not before, since it is to be no lower than the time at which it is
 # given: a Redis that lost everything since it was asked would else give an earlier one.
-_PUT_NEW = (
-    NOW
-    + """
+_PUT_NEW = NOW
+_PUT_NEW += """
 if redis.call('EXISTS', KEYS[1]) == 1 then return false end
 local fence = math.max(now_ms, tonumber(redis.call('GET', KEYS[2]) or 0) + 1)
 fence = string.format('%.0f', fence)
@@ -29,18 +28,15 @@ redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', fence)
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return {tonumber(fence), now_ms}
 """
-)
 
-_RENEW = (
-    NOW
-    + """
+_RENEW = NOW
+_RENEW += """
 local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
 if held[1] ~= ARGV[1] then return false end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[3])
 return {tonumber(held[2]), now_ms}
 """
-)
 
 _DROP = "return redis.call('HGET', KEYS[1], 'holder') == ARGV[1] and redis.call('DEL', KEYS[1])"
 
@@ -96,37 +92,29 @@ _NONE = ""
 
 _READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
 
-_SCAN = (
-    READY
-    + """
+_SCAN = READY
+_SCAN += """
 if not ready(KEYS[1], KEYS[2]) then return false end
 return redis.call('HSCAN', KEYS[3], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
 """
-)
 
-_BEGIN = (
-    LOCK
-    + READY
-    + """
+_BEGIN = LOCK + READY
+_BEGIN += """
 if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
 local kept = redis.call('HGET', KEYS[3], ARGV[3]) or ''
 if ARGV[4] ~= 'any' and string.match(kept, '^%d*') ~= ARGV[4] then return {'other'} end
 if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
 return {'ours', kept}
 """
-)
 
-_COMMIT = (
-    READY
-    + PUT_DOCUMENT
-    + """
+_COMMIT = READY + PUT_DOCUMENT
+_COMMIT += """
 if redis.call('GET', KEYS[4]) ~= ARGV[1] then return false end
 redis.call('DEL', KEYS[4])
 if not ready(KEYS[1], KEYS[2]) then return false end
 if ARGV[3] == '' then return redis.call('HDEL', KEYS[3], ARGV[2]) end
 return put_document(KEYS[3], ARGV[2], ARGV[3])
 """
-)
 
 
 class RedisDocumentCells(LockedWrites):
@@ -229,13 +217,11 @@ def _cell(value: bytes) -> Cell:
 # The index ends with the server's time, which only a script has in the step that puts the value.
 _PRUNE = NOW + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))\n"
 
-_ANNOUNCE = (
-    _PRUNE
-    + """
+_ANNOUNCE = _PRUNE
+_ANNOUNCE += """
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + ARGV[3]), ARGV[1])
 """
-)
 
 _LIST = _PRUNE + "return redis.call('ZRANGE', KEYS[1], 0, -1)"
 

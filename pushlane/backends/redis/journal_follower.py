@@ -82,15 +82,12 @@ log = logging.getLogger("pushlane.registry")
 
 REMOVED = "it ended, and was forgotten, on another server of Redis"
 
-_BEGIN_SETTLING = (
-    LOCK
-    + READY
-    + """
+_BEGIN_SETTLING = LOCK + READY
+_BEGIN_SETTLING += """
 if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
 if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
 return {'ours', redis.call('HGET', KEYS[4], ARGV[3]) or ''}
 """
-)
 
 
 class StoredTask(NamedTuple):
@@ -186,15 +183,13 @@ _A_CALL = 200
 
 _PLACE = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('GET', KEYS[3]) or ''}"
 
-_MOVE = (
-    READY
-    + """
+_MOVE = READY
+_MOVE += """
 if not ready(KEYS[1], KEYS[2]) then return 0 end
 if (redis.call('GET', KEYS[3]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[3], ARGV[2])
 return 1
 """
-)
 
 _STORED = """
 local bodies = redis.call('HMGET', KEYS[1], unpack(ARGV))

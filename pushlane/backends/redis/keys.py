@@ -55,9 +55,7 @@ class Keys:
         self.mark = each("mark")  # token; during a turn also when that ends and whose it is
         self.rate = each("rate")  # of a subject: the tokens that are left, and since when
         self.places = each("places")  # of a subject, hash: who holds and wants how many, and when
-        self.tallies = each(
-            "tallies"
-        )  # of a subject, hash: who was allotted how much of its totals
+        self.tallies = each("tallies")  # of a subject, hash: who got how much of its totals
         self.process = each("process")  # the description that a process gives of itself
         self.lease = each("lease")  # hash: holder and fence
         self.fence = each("fence")  # of a lease: its latest number
@@ -91,8 +89,9 @@ class Keys:
 # How long counted seqs are kept once nothing can bring them again, and counts without a task.
 KEPT_MS = 24 * 3600 * 1000
 
-# KEYS begin with `Keys.index`. The order of tasks, and of their ends, is read from this index.
-_INDEX = """
+# KEYS begin with `Keys.index`, from which the order of tasks, and of their ends, is read. From `at`
+# on, ARGV holds what `store_args` gives.
+STORE = """
 local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
   if active == '1' then
@@ -103,12 +102,7 @@ local function index(id, active, ended_ms)
     redis.call('ZADD', KEYS[9], ended_ms, id)
   end
 end
-"""
 
-# From `at` on, ARGV holds what `store_args` gives.
-STORE = (
-    _INDEX
-    + """
 local function store(at)
   local id, body, key, name, active, ended_ms = unpack(ARGV, at, at + 5)
   redis.call('HSET', KEYS[2], id, body)
@@ -118,7 +112,6 @@ local function store(at)
   index(id, active, ended_ms)
 end
 """
-)
 
 # The reverse of storing a task. Its counts go too.
 REMOVE = """

@@ -19,9 +19,8 @@ PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
 # A key holds nothing when its push is confirmed, or else: end of the claim, its result, its owner.
 # A value of another form is a newer version's claim: held, and never written over.
-_CLAIM = (
-    NOW
-    + """
+_CLAIM = NOW
+_CLAIM += """
 local until_ms = string.format('%.0f', now_ms + ARGV[2])
 local kept = redis.call('MGET', unpack(KEYS))
 local results = {}
@@ -43,7 +42,6 @@ for at, key in ipairs(KEYS) do
 end
 return results
 """
-)
 
 _CONFIRM = """
 for _, key in ipairs(KEYS) do redis.call('SET', key, '', 'PX', ARGV[1]) end

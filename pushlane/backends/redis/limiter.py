@@ -67,9 +67,8 @@ end
 """
 
 # A field is a holder: places held, places wanted, since when it waits, and the end of its time.
-_PLACES = (
-    NOW
-    + """
+_PLACES = NOW
+_PLACES += """
 local me, ttl_ms = ARGV[1], tonumber(ARGV[2])
 local answers = {}
 for at, key in ipairs(KEYS) do
@@ -105,13 +104,11 @@ for at, key in ipairs(KEYS) do
 end
 return answers
 """
-)
 
 # A field is a total's name, its day and a holder: what that was allotted, and when it last asked.
 # Holders that were not heard of for two days are gone: their parts are added up under no name.
-_TOTALS = (
-    NOW
-    + """
+_TOTALS = NOW
+_TOTALS += """
 local gone_ms = now_ms - tonumber(ARGV[1])
 local stamp = string.format(' %.0f', now_ms)
 local answers = {}
@@ -142,12 +139,10 @@ for at, key in ipairs(KEYS) do
 end
 return answers
 """
-)
 
 # For each subject its places and its totals: the places held, then names and what was spent.
-_USAGE = (
-    NOW
-    + """
+_USAGE = NOW
+_USAGE += """
 local answers = {}
 for at = 1, #KEYS / 2 do
   local in_flight = 0
@@ -172,7 +167,6 @@ for at = 1, #KEYS / 2 do
 end
 return answers
 """
-)
 
 
 class RedisLimiter:

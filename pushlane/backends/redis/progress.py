@@ -29,9 +29,8 @@ _DIED_OF = b"dead:"  # what the fields of counts begin with that count deaths of
 # no task is kept; how many reasons are told apart; of each group id, kind, packed seqs, the reason
 # of dead ones, and whether they failed. Counts without their bitmap are of a task
 # whose lanes are long dropped: they stay as they are.
-_RECORD = (
-    READY
-    + """
+_RECORD = READY
+_RECORD += """
 local replies = {}
 local function count_deaths(counts, reason, failed, new)
   local field = 'dead:' .. reason
@@ -72,12 +71,10 @@ for group = 1, (#KEYS - 3) / 2 do
 end
 return replies
 """
-)
 
 # KEYS: version, filled and tasks; a bitmap. ARGV: as of `_RECORD`, for one group.
-_MARK = (
-    READY
-    + """
+_MARK = READY
+_MARK += """
 local is_first = redis.call('EXISTS', KEYS[4]) == 0
 for at = 1, #ARGV[3], 4 do
   redis.call('SETBIT', KEYS[4], struct.unpack('<I4', ARGV[3], at), 1)
@@ -86,7 +83,6 @@ if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], ARGV[
   redis.call('PEXPIRE', KEYS[4], ARGV[1])
 end
 """
-)
 
 # KEYS: the bitmaps of each span. ARGV: first and last byte of each.
 _BYTES = """

@@ -74,10 +74,8 @@ local function hold(guard, token, ttl_ms, tasks)
 end
 """
 
-_TAKE = (
-    READY
-    + HOLD
-    + """
+_TAKE = READY + HOLD
+_TAKE += """
 if ready(KEYS[1], KEYS[3]) then return {'ready'} end
 local refused = ARGV[3] == '1' and redis.call('GET', KEYS[4])
 if refused then return {'refused', refused} end
@@ -86,7 +84,6 @@ if guard and not holds(KEYS[2], ARGV[1]) then return {'busy', guard} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'fill'}
 """
-)
 
 _KEEP = HOLD + "return hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3])"
 
@@ -281,9 +278,8 @@ DOCUMENTS_A_CALL = 20
 POLL_S = 0.1
 
 # The news that a task was forgotten is kept for a day.
-_TRIM = (
-    NOW
-    + """
+_TRIM = NOW
+_TRIM += """
 local before_ms = now_ms - ARGV[1]
 local old = redis.call('ZRANGE', KEYS[2], '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(old) do
@@ -292,16 +288,12 @@ for _, id in ipairs(old) do
 end
 return #old
 """
-)
 
 # Refuses when the turn went to somebody else, so that old tasks never overwrite newer ones.
 # Tasks whose lane may still be read count as just changed: who followed the registry before the
 # loss hears of them.
-_FILL = (
-    NOW
-    + STORE
-    + HOLD
-    + """
+_FILL = NOW + STORE + HOLD
+_FILL += """
 if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
 for at = 4, #ARGV, 7 do
   store(at)
@@ -309,13 +301,10 @@ for at = 4, #ARGV, 7 do
 end
 return 1
 """
-)
 
 # A task that only the old copy holds was forgotten since.
-_EMPTY = (
-    REMOVE
-    + HOLD
-    + """
+_EMPTY = REMOVE + HOLD
+_EMPTY += """
 if not hold(KEYS[11], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
 local counts = 12
 for at = 4, #ARGV, 3 do
@@ -325,33 +314,25 @@ for at = 4, #ARGV, 3 do
 end
 return 1
 """
-)
 
 # A document that is in Redis alone was removed from the journal since.
-_CLEAR = (
-    HOLD
-    + """
+_CLEAR = HOLD
+_CLEAR += """
 if not holds(KEYS[1], ARGV[1]) then return 0 end
 redis.call('DEL', KEYS[2])
 return 1
 """
-)
 
-_FILL_DOCUMENTS = (
-    PUT_DOCUMENT
-    + HOLD
-    + """
+_FILL_DOCUMENTS = PUT_DOCUMENT + HOLD
+_FILL_DOCUMENTS += """
 if not hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then return 0 end
 for at = 4, #ARGV, 2 do put_document(KEYS[2], ARGV[at], ARGV[at + 1]) end
 return 1
 """
-)
 
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
-_OPEN = (
-    NOW
-    + HOLD
-    + """
+_OPEN = NOW + HOLD
+_OPEN += """
 if not holds(KEYS[11], ARGV[1]) then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
 redis.call('SET', KEYS[16], ARGV[3])
@@ -365,7 +346,6 @@ redis.call('DEL', KEYS[11])
 redis.call('PUBLISH', KEYS[7], version)
 return 1
 """
-)
 
 
 class Rebuild:

@@ -121,9 +121,8 @@ MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 T = TypeVar("T")
 
 # A key holds the token; while somebody is in its turn also until when, and who.
-_READ = (
-    NOW
-    + """
+_READ = NOW
+_READ += """
 local function read(key)
   local kept = redis.call('GET', key)
   if not kept then return nil end
@@ -137,7 +136,6 @@ local function write(key, window_ms, token, until_ms, holder)
   redis.call('SET', key, body, 'PX', window_ms)
 end
 """
-)
 
 _FIRST = """
 local answers = {}
@@ -148,9 +146,8 @@ end
 return answers
 """
 
-_ANNOUNCE = (
-    _READ
-    + """
+_ANNOUNCE = _READ
+_ANNOUNCE += """
 for at, key in ipairs(KEYS) do
   local mine = ARGV[at + 1]
   local token, until_ms, holder = read(key)
@@ -158,11 +155,9 @@ for at, key in ipairs(KEYS) do
   write(key, ARGV[1], token, until_ms, holder)
 end
 """
-)
 
-_ENTER = (
-    _READ
-    + """
+_ENTER = _READ
+_ENTER += """
 local ends_ms = string.format('%.0f', now_ms + ARGV[3])
 for at, key in ipairs(KEYS) do
   local mine = ARGV[at + 3]
@@ -183,17 +178,14 @@ for at, key in ipairs(KEYS) do
 end
 return answers
 """
-)
 
-_LEAVE = (
-    _READ
-    + """
+_LEAVE = _READ
+_LEAVE += """
 for at, key in ipairs(KEYS) do
   local token, until_ms, holder = read(key)
   if holder == ARGV[2] .. ' ' .. ARGV[at + 2] then write(key, ARGV[1], token) end
 end
 """
-)
 
 
 class RedisRecipientWindows:

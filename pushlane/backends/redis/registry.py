@@ -178,9 +178,8 @@ _NEAREST_AMONG = 1_000
 
 _ANY = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call(ARGV[1], KEYS[3], unpack(ARGV, 2))}"
 
-_SOME = (
-    READY
-    + """
+_SOME = READY
+_SOME += """
 if not ready(KEYS[1], KEYS[2]) then return false end
 local bodies, forgotten = redis.call('HMGET', KEYS[3], unpack(ARGV)), {}
 for at, body in ipairs(bodies) do
@@ -190,17 +189,14 @@ for at, body in ipairs(bodies) do
 end
 return {bodies, forgotten}
 """
-)
 
-_FIND = (
-    READY
-    + """
+_FIND = READY
+_FIND += """
 if not ready(KEYS[1], KEYS[2]) then return false end
 local body, keyed = redis.call('HGET', KEYS[3], ARGV[1]), redis.call('HGET', KEYS[4], ARGV[1])
 local names = redis.call('ZRANGEBYLEX', KEYS[5], ARGV[2], ARGV[3], 'LIMIT', 0, 3)
 return {body or '', keyed or '', names}
 """
-)
 
 
 class TaskReads:
@@ -300,13 +296,11 @@ def _body_key_and_names(answer: Any) -> tuple[bytes, bytes, list[bytes]]:
 BEGUN_KEPT_MS = 7 * 24 * 3600 * 1000
 """An add that began so long ago is given up: as long as half-made tasks are kept by default."""
 
-_LOOK = (
-    LOCK
-    + """
+_LOOK = LOCK
+_LOOK += """
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 return lock(KEYS[1], ARGV[1], ARGV[2]) and 1 or 0
 """
-)
 
 _DROP = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end

@@ -118,10 +118,8 @@ def unended() -> AssertionError:
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not stay there.
-_BEGIN_ADD = (
-    LOCK
-    + READY
-    + """
+_BEGIN_ADD = LOCK + READY
+_BEGIN_ADD += """
 local id, key, body = ARGV[3], ARGV[4], ARGV[5]
 if not ready(KEYS[1], KEYS[6]) then return {'unready'} end
 local kept = redis.call('HGET', KEYS[2], key ~= '' and redis.call('HGET', KEYS[3], key) or id)
@@ -131,7 +129,6 @@ if key == '' then return {'ours', body} end
 redis.call('HSETNX', KEYS[5], key, body)
 return {'ours', redis.call('HGET', KEYS[5], key)}
 """
-)
 
 # The number that a change carries, when it carries one, is its lease's latest.
 _FENCE = """
@@ -140,11 +137,8 @@ local function fenced(key, number)
 end
 """
 
-_BEGIN_CHANGE = (
-    LOCK
-    + READY
-    + _FENCE
-    + """
+_BEGIN_CHANGE = LOCK + READY + _FENCE
+_BEGIN_CHANGE += """
 if not ready(KEYS[1], KEYS[5]) then return {'unready'} end
 if fenced(KEYS[4], ARGV[4]) then return {'fenced'} end
 local body = redis.call('HGET', KEYS[2], ARGV[3])
@@ -152,25 +146,17 @@ if not body then return {'unknown'} end
 if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
 return {'ours', body}
 """
-)
 
-_BEGIN_WEIGHTS = (
-    LOCK
-    + READY
-    + """
+_BEGIN_WEIGHTS = LOCK + READY
+_BEGIN_WEIGHTS += """
 if not ready(KEYS[1], KEYS[3]) then return {'unready'} end
 return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 """
-)
 
 # A registry that is to be filled again takes nothing: what fills it may have been read before.
 # A key stays with the task that has it: two servers of Redis may each have given it to another.
-_COMMIT_TASK = (
-    STORE
-    + ANNOUNCE
-    + READY
-    + _FENCE
-    + """
+_COMMIT_TASK = STORE + ANNOUNCE + READY + _FENCE
+_COMMIT_TASK += """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
 if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
@@ -188,16 +174,10 @@ end
 announce(ARGV[2])
 return 1
 """
-)
 
 # For a day those who follow the changes hear of it, by an id without a task.
-_COMMIT_FORGET = (
-    NOW
-    + REMOVE
-    + ANNOUNCE
-    + READY
-    + _FENCE
-    + """
+_COMMIT_FORGET = NOW + REMOVE + ANNOUNCE + READY + _FENCE
+_COMMIT_FORGET += """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
 if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
@@ -207,12 +187,9 @@ announce(ARGV[2])
 redis.call('ZADD', KEYS[15], now_ms, ARGV[2])
 return 1
 """
-)
 
-_COMMIT_WEIGHTS = (
-    ANNOUNCE
-    + READY
-    + """
+_COMMIT_WEIGHTS = ANNOUNCE + READY
+_COMMIT_WEIGHTS += """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
 if not ready(KEYS[1], KEYS[13]) then return 0 end
@@ -220,7 +197,6 @@ redis.call('SET', KEYS[12], ARGV[2])
 announce()
 return 1
 """
-)
 
 
 class Writes(LockedWrites):
