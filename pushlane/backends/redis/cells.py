@@ -11,9 +11,15 @@ from typing import Any
 
 from pushlane.backends.cells import Cell
 from pushlane.backends.ports import Grant
-from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, words
+from pushlane.backends.redis.client import (
+    NOW,
+    OnRedis,
+    bodies_only,
+    numbers_only,
+    words,
+)
 from pushlane.backends.redis.journal import DOCUMENT_KEY
-from pushlane.backends.redis.keys import PUT_DOCUMENT, READY, Keys
+from pushlane.backends.redis.keys import PUT_DOCUMENT, READY
 from pushlane.backends.redis.writes import LOCK, LockedWrites, unended
 
 # The number is given here and not before, since it is to be no lower than the time at which it is
@@ -43,15 +49,11 @@ _DROP = "return redis.call('HGET', KEYS[1], 'holder') == ARGV[1] and redis.call(
 _FENCE_KEPT_MS = 24 * 3600 * 1000
 
 
-class RedisLeaseCells:
+class RedisLeaseCells(OnRedis):
     """See `backends.cells.LeaseCells`: a hash, and the number apart, kept for a day longer.
 
     There the scripts that write tasks look for it (`backends.redis.writes`).
     """
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
 
     async def read(self, key: str) -> Cell | None:
         held = self._keys.lease(key)
@@ -231,15 +233,11 @@ return redis.call('DEL', KEYS[2])
 """
 
 
-class RedisPresenceCells:
+class RedisPresenceCells(OnRedis):
     """See `backends.cells.PresenceCells`: a key with an expiry for each, and an index of them.
 
     The index drops those whose time is over whenever anybody writes or looks.
     """
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
 
     async def show(self, key: str, value: bytes, ttl_ms: int) -> None:
         keys = [self._keys.processes, self._keys.process(key)]

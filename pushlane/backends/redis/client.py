@@ -1,22 +1,19 @@
-"""One bounded pool of connections to Redis, with its errors in our words.
+"""Opens the client for a URL of Redis: of a single server, of a Sentinel's master, of a Cluster.
 
-Opens the client for a URL of Redis: of a single server, of a Sentinel's master, of a Cluster.
-
-All of ours is under one hash tag (`backends.redis.keys`), so a Cluster keeps it on one of its
-shards.
-
-Its messages are free of passwords. Calls are retried a few times when a connection breaks, so every
-call that goes through here must be harmless when it runs twice.
+A client has a bounded pool of connections, and gives errors in our words, free of passwords. Calls
+are retried a few times when a connection breaks, so every call that goes through here must be
+harmless when it runs twice. All of ours is under one hash tag (`backends.redis.keys`), so a Cluster
+keeps it on one of its shards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -46,6 +43,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pushlane.backends.redis.access import NO_ACCESS, RedisAccess
+from pushlane.backends.redis.keys import Keys
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.settings.transport import CLUSTER, SENTINEL
 from pushlane.util.errors import Denied, MissingPermission
@@ -84,17 +82,6 @@ def open_redis(url: str, access: RedisAccess) -> Redis | RedisCluster:
         raise BadInput(
             f"redis_url {masked(url)!r} is no URL of Redis; use one like {_EXAMPLES}"
         ) from error
-
-
-async def close_redis(client: Redis | RedisCluster) -> None:
-    """Close all connections of a client that `open_redis` gave, those to sentinels too."""
-    if isinstance(client, RedisCluster):
-        await client.aclose()
-        return
-    pool = client.connection_pool
-    await client.aclose(close_connection_pool=True)
-    if isinstance(pool, SentinelConnectionPool):
-        await pool.sentinel_manager.aclose()
 
 
 class _Packing(AbstractConnection):
@@ -157,7 +144,7 @@ def _parsed(url: str, port: int) -> _Place:
 
 
 def _address(text: str, port: int) -> tuple[str, int]:
-    parts: SplitResult = urlsplit(f"//{text}")
+    parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("a host is missing")
     return parts.hostname, parts.port or port
@@ -180,14 +167,15 @@ def _certificates(files: TlsFiles) -> dict[str, Any]:
     return {name: str(path) for name, path in paths.items() if path is not None}
 
 
-def _login(access: RedisAccess) -> dict[str, Any]:
+def _asking(access: RedisAccess, *, is_tls: bool) -> dict[str, Any]:
+    """Return how servers are asked: bounds of time, who we are, and which certificates count."""
     provider = access.login()
-    return {} if provider is None else {"credential_provider": provider}
+    login = {} if provider is None else {"credential_provider": provider}
+    return _timing() | login | (_certificates(access.files) if is_tls else {})
 
 
 def _open_single(url: str, access: RedisAccess) -> Redis:
     parts = urlsplit(url)
-    is_tls = parts.scheme == "rediss"
     if unchecked := _UNCHECKED & parse_qs(parts.query).keys():
         raise BadInput(
             f"redis_url turns checks of certificates off with {min(unchecked)}: give the authority "
@@ -197,9 +185,7 @@ def _open_single(url: str, access: RedisAccess) -> Redis:
         url,
         max_connections=CONNECTIONS,
         timeout=REPLY_TIMEOUT_S,
-        **_timing(),
-        **_login(access),
-        **(_certificates(access.files) if is_tls else {}),
+        **_asking(access, is_tls=parts.scheme == "rediss"),
     )
     pool.connection_class = _kind_of(pool.connection_class, access.files)
     return Redis(connection_pool=pool)
@@ -209,7 +195,6 @@ def _open_sentinel(url: str, access: RedisAccess) -> Redis:
     """Open the master of a name; user and password in the URL are those of the sentinels."""
     place = _parsed(url, _SENTINEL_PORT)
     master, *rest = place.path
-    database = int(rest[0]) if rest else 0
     tls = {"ssl": True, **_certificates(access.files)} if place.is_tls else {}
     own = {"username": place.user or None, "password": place.password or None}
     asked = {**_timing(), **tls, **own}
@@ -224,10 +209,8 @@ def _open_sentinel(url: str, access: RedisAccess) -> Redis:
         connection_class=_kind_of(base, access.files),
         max_connections=CONNECTIONS,
         timeout=REPLY_TIMEOUT_S,
-        db=database,
-        **_timing(),
-        **_login(access),
-        **(_certificates(access.files) if place.is_tls else {}),
+        db=int(rest[0]) if rest else 0,
+        **_asking(access, is_tls=place.is_tls),
     )
     return Redis(connection_pool=pool)
 
@@ -236,13 +219,14 @@ def _open_cluster(url: str, access: RedisAccess) -> RedisCluster:
     place = _parsed(url, _PORT)
     if place.path not in ([], ["0"]):
         raise ValueError("a Cluster has one database")
-    given = {"username": place.user or None, "password": place.password or None}
+    given: dict[str, Any] = {"ssl": True} if place.is_tls else {}
+    if access.login() is None:
+        given |= {"username": place.user or None, "password": place.password or None}
     cluster = RedisCluster(
         startup_nodes=[ClusterNode(*address) for address in place.hosts],
         max_connections=_CLUSTER_CONNECTIONS,
-        **_timing(),
-        **(_login(access) or given),
-        **({"ssl": True, **_certificates(access.files)} if place.is_tls else {}),
+        **given,
+        **_asking(access, is_tls=place.is_tls),
     )
     kind = _kind_of(SSLConnection if place.is_tls else Connection, access.files)
     cluster.connection_kwargs["connection_class"] = kind
@@ -268,6 +252,7 @@ _START_IT = "start it (`pushlane up` for development) or set PUSHLANE_REDIS_URL 
 
 T = TypeVar("T")
 
+Arg = str | bytes | int
 Read = Callable[[Any], T]
 
 
@@ -292,6 +277,18 @@ def bodies_only(answer: Any) -> list[bytes | None]:
     """Read the bodies that were asked for, in that order; None for those that are not there."""
     words([body for body in answer if body is not None])
     return list(answer)
+
+
+def mapping(answer: Any) -> dict[bytes, bytes]:
+    """Read a hash, which the client gives as a dict, or as a list of names and values."""
+    if isinstance(answer, dict):
+        return answer
+    return dict(zip(answer[::2], answer[1::2], strict=True))
+
+
+def whole_numbers(answer: Any) -> list[int]:
+    """Read a list of whole numbers."""
+    return list(map(int, answer))
 
 
 def turn(answer: Any) -> tuple[bytes, bytes]:
@@ -349,7 +346,7 @@ class RedisClient:
                 raise
             raise Unreachable(f"Redis at {self.where} cannot be used: {problem}") from error
 
-    async def call(self, *command: str | bytes | int, read: Read[T] = _as_it_is) -> T:
+    async def call(self, *command: Arg, read: Read[T] = _as_it_is) -> T:
         """Send a command; return what `read` makes of the answer."""
         with self.reach():
             answer = await self.redis.execute_command(*command)
@@ -360,7 +357,7 @@ class RedisClient:
         self,
         script: str,
         keys: Sequence[str],
-        args: Sequence[str | bytes | int] = (),
+        args: Sequence[Arg] = (),
         *,
         read: Read[T] = _as_it_is,
     ) -> T:
@@ -376,9 +373,15 @@ class RedisClient:
         with self.understood():
             return read(answer)
 
-    def pipeline(self) -> Any:
-        """Collect commands for one round trip; run them inside `reach()`."""
-        return self.redis.pipeline(transaction=False)
+    async def call_each(self, commands: Iterable[Sequence[Arg]], *, read: Read[T] = _as_it_is) -> T:
+        """Send commands in one round trip; return what `read` makes of the list of answers."""
+        pipeline = self.redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        with self.reach():
+            answers = await pipeline.execute()
+        with self.understood():
+            return read(answers)
 
     @contextmanager
     def reach(self) -> Iterator[None]:
@@ -466,4 +469,19 @@ class RedisClient:
         )
 
     async def close(self) -> None:
-        await close_redis(self.redis)
+        """Close all connections, those to sentinels too."""
+        if isinstance(self.redis, RedisCluster):
+            await self.redis.aclose()
+            return
+        pool = self.redis.connection_pool
+        await self.redis.aclose(close_connection_pool=True)
+        if isinstance(pool, SentinelConnectionPool):
+            await pool.sentinel_manager.aclose()
+
+
+class OnRedis:
+    """Something that is kept on Redis: what reaches it, and the names of its keys."""
+
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys

@@ -28,7 +28,7 @@ from pushlane.backends.cells import CellDocuments
 from pushlane.backends.operations import RegistryGap, TaskCount
 from pushlane.backends.ports import Journal, JournalPage
 from pushlane.backends.redis.cells import RedisDocumentCells
-from pushlane.backends.redis.client import RedisClient, bodies_only, turn, words
+from pushlane.backends.redis.client import Arg, OnRedis, RedisClient, bodies_only, turn, words
 from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, is_task
 from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.rebuild import stored_tasks
@@ -149,7 +149,7 @@ class Settlement(Writes):
         )  # as an add's, a change's
         keys = [self._keys.version, self._keys.filled, lock, self._keys.tasks]
         token = secrets.token_hex(8)
-        args: list[str | bytes | int] = [token, LOCK_MS, task_id]
+        args: list[Arg] = [token, LOCK_MS, task_id]
         how, now = await self._client.run(_BEGIN_SETTLING, keys, args, read=turn)
         if how != b"ours":
             return True
@@ -227,7 +227,7 @@ class _Difference:
         return self.found.rank < merged(self.stored.body).rank
 
 
-class JournalFollower:
+class JournalFollower(OnRedis):
     """Looks at the journal whenever it is asked to, at most every LOOK_S."""
 
     def __init__(
@@ -237,8 +237,7 @@ class JournalFollower:
         journal: Journal | None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._journal = journal
         self._clock_s = clock_s
         self._settlement = Settlement(client, keys, journal)

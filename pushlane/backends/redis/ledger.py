@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pushlane.backends.ports import ClaimResult
-from pushlane.backends.redis.client import NOW, Read, RedisClient, words
+from pushlane.backends.redis.client import NOW, Arg, OnRedis, Read, RedisClient, words
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.push import Push
 from pushlane.util.texts import paged
@@ -67,18 +67,17 @@ def _results(count: int) -> Read[list[ClaimResult]]:
     return read
 
 
-class RedisLedger:
+class RedisLedger(OnRedis):
     """See `core.ports.Ledger`."""
 
     def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._window_ms = max(1, round(window_s * 1000))
 
     async def claim(
         self, pushes: Sequence[Push], owner: str, ttl_s: float, *, durable: bool = False
     ) -> list[ClaimResult]:
-        args: list[str | bytes | int] = [owner, max(1, round(ttl_s * 1000)), self._window_ms]
+        args: list[Arg] = [owner, max(1, round(ttl_s * 1000)), self._window_ms]
         results: list[ClaimResult] = []
         for keys in self._calls(pushes):
             results += await self._client.run(_CLAIM, keys, args, read=_results(len(keys)))

@@ -6,18 +6,16 @@ known again at the next heartbeat, and totals begin again at what live processes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from pushlane.backends.ports import PlaceAsk, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
-from pushlane.backends.redis.client import NOW, RedisClient, words
-from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.client import NOW, Arg, OnRedis, whole_numbers, words
+from pushlane.util.texts import paged
 
 ASKS_A_CALL = 500  # a few ms during which Redis serves nobody else
 
 _DAY_MS = 24 * 3600 * 1000
-
-Ask = TypeVar("Ask")
 
 # What is granted is decided here, not over cells (`backends.cells`): each grant changes the key, so
 # of eight processes that compare and set it one fails again and again. The longest ask of such took
@@ -169,12 +167,8 @@ return answers
 """
 
 
-class RedisLimiter:
+class RedisLimiter(OnRedis):
     """See `core.ports.Limiter`."""
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
 
     async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
         def read(answer: Any) -> list[TokenGrant]:
@@ -182,32 +176,32 @@ class RedisLimiter:
             return [TokenGrant(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
 
         grants: list[TokenGrant] = []
-        for some in _parts(asks):
+        for some in paged(asks, ASKS_A_CALL):
             args = [_text(number) for ask in some for number in ask[1:]]
             keys = [self._keys.rate(ask.subject) for ask in some]
             grants += await self._client.run(_TOKENS, keys, args, read=read)
         return grants
 
     async def return_tokens(self, returns: Sequence[TokenReturn]) -> None:
-        for some in _parts(returns):
+        for some in paged(returns, ASKS_A_CALL):
             args = [_text(number) for one in some for number in one[1:]]
             await self._client.run(_RETURN, [self._keys.rate(one.subject) for one in some], args)
 
     async def hold_places(self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float) -> list[int]:
         places: list[int] = []
-        for some in _parts(asks):
+        for some in paged(asks, ASKS_A_CALL):
             keys = [self._keys.places(ask.subject) for ask in some]
-            args: list[str | bytes | int] = [holder, max(1, round(ttl_s * 1000))]
+            args: list[Arg] = [holder, max(1, round(ttl_s * 1000))]
             for ask in some:
                 args += [ask.cap, ask.wanted, ask.in_use]
-            places += await self._client.run(_PLACES, keys, args, read=_whole)
+            places += await self._client.run(_PLACES, keys, args, read=whole_numbers)
         return places
 
     async def lease_totals(self, asks: Sequence[TotalAsk]) -> list[float]:
         totals: list[float] = []
-        for some in _parts(asks):
+        for some in paged(asks, ASKS_A_CALL):
             keys = [self._keys.tallies(ask.tally.subject) for ask in some]
-            args: list[str | bytes | int] = [2 * _DAY_MS]
+            args: list[Arg] = [2 * _DAY_MS]
             for ask in some:
                 args += [f"{ask.tally.what} {ask.tally.day}", ask.holder]
                 args += map(_text, (ask.limit, ask.used, ask.wanted))
@@ -216,7 +210,7 @@ class RedisLimiter:
 
     async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
         found: list[Usage] = []
-        for some in _parts(subjects):
+        for some in paged(subjects, ASKS_A_CALL):
             keys = [
                 key for one in some for key in (self._keys.places(one), self._keys.tallies(one))
             ]
@@ -225,22 +219,13 @@ class RedisLimiter:
 
     async def forget(self, subjects: Sequence[str]) -> None:
         names = self._keys
-        for some in _parts(subjects):
+        for some in paged(subjects, ASKS_A_CALL):
             keys = [key(one) for one in some for key in (names.rate, names.places, names.tallies)]
             await self._client.call("DEL", *keys)
 
 
-def _parts(asks: Sequence[Ask]) -> Iterator[Sequence[Ask]]:
-    for start in range(0, len(asks), ASKS_A_CALL):
-        yield asks[start : start + ASKS_A_CALL]
-
-
 def _text(number: float) -> str:
     return repr(float(number))
-
-
-def _whole(answer: Any) -> list[int]:
-    return [int(number) for number in answer]
 
 
 def _numbers(answer: Any) -> list[float]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from pushlane.backends.redis.client import RedisClient, words
-from pushlane.backends.redis.keys import KEPT_MS, READY, Keys
+from pushlane.backends.redis.client import OnRedis, mapping, words
+from pushlane.backends.redis.keys import KEPT_MS, READY
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Finished, Moved, Progress, Span
 from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, Deaths
@@ -101,21 +102,16 @@ _BITMAPS_A_CALL = 1_000
 _Group = tuple[str, str, bytes, str, str]
 
 
-class TaskProgress:
+class TaskProgress(OnRedis):
     """The progress of tasks; see `core.ports.ProgressStore`."""
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
-            keys = self._registry_keys()
             task_ids = [group[0] for group in chunk]
-            for task_id in task_ids:
-                keys += [self._keys.seen(task_id), self._keys.counts(task_id)]
+            counted = [(self._keys.seen(one), self._keys.counts(one)) for one in task_ids]
+            keys = [*self._registry_keys(), *chain.from_iterable(counted)]
             args = [KEPT_MS, MOST_REASONS, *(arg for group in chunk for arg in group)]
             found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
             progress |= {one.task_id: one for one in found}
@@ -148,22 +144,14 @@ class TaskProgress:
         return [seen, self._keys.moved(span.task_id)] if span.moves else [seen]
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        pipeline = self._client.pipeline()
-        for task_id in task_ids:
-            pipeline.execute_command("HMGET", self._keys.counts(task_id), *_KINDS)
-        with self._client.reach():
-            replies = await pipeline.execute()
-        with self._client.understood():
-            return _read(task_ids, replies)
+        asked = [("HMGET", self._keys.counts(task_id), *_KINDS) for task_id in task_ids]
+        return await self._client.call_each(asked, read=partial(_read, task_ids))
 
     async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
-        pipeline = self._client.pipeline()
-        for task_id in task_ids:
-            pipeline.execute_command("HGETALL", self._keys.counts(task_id))
-        with self._client.reach():
-            replies = await pipeline.execute()
-        with self._client.understood():
-            return [_deaths(*pair) for pair in zip(task_ids, replies, strict=True)]
+        asked = [("HGETALL", self._keys.counts(task_id)) for task_id in task_ids]
+        return await self._client.call_each(
+            asked, read=lambda found: [_deaths(*pair) for pair in zip(task_ids, found, strict=True)]
+        )
 
 
 def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
@@ -171,8 +159,7 @@ def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
     chunk: list[_Group] = []
     room = SEQS_A_CALL
     for item in finished:
-        for start in range(0, max(1, len(item.seqs)), SEQS_A_CALL):
-            seqs = item.seqs[start : start + SEQS_A_CALL]
+        for seqs in paged(item.seqs, SEQS_A_CALL) if item.seqs else [item.seqs]:
             if chunk and (len(seqs) > room or len(chunk) == GROUPS_A_CALL):
                 yield chunk
                 chunk, room = [], SEQS_A_CALL
@@ -208,13 +195,9 @@ def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
 
 
 def _deaths(task_id: str, counts: Any) -> Deaths:
-    """Read the counts by reason; the client gives a hash as a dict, or as a list of pairs."""
-    fields = (
-        counts if isinstance(counts, dict) else dict(zip(counts[::2], counts[1::2], strict=True))
-    )
     by_reason = {
         name.removeprefix(_DIED_OF).decode(): int(count)
-        for name, count in fields.items()
+        for name, count in mapping(counts).items()
         if name.startswith(_DIED_OF)
     }
     return Deaths.of(task_id, by_reason)

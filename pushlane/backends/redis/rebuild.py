@@ -37,7 +37,16 @@ from typing import Any
 
 from pushlane.backends.operations import Beside, is_loss, refusal
 from pushlane.backends.ports import Journal
-from pushlane.backends.redis.client import NOW, RedisClient, bodies_only, numbers_only, turn, words
+from pushlane.backends.redis.client import (
+    NOW,
+    Arg,
+    OnRedis,
+    RedisClient,
+    bodies_only,
+    numbers_only,
+    turn,
+    words,
+)
 from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, JournalSum
 from pushlane.backends.redis.keys import (
     KEPT_MS,
@@ -90,12 +99,11 @@ _KEEP = HOLD + "return hold(KEYS[1], ARGV[1], ARGV[2], ARGV[3])"
 _GIVE_UP = HOLD + "return holds(KEYS[1], ARGV[1]) and redis.call('DEL', KEYS[1])"
 
 
-class Turn:
+class Turn(OnRedis):
     """The turn of one process, which it has once `take` says so. `tasks` are those it has done."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self.token = secrets.token_hex(8)
         self.tasks = 0
 
@@ -106,7 +114,7 @@ class Turn:
         refused, return `refused` and why.
         """
         keys = [self._keys.version, self._keys.rebuilding, self._keys.filled, self._keys.refused]
-        args: list[str | bytes | int] = [self.token, GUARD_MS, int(heeds_refusal)]
+        args: list[Arg] = [self.token, GUARD_MS, int(heeds_refusal)]
         return await self._client.run(_TAKE, keys, args, read=turn)
 
     @asynccontextmanager
@@ -120,7 +128,7 @@ class Turn:
             with suppress(Unreachable):  # then it ends by itself
                 await self._client.run(_GIVE_UP, [self._keys.rebuilding], [self.token])
 
-    def args(self) -> list[str | bytes | int]:
+    def args(self) -> list[Arg]:
         """Return the first arguments of a script that fills: the token, its time, and the tasks."""
         return [self.token, GUARD_MS, self.tasks]
 
@@ -182,12 +190,8 @@ _IDS_A_CALL = 1_000
 _TASKS_A_CALL = 200
 
 
-class RefillGuard:
+class RefillGuard(OnRedis):
     """Refuses to fill a registry from a journal that lacks unfinished tasks of it."""
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
 
     async def unfinished(self) -> int:
         """Return how many unfinished tasks Redis has."""
@@ -348,12 +352,11 @@ return 1
 """
 
 
-class Rebuild:
+class Rebuild(OnRedis):
     """Makes a registry that is empty, or perhaps old, ready for use."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._journal = journal
 
     async def until_ready(self, beside: Beside = Beside.REFUSED) -> None:

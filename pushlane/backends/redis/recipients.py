@@ -1,25 +1,6 @@
 """What is known of recipients, on Redis: windows, counts of days, suppressions, dead addresses.
 
-What was counted against frequency caps, on Redis: a key for each recipient's key and day.
-
-A value holds the tokens of its pushes as `TOKEN:LEVEL `, one after another. Redis forgets it when
-the day is over everywhere. What Redis loses is not counted any more.
-
-The recipient windows on Redis: a key for each mark, with its token and whose turn it is.
-
-Redis forgets them after the window. Marks that Redis loses cannot be rebuilt: duplicates of pushes
-sent before are then sent once more.
-
-The suppressions on Redis: many small sets of hashes a scope, and a hash of their sizes.
-
-Redis keeps a set of up to 512 whole numbers as those numbers alone, 8 bytes each; so hashes are
-spread over sets by their last five digits. What Redis loses cannot be rebuilt.
-
-The dead addresses on Redis: a hash of records, and sorted sets of these and of registrations.
-
-A record's number is the microsecond at which it was made, or the next one that is free: so records
-lie in the order of their times, and a page begins behind a number. What Redis loses cannot be
-rebuilt.
+None of it can be rebuilt when Redis loses it.
 """
 
 from __future__ import annotations
@@ -30,7 +11,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from pushlane.backends.ports import RecipientTurn
-from pushlane.backends.redis.client import NOW, RedisClient, words
+from pushlane.backends.redis.client import (
+    NOW,
+    Arg,
+    OnRedis,
+    RedisClient,
+    mapping,
+    whole_numbers,
+    words,
+)
 from pushlane.backends.redis.keys import Keys
 from pushlane.model.recipients import (
     AddressDeath,
@@ -45,7 +34,8 @@ from pushlane.util.texts import paged
 
 TOKENS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
-# Nearly always nothing was counted with a key.
+# A key of a recipient's key and day holds the tokens of its pushes as `TOKEN:LEVEL `, one after
+# another, until the day is over everywhere. Nearly always nothing was counted with a key.
 _COUNT = """
 local refused = {}
 local mark = ':' .. ARGV[1]
@@ -79,41 +69,6 @@ for at, key in ipairs(KEYS) do
   end
 end
 """
-
-
-class RedisDayCounts:
-    """The part of `core.ports.RecipientWindows` that counts."""
-
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
-
-    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
-        if min(on.cap) <= 0:
-            return list(keys)
-
-        def read(answer: Any) -> list[str]:
-            refused = [word.decode() for word in words(answer)]
-            if not keys.keys() >= set(refused):
-                raise ValueError("an answer about other pushes")
-            return refused
-
-        refused: list[str] = []
-        args: list[str | bytes | int] = [on.level[0], *on.cap, on.over_at_ms]
-        for names, tokens in self._calls(on, keys):
-            refused += await self._client.run(_COUNT, names, [*args, *tokens], read=read)
-        return refused
-
-    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
-        for names, tokens in self._calls(on, keys):
-            await self._client.run(_UNCOUNT, names, [on.level[0], *tokens])
-
-    def _calls(self, on: CapDay, keys: Mapping[str, int]) -> Iterator[tuple[list[str], list[str]]]:
-        tokens = list(keys)
-        names = [self._keys.day_count(on.day, key) for key in keys.values()]
-        for start in range(0, len(tokens), TOKENS_A_CALL):
-            end = start + TOKENS_A_CALL
-            yield names[start:end], tokens[start:end]
 
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
@@ -188,14 +143,16 @@ end
 """
 
 
-class RedisRecipientWindows:
-    """See `core.ports.RecipientWindows`."""
+class RedisRecipientWindows(OnRedis):
+    """See `core.ports.RecipientWindows`: a key for each mark, and one for each recipient and day.
+
+    Redis forgets them after the window, and after the day. Duplicates of pushes whose marks it
+    loses are sent once more.
+    """
 
     def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._window_ms = max(1, round(window_s * 1000))
-        self._counts = RedisDayCounts(client, keys)
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
         return await self._run(_FIRST, marks, [self._window_ms], bool)
@@ -205,23 +162,41 @@ class RedisRecipientWindows:
 
     async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
         ttl_ms = max(1, round(ttl_s * 1000))
-        args: list[str | bytes | int] = [self._window_ms + ttl_ms, owner, ttl_ms]
+        args: list[Arg] = [self._window_ms + ttl_ms, owner, ttl_ms]
         return await self._run(_ENTER, marks, args, lambda word: RecipientTurn(word.decode()))
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._run(_LEAVE, marks, [self._window_ms, owner], None)
 
     async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
-        return await self._counts.count(on, keys)
+        if min(on.cap) <= 0:
+            return list(keys)
+
+        def read(answer: Any) -> list[str]:
+            refused = [word.decode() for word in words(answer)]
+            if not keys.keys() >= set(refused):
+                raise ValueError("an answer about other pushes")
+            return refused
+
+        refused: list[str] = []
+        args: list[Arg] = [on.level[0], *on.cap, on.over_at_ms]
+        for names, tokens in self._calls(on, keys):
+            refused += await self._client.run(_COUNT, names, [*args, *tokens], read=read)
+        return refused
 
     async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
-        await self._counts.uncount(on, keys)
+        for names, tokens in self._calls(on, keys):
+            await self._client.run(_UNCOUNT, names, [on.level[0], *tokens])
+
+    def _calls(self, on: CapDay, keys: Mapping[str, int]) -> Iterator[tuple[list[str], list[str]]]:
+        for some in paged([*keys.items()], TOKENS_A_CALL):
+            yield [self._keys.day_count(on.day, key) for _, key in some], [one for one, _ in some]
 
     async def _run(
         self,
         script: str,
         marks: Sequence[Mark],
-        args: Sequence[str | bytes | int],
+        args: Sequence[Arg],
         read_one: Callable[[Any], T] | None,
     ) -> list[T]:
         """Return one answer a mark, unless the script gives none."""
@@ -284,12 +259,12 @@ return gone
 """
 
 
-class RedisSuppressions:
-    """See `core.ports.Suppressions`."""
+class RedisSuppressions(OnRedis):
+    """See `core.ports.Suppressions`: many small sets of hashes a scope, and a hash of their sizes.
 
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
+    Redis keeps a set of up to 512 whole numbers as those numbers alone, 8 bytes each; so hashes are
+    spread over sets by their last five digits.
+    """
 
     async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
         return await self._change("SADD", scope, hashes)
@@ -299,10 +274,8 @@ class RedisSuppressions:
 
     async def clear(self, scope: SuppressionScope) -> None:
         """Remove some of the sets at a time, so that others are not kept waiting."""
-        names = list(dict.fromkeys(_set_names()))
-        for start in range(0, len(names), _SETS_A_CALL):
-            args: list[str | bytes | int] = [str(scope), *names[start : start + _SETS_A_CALL]]
-            await self._client.run(_CLEAR, self._places(scope), args, read=int)
+        for names in paged([*dict.fromkeys(_set_names())], _SETS_A_CALL):
+            await self._client.run(_CLEAR, self._places(scope), [str(scope), *names], read=int)
 
     async def counts(self) -> dict[SuppressionScope, int]:
         return await self._client.call("HGETALL", self._keys.suppressions, read=_sizes)
@@ -314,16 +287,14 @@ class RedisSuppressions:
 
     async def _found(self, scope: SuppressionScope, hashes: Sequence[int]) -> list[int]:
         found: list[int] = []
-        for start in range(0, len(hashes), HASHES_A_CALL):
-            some = hashes[start : start + HASHES_A_CALL]
-            found += await self._client.run(_FIND, self._places(scope), some, read=_numbers)
+        for some in paged(hashes, HASHES_A_CALL):
+            found += await self._client.run(_FIND, self._places(scope), some, read=whole_numbers)
         return found
 
     async def _change(self, how: str, scope: SuppressionScope, hashes: Sequence[int]) -> int:
         changed = 0
-        for start in range(0, len(hashes), HASHES_A_CALL):
-            some = hashes[start : start + HASHES_A_CALL]
-            args: list[str | bytes | int] = [how, str(scope), *some]
+        for some in paged(hashes, HASHES_A_CALL):
+            args: list[Arg] = [how, str(scope), *some]
             changed += await self._client.run(_CHANGE, self._places(scope), args, read=int)
         return changed
 
@@ -337,16 +308,9 @@ def _set_names() -> list[str]:
     return [f"{number:05}" for number in range(_SETS)] + short
 
 
-def _numbers(answer: Any) -> list[int]:
-    return list(map(int, answer))
-
-
 def _sizes(answer: Any) -> dict[SuppressionScope, int]:
-    """Read what a Redis of either protocol answers: pairs, or a mapping."""
-    pairs = (
-        answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    )
-    return {SuppressionScope.parse(name.decode()): int(size) for name, size in pairs}
+    sizes = mapping(answer).items()
+    return {SuppressionScope.parse(name.decode()): int(size) for name, size in sizes}
 
 
 PAGE = 500
@@ -429,20 +393,20 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
-class RedisDeadAddresses:
-    """See `core.ports.DeadAddresses`."""
+class RedisDeadAddresses(OnRedis):
+    """See `core.ports.DeadAddresses`: a hash of records, sorted sets of these and registrations.
 
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
+    A record's number is the microsecond at which it was made, or the next one that is free: so
+    records lie in the order of their times, and a page begins behind a number.
+    """
 
     async def record(self, sink: str, deaths: Sequence[AddressDeath], at_ms: int) -> list[int]:
         recorded: list[int] = []
         for some in paged(deaths, ADDRESSES_A_CALL):
-            args: list[str | bytes | int] = []
+            args: list[Arg] = []
             for one in some:
                 args += [one.hash, one.died_at_ms, _encode(one[1:])]
-            recorded += await self._change(_RECORD, sink, at_ms, args, read=_numbers)
+            recorded += await self._change(_RECORD, sink, at_ms, args, read=whole_numbers)
         return recorded
 
     async def register(self, sink: str, hashes: Sequence[int], at_ms: int) -> int:
@@ -471,7 +435,7 @@ class RedisDeadAddresses:
         script: str,
         sink: str,
         at_ms: int,
-        args: Sequence[str | bytes | int],
+        args: Sequence[Arg],
         read: Any,
     ) -> Any:
         scope = str(SuppressionScope("sink", sink))

@@ -1,24 +1,9 @@
 """The registry port on Redis: tasks, weights and progress, shared by every process.
 
-Wakes callers that wait for a change, by pub/sub.
-
-A message may get lost, so no caller waits for long. It never says what changed: the registry's
-version number does.
-
-Notes of pushes that were put off, in Redis (`model.due`).
-
-A task has one hash, with a field for each reason and quarter. It goes by itself a day after the
-last note. When Redis loses it, what waits is known by the broker alone.
-
-Reads tasks from a Redis that is known to have all of them.
-
-Each read asks in the same script whether the registry is filled: a server that lost its data, or
-took over from another, between a question of that and the read would seem to have no tasks.
-
-Adds under a key that began and never ended, since their process or the journal was lost.
-
-Reads come from Redis, writes go through the journal (`backends.redis.writes`). A registry that lost
-its data, or was set back to older ones, fills itself from the journal again, but for the counts.
+Reads come from Redis, and each asks in the same script whether the registry is filled: a server
+that lost its data, or took over from another, would else seem to have no tasks. Writes go through
+the journal (`backends.redis.writes`). A registry that lost its data, or was set back to older ones,
+fills itself from the journal again, but for the counts and the notes of pushes that were put off.
 """
 
 from __future__ import annotations
@@ -27,7 +12,7 @@ import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -44,7 +29,14 @@ from pushlane.backends.ports import (
     TaskQuery,
 )
 from pushlane.backends.queries import finished_seqs
-from pushlane.backends.redis.client import RedisClient, bodies_only, numbers_only, words
+from pushlane.backends.redis.client import (
+    Arg,
+    OnRedis,
+    RedisClient,
+    bodies_only,
+    numbers_only,
+    words,
+)
 from pushlane.backends.redis.journal import JournalAnswers
 from pushlane.backends.redis.journal_follower import JournalFollower
 from pushlane.backends.redis.keys import READY, Keys
@@ -62,7 +54,11 @@ RECHECK_S = 0.5  # a message that is lost delays a change by this much
 
 
 class ChangeSignal:
-    """One subscription, opened when somebody first waits."""
+    """Wakes callers that wait for a change, by one subscription, opened when one first waits.
+
+    A message may get lost, so no caller waits for long. It never says what changed: the registry's
+    version number does.
+    """
 
     def __init__(self, client: RedisClient, channel: str) -> None:
         self._client = client
@@ -132,12 +128,12 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """.replace("MOST_FIELDS", str(_MOST_FIELDS))
 
 
-class RedisPutOff:
-    """The part of `core.ports.ProgressStore` about pushes that were put off."""
+class RedisPutOff(OnRedis):
+    """The part of `core.ports.ProgressStore` about pushes that were put off (`model.due`).
 
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
+    A task has one hash, with a field for each reason and quarter. It goes by itself a day after the
+    last note. When Redis loses it, what waits is known by the broker alone.
+    """
 
     async def put_off(self, put_offs: Sequence[PutOff], now_ms: int) -> None:
         by_task: dict[str, list[str | int]] = defaultdict(list)
@@ -152,17 +148,13 @@ class RedisPutOff:
         await self._client.call("DEL", self._keys.put_off(task_id))
 
     async def found(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
-        pipeline = self._client.pipeline()
-        for task_id in task_ids:
-            pipeline.execute_command("HGETALL", self._keys.put_off(task_id))
-        with self._client.reach():
-            replies = await pipeline.execute()
-        with self._client.understood():
-            return [_read(*pair) for pair in zip(task_ids, replies, strict=True)]
+        asked = [("HGETALL", self._keys.put_off(task_id)) for task_id in task_ids]
 
+        def read(answers: Any) -> list[list[PutOff]]:
+            pairs = zip(task_ids, answers, strict=True)
+            return [[_note(one, *note) for note in notes.items()] for one, notes in pairs]
 
-def _read(task_id: str, fields: Mapping[bytes, bytes]) -> list[PutOff]:
-    return [_note(task_id, *pair) for pair in fields.items()]
+        return await self._client.call_each(asked, read=read)
 
 
 def _note(task_id: str, field: bytes, value: bytes) -> PutOff:
@@ -199,14 +191,16 @@ return {body or '', keyed or '', names}
 """
 
 
-class TaskReads:
-    """`until_ready` returns once the registry is filled, and is called when a read finds it not."""
+class TaskReads(OnRedis):
+    """Reads tasks from a Redis that has all of them.
+
+    `until_ready` returns once the registry is filled, and is called when a read finds it not.
+    """
 
     def __init__(
         self, client: RedisClient, keys: Keys, until_ready: Callable[[], Awaitable[None]]
     ) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._until_ready = until_ready
         self._understood = Understood()
 
@@ -214,9 +208,7 @@ class TaskReads:
         """Return the number of the latest change."""
         return await self.call("GET", self._keys.version, read=numbers_only) or 0
 
-    async def call(
-        self, command: str, key: str, *args: str | bytes | int, read: Callable[[Any], T]
-    ) -> T:
+    async def call(self, command: str, key: str, *args: Arg, read: Callable[[Any], T]) -> T:
         """Run a reading command on one key; return what `read` makes of the answer."""
         return await self._run(_ANY, [key], [command, *args], lambda answer: read(answer[0]))
 
@@ -264,7 +256,7 @@ class TaskReads:
         self,
         script: str,
         keys: Sequence[str],
-        args: Sequence[str | bytes | int],
+        args: Sequence[Arg],
         read: Callable[[Any], T],
     ) -> T:
         """Run a script that gives nothing when the registry is not filled, until it is."""
@@ -310,7 +302,7 @@ return redis.call('HDEL', KEYS[2], ARGV[2])
 
 
 class BegunAdds(LockedWrites):
-    """Gives up old ones, so that nothing of them stays."""
+    """Gives up old adds under a key that never ended, as their process or the journal was lost."""
 
     async def drop_old(self) -> None:
         """Drop those that began over KEPT_MS ago; their ids may be in the journal."""

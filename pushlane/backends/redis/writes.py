@@ -25,7 +25,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from pushlane.backends.ports import Edit, Fence, Journal
-from pushlane.backends.redis.client import NOW, RedisClient, turn
+from pushlane.backends.redis.client import NOW, Arg, OnRedis, RedisClient, turn
 from pushlane.backends.redis.journal import WEIGHTS_KEY
 from pushlane.backends.redis.keys import (
     ANNOUNCE,
@@ -57,17 +57,16 @@ end
 _UNLOCK = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])"
 
 
-class LockedWrites:
+class LockedWrites(OnRedis):
     """Writes one after the other what is journalled before it is in Redis."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        self._client = client
-        self._keys = keys
+        super().__init__(client, keys)
         self._journal = journal
         self._rebuild = Rebuild(client, keys, journal)
 
     async def _begun(
-        self, what: str, script: str, keys: Sequence[str], args: Sequence[str | bytes | int]
+        self, what: str, script: str, keys: Sequence[str], args: Sequence[Arg]
     ) -> AsyncIterator[tuple[str, bytes, bytes]]:
         """Yield a new token, how the script began with it, and what it found; then try again.
 
@@ -206,7 +205,7 @@ class Writes(LockedWrites):
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
         keys.append(self._keys.filled)
-        args: list[str | bytes | int] = [task.id, task.key, encode(task)]
+        args: list[Arg] = [task.id, task.key, encode(task)]
         what, refused = f"task {task.key or task.id!r}", set[str]()
         async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
             if how == b"kept":
