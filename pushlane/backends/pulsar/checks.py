@@ -1,8 +1,7 @@
-"""Checks of the broker and of the policies of our namespaces.
+"""Checks of the broker itself, and of the policies of our namespaces.
 
-Checks of the policies of our namespaces: those that pushlane sets, and those that others may.
-
-Checks of the broker itself: its version, its clock, what it lets us do, and its storage.
+Of the broker: its version, its clock, what it lets us do, and its storage. Of the policies: those
+that pushlane sets, and those that others may.
 """
 
 from __future__ import annotations
@@ -26,6 +25,14 @@ POLICY, AGE_QUOTA, EXPIRY = "policy", "age-quota", "expiry"
 """The kinds of targets that a fix knows."""
 
 
+Look = Callable[[PulsarFacts], Iterator[Remark]]
+
+
+def pulsar_check(name: str, looks_at: str, why: str) -> Callable[[Look], Check[PulsarFacts]]:
+    """Make a function a check of this area."""
+    return lambda look: Check(name, AREA, looks_at, why, look)
+
+
 def present(facts: PulsarFacts) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return each of our namespaces that is there, with its policies."""
     for name, policies in facts.policies.items():
@@ -43,41 +50,47 @@ def _missing(facts: PulsarFacts, key: str) -> Iterator[tuple[str, Any, Policy]]:
                 yield name, found.get(key), policy
 
 
-def _ours(key: str, severity: Severity, what: str) -> Callable[[PulsarFacts], Iterator[Remark]]:
+def _ours(
+    name: str, key: str, severity: Severity, what: str, looks_at: str, why: str
+) -> Check[PulsarFacts]:
     """Make a check of a policy that pushlane sets at each start, and others may have changed."""
 
+    @pulsar_check(name, looks_at, why)
     def look(facts: PulsarFacts) -> Iterator[Remark]:
-        for name, found, policy in _missing(facts, key):
-            shown = f"{name}: {what}{_shown(found)}"
-            yield Remark(severity, shown, command_of(policy, name), (POLICY, name, policy.key))
+        for namespace, found, policy in _missing(facts, key):
+            shown = f"{namespace}: {what}{_shown(found)}"
+            mend = command_of(policy, namespace)
+            yield Remark(severity, shown, mend, (POLICY, namespace, policy.key))
 
     return look
 
 
 def _shown(found: Any) -> str:
     """Return what a namespace has instead, where that says more than that it is off."""
-    return "" if found in (None, {}, False) else f" ({_flat(found)})"
-
-
-def _flat(found: Any) -> str:
     if isinstance(found, dict):
-        return ", ".join(f"{name} {value}" for name, value in found.items())
-    return str(found)
+        found = ", ".join(f"{name} {value}" for name, value in found.items())
+    return f" ({found})" if found not in ("", None, False) else ""
 
 
+@pulsar_check(
+    "delayed-delivery",
+    "delayed delivery on the lanes' namespace, and its tick",
+    "retries, delays and quiet hours go at once without it, and late with a coarse tick",
+)
 def _delayed_delivery(facts: PulsarFacts) -> Iterator[Remark]:
     """A coarse tick delays by less than itself; pulsar-admin knows none under a second."""
     for name, found, policy in _missing(facts, "delayed_delivery_policies"):
-        is_on = bool((found or {}).get("active"))
+        is_on = (found or {}).get("active")
         what = "its tick is coarser than pushlane's" if is_on else "delayed delivery is off"
-        yield Remark(
-            "warning" if is_on else "error",
-            f"{name}: {what}{_shown(found)}",
-            FIX,
-            (POLICY, name, policy.key),
-        )
+        shown = f"{name}: {what}{_shown(found)}"
+        yield Remark("warning" if is_on else "error", shown, FIX, (POLICY, name, policy.key))
 
 
+@pulsar_check(
+    "backlog-quota",
+    "backlog quota and its policy; an eviction by size or by age",
+    "an eviction drops pushes that wait, and nobody is told; another quota holds up submits",
+)
 def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
     for name, found, policy in _missing(facts, "backlog_quota_map"):
         kind = (found or {}).get("destination_storage", {})
@@ -99,6 +112,11 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "default-quota",
+    "the broker's default quota, where a namespace has none of its own",
+    "an eviction would drop tasks from the journal",
+)
 def _default_quota(facts: PulsarFacts) -> Iterator[Remark]:
     """Look at the namespaces without a quota of their own: the journal's has the broker's."""
     configuration = facts.configuration.get()
@@ -108,14 +126,16 @@ def _default_quota(facts: PulsarFacts) -> Iterator[Remark]:
         return
     for name, found in present(facts):
         if not found.get("backlog_quota_map", {}).get("destination_storage"):
-            yield Remark(
-                "error",
-                f"{name}: the broker's default quota evicts what is not read yet",
-                "pulsar-admin namespaces set-backlog-quota --limit 64G "
-                f"--policy producer_exception {name}",
-            )
+            what = f"{name}: the broker's default quota evicts what is not read yet"
+            limited = "set-backlog-quota --limit 64G --policy producer_exception"
+            yield Remark("error", what, f"pulsar-admin namespaces {limited} {name}")
 
 
+@pulsar_check(
+    "subscription-expiry",
+    "expiry of subscriptions that nobody reads by: off",
+    "a lane without its subscription has no pushes: they are lost, and nobody is told",
+)
 def _subscription_expiry(facts: PulsarFacts) -> Iterator[Remark]:
     default = facts.configuration.get_or({}).get("subscriptionExpirationTimeMinutes", "0")
     for name, found in present(facts):
@@ -130,6 +150,11 @@ def _subscription_expiry(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "longest-delay",
+    "the longest delay that the broker takes against retry_longest_s",
+    "a retry over it cannot be published, and its lane stands still",
+)
 def _max_delay(facts: PulsarFacts) -> Iterator[Remark]:
     """Look at the lanes' namespace: nothing in the others is delayed."""
     longest_ms = facts.settings.retry_longest_s * 1000
@@ -148,114 +173,68 @@ def _max_delay(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
-_MADE_LATER = "none: pushlane makes it when it first needs it, which takes a tenant admin"
-
-
+@pulsar_check("namespaces", "that our namespaces are there", "lanes live in them")
 def _not_there(facts: PulsarFacts) -> Iterator[Remark]:
     for name, policies in facts.policies.items():
         if policies.get() is None:
-            what = f"{name} is not there yet"
-            yield Remark("note", what, _MADE_LATER)
-
-
-def pulsar_check(
-    name: str, looks_at: str, why: str, look: Callable[[PulsarFacts], Iterator[Remark]]
-) -> Check[PulsarFacts]:
-    """Make a check of this area."""
-    return Check(name, AREA, looks_at, why, look)
+            later = "none: pushlane makes it when it first needs it, which takes a tenant admin"
+            yield Remark("note", f"{name} is not there yet", later)
 
 
 NAMESPACE_CHECKS = (
-    pulsar_check("namespaces", "that our namespaces are there", "lanes live in them", _not_there),
-    pulsar_check(
+    _not_there,
+    _ours(
         "message-ttl",
+        "message_ttl_in_seconds",
+        "error",
+        "pushes end after a TTL",
         "message TTL of our namespaces: off",
         "a push that waits for longer than the TTL is lost, and nobody is told",
-        _ours(
-            "message_ttl_in_seconds",
-            "error",
-            "pushes end after a TTL",
-        ),
     ),
-    pulsar_check(
-        "backlog-quota",
-        "backlog quota and its policy; an eviction by size or by age",
-        "an eviction drops pushes that wait, and nobody is told; another quota holds up submits",
-        _backlog_quota,
-    ),
-    pulsar_check(
-        "default-quota",
-        "the broker's default quota, where a namespace has none of its own",
-        "an eviction would drop tasks from the journal",
-        _default_quota,
-    ),
-    pulsar_check(
-        "subscription-expiry",
-        "expiry of subscriptions that nobody reads by: off",
-        "a lane without its subscription has no pushes: they are lost, and nobody is told",
-        _subscription_expiry,
-    ),
-    pulsar_check(
+    _backlog_quota,
+    _default_quota,
+    _subscription_expiry,
+    _ours(
         "retention",
+        "retention_policies",
+        "warning",
+        "kept for less than the settings say",
         "retention of our namespaces against retention_s and receipts_retention_s",
         "acked pushes cannot be replayed, and receipts read, for as long as the settings say",
-        _ours(
-            "retention_policies",
-            "warning",
-            "kept for less than the settings say",
-        ),
     ),
-    pulsar_check(
+    _ours(
         "deduplication",
+        "deduplicationEnabled",
+        "error",
+        "deduplication is off",
         "deduplication on the lanes' namespace",
         "a publish that is repeated after a crash, as of a fan-out, would be kept twice",
-        _ours(
-            "deduplicationEnabled",
-            "error",
-            "deduplication is off",
-        ),
     ),
-    pulsar_check(
-        "delayed-delivery",
-        "delayed delivery on the lanes' namespace, and its tick",
-        "retries, delays and quiet hours go at once without it, and late with a coarse tick",
-        _delayed_delivery,
-    ),
-    pulsar_check(
-        "longest-delay",
-        "the longest delay that the broker takes against retry_longest_s",
-        "a retry over it cannot be published, and its lane stands still",
-        _max_delay,
-    ),
-    pulsar_check(
+    _delayed_delivery,
+    _max_delay,
+    _ours(
         "auto-creation",
+        "autoTopicCreationOverride",
+        "warning",
+        "topics make themselves",
         "auto-creation of topics in our namespaces: off",
         "a client that reconnects makes a dropped lane again, without its subscription",
-        _ours(
-            "autoTopicCreationOverride",
-            "warning",
-            "topics make themselves",
-        ),
     ),
-    pulsar_check(
+    _ours(
         "inactive-topics",
+        "inactive_topic_policies",
+        "error",
+        "inactive topics are removed otherwise",
         "removal of inactive topics: those without a subscription alone",
         "lanes are removed by pushlane alone; another mode removes one that has pushes",
-        _ours(
-            "inactive_topic_policies",
-            "error",
-            "inactive topics are removed otherwise",
-        ),
     ),
-    pulsar_check(
+    _ours(
         "compaction",
+        "compaction_threshold",
+        "warning",
+        "the journal is compacted otherwise",
         "compaction of the journal",
         "the journal grows for ever, and a rebuild of Redis takes longer each day",
-        _ours(
-            "compaction_threshold",
-            "warning",
-            "the journal is compacted otherwise",
-        ),
     ),
 )
 
@@ -278,6 +257,7 @@ _CREDENTIALS = "check the settings that say who we are: pulsar_… in docs/secur
 _LOCAL_STORES = ("rocksdb:", "memory:")
 
 
+@pulsar_check("broker", "that the broker answers the client", "without it no push moves")
 def _reached(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.client.why_not:
         refused = "Authentication" in why or "Authorization" in why
@@ -285,6 +265,9 @@ def _reached(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("error", why, _CREDENTIALS if refused else where)
 
 
+@pulsar_check(
+    "admin-rest", "that the admin REST answers", "lanes are made, measured and removed through it"
+)
 def _admin(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.admin.why_not:
         refused = "status 401" in why or "status 403" in why
@@ -293,10 +276,16 @@ def _admin(facts: PulsarFacts) -> Iterator[Remark]:
         )
 
 
+@pulsar_check("broker-version", "the broker's version: 3.0 to 4.0", "others were not tried")
 def _version(facts: PulsarFacts) -> Iterator[Remark]:
     yield from outside("the broker", facts.web.get().version, OLDEST_BROKER, TRIED_BROKER)
 
 
+@pulsar_check(
+    "client-version",
+    "the client's version: 3.13 to 3.x",
+    "older ones stop reading a lane for good when its topic moves at the wrong moment",
+)
 def _client(_: PulsarFacts) -> Iterator[Remark]:
     try:
         yield from outside(CLIENT, version(CLIENT), OLDEST_CLIENT, TRIED_CLIENT)
@@ -304,6 +293,11 @@ def _client(_: PulsarFacts) -> Iterator[Remark]:
         yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.13'")
 
 
+@pulsar_check(
+    "broker-clock",
+    f"the broker's clock against ours: less than {CLOCK_S:g} s apart",
+    "delays, expiries and replays by time are off by as much",
+)
 def _clock(facts: PulsarFacts) -> Iterator[Remark]:
     ahead_s = facts.web.get().ahead_s
     if abs(ahead_s) >= CLOCK_S:
@@ -312,6 +306,11 @@ def _clock(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("warning", what, "timedatectl set-ntp true, on the host that is off")
 
 
+@pulsar_check(
+    "permissions",
+    "what the broker refuses us, by right",
+    "lanes cannot be made, or checks not be made",
+)
 def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
     tenant = facts.settings.namespace.split("/")[0]
     told = set()
@@ -324,12 +323,22 @@ def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("note" if right == SUPERUSER else "error", what, command)
 
 
+@pulsar_check(
+    "bookie",
+    "whether the bookie of --bookie-url answers",
+    "what a bookie was set to is known to itself alone",
+)
 def _bookie_answers(facts: PulsarFacts) -> Iterator[Remark]:
     if facts.bookie.why_not not in ("", NO_BOOKIE):
         mend = "give --bookie-url http://HOST:8000 of a bookie with httpServerEnabled=true"
         yield Remark("error", facts.bookie.why_not, mend)
 
 
+@pulsar_check(
+    "journal-sync",
+    "whether bookies wait for their disks (journalSyncData)",
+    "a power cut takes pushes that were acknowledged",
+)
 def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
     store = facts.configuration.get().get("metadataStoreUrl", "")
     said = facts.bookie.get_or({}).get("journalSyncData")
@@ -346,6 +355,11 @@ def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
         facts.bookie.get()
 
 
+@pulsar_check(
+    "journal-device",
+    "journal and ledgers on devices of their own (with --bookie-url, on the bookie's host)",
+    "reads of old pushes slow down every publish",
+)
 def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:
     said = facts.bookie.get()
     journals = _devices(said.get("journalDirectories") or said.get("journalDirectory", ""))
@@ -367,6 +381,11 @@ def _devices(folders: str) -> dict[int, str]:
         raise Unseen(f"the bookie's folder {error.filename} is not on this host") from error
 
 
+@pulsar_check(
+    "index-cache",
+    "dbStorage_rocksDB_blockCacheSize (with --bookie-url)",
+    "an index that is larger than its cache is read from disk for each old push",
+)
 def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
     name = "dbStorage_rocksDB_blockCacheSize"
     said = facts.bookie.get().get(name, "")
@@ -384,6 +403,11 @@ def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
         )
 
 
+@pulsar_check(
+    "metadata-root",
+    "the metadata store's root path",
+    "two clusters in one root mix up their namespaces and ledgers",
+)
 def _metadata_root(facts: PulsarFacts) -> Iterator[Remark]:
     url = facts.configuration.get().get("metadataStoreUrl", "")
     if url.startswith("zk:") and "/" not in url.removeprefix("zk:").lstrip("/"):
@@ -394,6 +418,11 @@ def _metadata_root(facts: PulsarFacts) -> Iterator[Remark]:
         )
 
 
+@pulsar_check(
+    "empty-reads",
+    "managedLedgerNewEntriesCheckDelayInMillis",
+    "the first push of a lane that was empty waits for as long",
+)
 def _empty_reads(facts: PulsarFacts) -> Iterator[Remark]:
     name = "managedLedgerNewEntriesCheckDelayInMillis"
     delay_ms = facts.number(name)
@@ -402,6 +431,11 @@ def _empty_reads(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("warning", what, f"set {name}=10 in broker.conf")
 
 
+@pulsar_check(
+    "message-size",
+    "maxMessageSize against the largest message of ours",
+    "a larger message is refused, and its submit stands still",
+)
 def _message_size(facts: PulsarFacts) -> Iterator[Remark]:
     most = facts.number("maxMessageSize")
     if 0 < most < LARGEST_BYTES:
@@ -412,6 +446,11 @@ def _message_size(facts: PulsarFacts) -> Iterator[Remark]:
         )
 
 
+@pulsar_check(
+    "keep-alive",
+    f"keepAliveIntervalSeconds: {LONG_KEEP_ALIVE_S} at most",
+    "the pushes of a process that is frozen or cut off come to others only then",
+)
 def _keep_alive(facts: PulsarFacts) -> Iterator[Remark]:
     name = "keepAliveIntervalSeconds"
     kept_s = facts.number(name)
@@ -420,6 +459,11 @@ def _keep_alive(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("warning", what, f"set {name}=30 in broker.conf")
 
 
+@pulsar_check(
+    "dedup-window",
+    "dedup_window_s against how long the broker remembers producers",
+    "a submit that goes on late would put pushes on its lane twice",
+)
 def _dedup_memory(facts: PulsarFacts) -> Iterator[Remark]:
     name = "brokerDeduplicationProducerInactivityTimeoutMinutes"
     kept_s = facts.number(name) * 60
@@ -432,6 +476,11 @@ def _dedup_memory(facts: PulsarFacts) -> Iterator[Remark]:
         )
 
 
+@pulsar_check(
+    "token-in-clear",
+    "tokens over connections without TLS",
+    "whoever sees the traffic can do what we can",
+)
 def _transport(facts: PulsarFacts) -> Iterator[Remark]:
     settings = facts.settings
     if not (
@@ -449,94 +498,7 @@ def _transport(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 BROKER_CHECKS = (
-    pulsar_check(
-        "broker", "that the broker answers the client", "without it no push moves", _reached
-    ),
-    pulsar_check(
-        "admin-rest",
-        "that the admin REST answers",
-        "lanes are made, measured and removed through it",
-        _admin,
-    ),
-    pulsar_check(
-        "permissions",
-        "what the broker refuses us, by right",
-        "lanes cannot be made, or checks not be made",
-        _permissions,
-    ),
-    pulsar_check(
-        "broker-version", "the broker's version: 3.0 to 4.0", "others were not tried", _version
-    ),
-    pulsar_check(
-        "client-version",
-        "the client's version: 3.13 to 3.x",
-        "older ones stop reading a lane for good when its topic moves at the wrong moment",
-        _client,
-    ),
-    pulsar_check(
-        "broker-clock",
-        f"the broker's clock against ours: less than {CLOCK_S:g} s apart",
-        "delays, expiries and replays by time are off by as much",
-        _clock,
-    ),
-    pulsar_check(
-        "token-in-clear",
-        "tokens over connections without TLS",
-        "whoever sees the traffic can do what we can",
-        _transport,
-    ),
-    pulsar_check(
-        "dedup-window",
-        "dedup_window_s against how long the broker remembers producers",
-        "a submit that goes on late would put pushes on its lane twice",
-        _dedup_memory,
-    ),
-    pulsar_check(
-        "empty-reads",
-        "managedLedgerNewEntriesCheckDelayInMillis",
-        "the first push of a lane that was empty waits for as long",
-        _empty_reads,
-    ),
-    pulsar_check(
-        "message-size",
-        "maxMessageSize against the largest message of ours",
-        "a larger message is refused, and its submit stands still",
-        _message_size,
-    ),
-    pulsar_check(
-        "keep-alive",
-        f"keepAliveIntervalSeconds: {LONG_KEEP_ALIVE_S} at most",
-        "the pushes of a process that is frozen or cut off come to others only then",
-        _keep_alive,
-    ),
-    pulsar_check(
-        "bookie",
-        "whether the bookie of --bookie-url answers",
-        "what a bookie was set to is known to itself alone",
-        _bookie_answers,
-    ),
-    pulsar_check(
-        "journal-sync",
-        "whether bookies wait for their disks (journalSyncData)",
-        "a power cut takes pushes that were acknowledged",
-        _journal_sync,
-    ),
-    pulsar_check(
-        "journal-device",
-        "journal and ledgers on devices of their own (with --bookie-url, on the bookie's host)",
-        "reads of old pushes slow down every publish",
-        _journal_device,
-    ),
-    pulsar_check(
-        "index-cache",
-        "dbStorage_rocksDB_blockCacheSize (with --bookie-url)",
-        "an index that is larger than its cache is read from disk for each old push",
-        _index_cache,
-    ),
-    pulsar_check(
-        "metadata-root",
-        "the metadata store's root path",
-        "two clusters in one root mix up their namespaces and ledgers",
-        _metadata_root,
-    ),
+    *(_reached, _admin, _permissions, _version, _client, _clock, _transport),
+    *(_dedup_memory, _empty_reads, _message_size, _keep_alive),
+    *(_bookie_answers, _journal_sync, _journal_device, _index_cache, _metadata_root),
 )

@@ -36,6 +36,11 @@ _BROKER_RATES = (
 )
 
 
+@pulsar_check(
+    "throttling",
+    "rates of dispatch and publish, of namespaces and of the broker",
+    "the broker holds lanes back, which no share and no more slots can make up for",
+)
 def _rates(facts: PulsarFacts) -> Iterator[Remark]:
     for name, found in present(facts):
         for key, command in _RATES.items():
@@ -60,6 +65,11 @@ def _limits(rates: Any) -> bool:
     )
 
 
+@pulsar_check(
+    "unacked-limit",
+    "most unacked messages of a consumer and a subscription against prefetch and slots",
+    "at the limit the broker stops sending and says nothing: lanes stand still",
+)
 def _unacked(facts: PulsarFacts) -> Iterator[Remark]:
     held = facts.settings.prefetch + facts.settings.slots
     for name, found in present(facts):
@@ -78,6 +88,11 @@ def _unacked(facts: PulsarFacts) -> Iterator[Remark]:
                 )
 
 
+@pulsar_check(
+    "copies",
+    "ensemble, write and ack quorum, and the number of bookies",
+    "what was acknowledged with one copy is lost with that bookie's disk",
+)
 def _copies(facts: PulsarFacts) -> Iterator[Remark]:
     bookies = facts.bookies.get_or([])
     for name, found in present(facts):
@@ -107,6 +122,11 @@ _QUORUMS = {
 }
 
 
+@pulsar_check(
+    "topic-count",
+    "topics a namespace against about 10,000, and against a limit of it",
+    "lanes open slowly, and at a limit not at all",
+)
 def _topic_count(facts: PulsarFacts) -> Iterator[Remark]:
     for name, topics in facts.topics.items():
         count = len(topics.get())
@@ -127,6 +147,11 @@ def _topic_count(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "bundles",
+    "bundles of namespaces against brokers and topics",
+    "all lanes of a bundle are on one broker, and move together",
+)
 def _bundles(facts: PulsarFacts) -> Iterator[Remark]:
     brokers = len(facts.brokers.get_or([]) or [])
     splits = facts.configuration.get().get("loadBalancerAutoBundleSplitEnabled") == "true"
@@ -147,38 +172,7 @@ def _bundles(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
-CAPACITY_CHECKS = (
-    pulsar_check(
-        "unacked-limit",
-        "most unacked messages of a consumer and a subscription against prefetch and slots",
-        "at the limit the broker stops sending and says nothing: lanes stand still",
-        _unacked,
-    ),
-    pulsar_check(
-        "throttling",
-        "rates of dispatch and publish, of namespaces and of the broker",
-        "the broker holds lanes back, which no share and no more slots can make up for",
-        _rates,
-    ),
-    pulsar_check(
-        "copies",
-        "ensemble, write and ack quorum, and the number of bookies",
-        "what was acknowledged with one copy is lost with that bookie's disk",
-        _copies,
-    ),
-    pulsar_check(
-        "topic-count",
-        "topics a namespace against about 10,000, and against a limit of it",
-        "lanes open slowly, and at a limit not at all",
-        _topic_count,
-    ),
-    pulsar_check(
-        "bundles",
-        "bundles of namespaces against brokers and topics",
-        "all lanes of a bundle are on one broker, and move together",
-        _bundles,
-    ),
-)
+CAPACITY_CHECKS = (_unacked, _rates, _copies, _topic_count, _bundles)
 
 PINNED_BYTES = 256 * 1024**2
 """What an old unacked message may hold, beyond what its backlog needs, before it is told."""
@@ -190,6 +184,11 @@ _SHOWN = 5
 _MIB = 1024**2
 
 
+@pulsar_check(
+    "unused-subscriptions",
+    "subscriptions on our topics that are not ours and that nobody reads by",
+    "they keep all that was published since, for ever",
+)
 def _unused(facts: PulsarFacts) -> Iterator[Remark]:
     for one in facts.measured():
         for name, subscription in one.subscriptions.items():
@@ -207,6 +206,11 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "pinned-storage",
+    f"what lies behind an old unacked message: under {PINNED_BYTES // _MIB} MiB a topic",
+    "one unacked message keeps all ledgers behind it, with each of their copies",
+)
 def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
     pinned = [(*pinned_by(one), one) for one in facts.measured() if not is_dead(one.topic)]
     pinned.sort(key=lambda each: -each[0])
@@ -246,6 +250,11 @@ def _age(one: TopicFacts) -> str:
     return f", {(time.time() * 1000 - oldest_ms) / 60_000:,.0f} minutes old" if oldest_ms else ""
 
 
+@pulsar_check(
+    "blocked-lanes",
+    "lanes that the broker holds back because of unacked messages",
+    "such a lane stands still, and nobody is told",
+)
 def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
     for one in facts.measured():
         for name, subscription in one.subscriptions.items():
@@ -260,6 +269,11 @@ def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
                 )
 
 
+@pulsar_check(
+    "lane-subscription",
+    "that each lane has its subscription",
+    "what is published on a lane without it is lost",
+)
 def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
     """Look for lanes without their subscription: what is published there is lost."""
     for one in facts.measured():
@@ -272,6 +286,11 @@ def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "expired-messages",
+    "messages that a TTL has dropped since the broker has the topic",
+    "their pushes are lost: their tasks never end by themselves",
+)
 def _expired(facts: PulsarFacts) -> Iterator[Remark]:
     for one in facts.measured():
         count = one.subscriptions.get(SUBSCRIPTION, {}).get("totalMsgExpired", 0)
@@ -284,6 +303,11 @@ def _expired(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+@pulsar_check(
+    "receipts-log",
+    "how full the log of receipts is",
+    "a full log drops its oldest receipts, or (receipts=required) holds all pushes",
+)
 def _receipts_full(facts: PulsarFacts) -> Iterator[Remark]:
     settings = facts.settings
     namespace = f"{settings.namespace}-receipts"
@@ -300,41 +324,4 @@ def _receipts_full(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("error" if severe else "warning", what, "pushlane pipeline run")
 
 
-TOPIC_CHECKS = (
-    pulsar_check(
-        "lane-subscription",
-        "that each lane has its subscription",
-        "what is published on a lane without it is lost",
-        _no_reader,
-    ),
-    pulsar_check(
-        "blocked-lanes",
-        "lanes that the broker holds back because of unacked messages",
-        "such a lane stands still, and nobody is told",
-        _blocked,
-    ),
-    pulsar_check(
-        "unused-subscriptions",
-        "subscriptions on our topics that are not ours and that nobody reads by",
-        "they keep all that was published since, for ever",
-        _unused,
-    ),
-    pulsar_check(
-        "pinned-storage",
-        f"what lies behind an old unacked message: under {PINNED_BYTES // _MIB} MiB a topic",
-        "one unacked message keeps all ledgers behind it, with each of their copies",
-        _pinned,
-    ),
-    pulsar_check(
-        "expired-messages",
-        "messages that a TTL has dropped since the broker has the topic",
-        "their pushes are lost: their tasks never end by themselves",
-        _expired,
-    ),
-    pulsar_check(
-        "receipts-log",
-        "how full the log of receipts is",
-        "a full log drops its oldest receipts, or (receipts=required) holds all pushes",
-        _receipts_full,
-    ),
-)
+TOPIC_CHECKS = (_no_reader, _blocked, _unused, _pinned, _expired, _receipts_full)

@@ -1,6 +1,6 @@
 """Checks of a Redis: what it forgets at a restart, what it evicts, and how much room it has.
 
-What a Redis says about how it is set up, and who is live on it. Nothing of ours is changed.
+What it says about how it is set up is collected first, with who is live on it. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -164,11 +164,25 @@ _NOT_BACK = "counts, claims and leases"
 _MIB = 1024**2
 
 
+Look = Callable[[RedisFacts], Iterator[Remark]]
+
+
+def _check(name: str, looks_at: str, why: str) -> Callable[[Look], Check[RedisFacts]]:
+    """Make a function a check of this area."""
+    return lambda look: Check(name, AREA, looks_at, why, look)
+
+
+@_check("redis", "that Redis answers", "without the registry nothing is dispatched")
 def _reached(facts: RedisFacts) -> Iterator[Remark]:
     if why := facts.answer.why_not:
         yield Remark("error", why, "pushlane up, or check --redis-url / PUSHLANE_REDIS_URL")
 
 
+@_check(
+    "redis-permissions",
+    "which commands this user may run",
+    "a command that is refused stops the registry, or a check",
+)
 def _permissions(facts: RedisFacts) -> Iterator[Remark]:
     if facts.answer.why_not:
         facts.info.get()
@@ -181,10 +195,16 @@ def _permissions(facts: RedisFacts) -> Iterator[Remark]:
         )
 
 
+@_check("redis-version", "the version of Redis: 6.2 to 7", "others were not tried")
 def _version(facts: RedisFacts) -> Iterator[Remark]:
     yield from outside("Redis", str(facts.info.get().get("redis_version", "")), OLDEST, TRIED)
 
 
+@_check(
+    "redis-clock",
+    f"the clock of Redis against ours: less than {CLOCK_S:g} s apart",
+    "leases, caps and windows go by its clock, schedules and expiries by ours",
+)
 def _clock(facts: RedisFacts) -> Iterator[Remark]:
     ahead_s = facts.ahead_s.get()
     if abs(ahead_s) >= CLOCK_S:
@@ -193,6 +213,11 @@ def _clock(facts: RedisFacts) -> Iterator[Remark]:
         yield Remark("warning", what, "timedatectl set-ntp true, on the host that is off")
 
 
+@_check(
+    "redis-persistence",
+    "appendonly, save, and whether the last write went well",
+    "tasks come back from the journal; counts, claims and caps do not",
+)
 def _persistence(facts: RedisFacts) -> Iterator[Remark]:
     info = facts.info.get()
     mend = "redis-cli CONFIG SET appendonly yes, and appendonly yes in redis.conf"
@@ -211,6 +236,11 @@ def _persistence(facts: RedisFacts) -> Iterator[Remark]:
             yield Remark("error", what, "look at the disk and the log of Redis")
 
 
+@_check(
+    "redis-eviction",
+    "maxmemory-policy: noeviction",
+    "an evicted key is a task, a count or a claim that is lost, and nobody is told",
+)
 def _eviction(facts: RedisFacts) -> Iterator[Remark]:
     policy = str(facts.info.get().get("maxmemory_policy", "noeviction"))
     if policy == "noeviction":
@@ -224,6 +254,11 @@ def _eviction(facts: RedisFacts) -> Iterator[Remark]:
     )
 
 
+@_check(
+    "redis-memory",
+    "memory in use against maxmemory",
+    "at the limit Redis refuses writes, and dispatching stops",
+)
 def _memory(facts: RedisFacts) -> Iterator[Remark]:
     most, used = facts.number("maxmemory"), facts.number("used_memory")
     if most and used > FULL * most:
@@ -234,6 +269,11 @@ def _memory(facts: RedisFacts) -> Iterator[Remark]:
         )
 
 
+@_check(
+    "redis-clients",
+    "clients against maxclients",
+    "each process takes up to 32 connections; who gets none does not start",
+)
 def _clients(facts: RedisFacts) -> Iterator[Remark]:
     most, now = facts.number("maxclients"), facts.number("connected_clients")
     if most and now > FULL * most:
@@ -241,6 +281,7 @@ def _clients(facts: RedisFacts) -> Iterator[Remark]:
         yield Remark("warning", what, "raise maxclients in redis.conf")
 
 
+@_check("redis-replicas", "role and replicas", "a lost machine stops all")
 def _replicas(facts: RedisFacts) -> Iterator[Remark]:
     if facts.info.get().get("role") == "slave":
         yield Remark(
@@ -253,6 +294,11 @@ def _replicas(facts: RedisFacts) -> Iterator[Remark]:
         yield Remark("note", what, "run one with Sentinel, where that matters")
 
 
+@_check(
+    "redis-failover",
+    "min-replicas-to-write: at least 1 where there are replicas",
+    "without it a failover may lose the last writes, and a master cut off takes more",
+)
 def _failover(facts: RedisFacts) -> Iterator[Remark]:
     seen = facts.info.get()
     if seen.get("role") == "slave" or not (replicas := facts.number("connected_slaves")):
@@ -271,56 +317,7 @@ def _failover(facts: RedisFacts) -> Iterator[Remark]:
         )
 
 
-def _check(
-    name: str, looks_at: str, why: str, look: Callable[[RedisFacts], Iterator[Remark]]
-) -> Check[RedisFacts]:
-    return Check(name, AREA, looks_at, why, look)
-
-
 CHECKS = (
-    _check("redis", "that Redis answers", "without the registry nothing is dispatched", _reached),
-    _check(
-        "redis-permissions",
-        "which commands this user may run",
-        "a command that is refused stops the registry, or a check",
-        _permissions,
-    ),
-    _check("redis-version", "the version of Redis: 6.2 to 7", "others were not tried", _version),
-    _check(
-        "redis-clock",
-        f"the clock of Redis against ours: less than {CLOCK_S:g} s apart",
-        "leases, caps and windows go by its clock, schedules and expiries by ours",
-        _clock,
-    ),
-    _check(
-        "redis-persistence",
-        "appendonly, save, and whether the last write went well",
-        "tasks come back from the journal; counts, claims and caps do not",
-        _persistence,
-    ),
-    _check(
-        "redis-eviction",
-        "maxmemory-policy: noeviction",
-        "an evicted key is a task, a count or a claim that is lost, and nobody is told",
-        _eviction,
-    ),
-    _check(
-        "redis-memory",
-        "memory in use against maxmemory",
-        "at the limit Redis refuses writes, and dispatching stops",
-        _memory,
-    ),
-    _check(
-        "redis-clients",
-        "clients against maxclients",
-        "each process takes up to 32 connections; who gets none does not start",
-        _clients,
-    ),
-    _check("redis-replicas", "role and replicas", "a lost machine stops all", _replicas),
-    _check(
-        "redis-failover",
-        "min-replicas-to-write: at least 1 where there are replicas",
-        "without it a failover may lose the last writes, and a master cut off takes more",
-        _failover,
-    ),
+    *(_reached, _permissions, _version, _clock, _persistence),
+    *(_eviction, _memory, _clients, _replicas, _failover),
 )
