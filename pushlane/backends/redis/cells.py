@@ -13,14 +13,16 @@ from pushlane.backends.cells import Cell
 from pushlane.backends.ports import Grant
 from pushlane.backends.redis.client import (
     NOW,
+    Arg,
     OnRedis,
     bodies_only,
+    mapping,
     numbers_only,
     words,
 )
 from pushlane.backends.redis.journal import DOCUMENT_KEY
 from pushlane.backends.redis.keys import PUT_DOCUMENT, READY
-from pushlane.backends.redis.writes import LOCK, LockedWrites, unended
+from pushlane.backends.redis.writes import LOCK, Held, LockedWrites, unended
 
 # The number is given here and not before, since it is to be no lower than the time at which it is
 # given: a Redis that lost everything since it was asked would else give an earlier one.
@@ -79,10 +81,7 @@ def _held(answer: Any) -> Cell | None:
 
 
 def _grant(answer: Any) -> Grant | None:
-    if answer is None:
-        return None
-    number, at_ms = answer
-    return Grant(int(number), int(at_ms))
+    return None if answer is None else Grant(*map(int, answer))
 
 
 # This stays in Lua: a document is journalled between the comparison of its version and its put. A
@@ -90,7 +89,6 @@ def _grant(answer: Any) -> Grant | None:
 # looks whether this Redis has all (`ready`), since it may have been lost since the one before.
 _A_PAGE = 100
 _ANY = "any"
-_NONE = ""
 
 _READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
 
@@ -133,7 +131,7 @@ class RedisDocumentCells(LockedWrites):
             return _cell(found[0]) if found else None
 
     async def put(self, key: str, value: bytes, over: int | None) -> int | None:
-        return await self._write(key, value, _NONE if over is None else str(over))
+        return await self._write(key, value, "" if over is None else str(over))
 
     async def remove(self, key: str) -> bool:
         return bool(await self._write(key, b"", _ANY))
@@ -141,17 +139,16 @@ class RedisDocumentCells(LockedWrites):
     async def _write(self, field: str, body: bytes, expected: str) -> int | None:
         """Return the new version, or whether one was removed; None when another version is kept."""
         refused = False
-        lock = self._lock(field)
-        async for token, how, _ in self._begin(field, expected):
+        async for held, how, _ in self._begin(field, expected):
             if how == b"other":
                 if refused:
                     await self._journal_kept(field)
                 return None
-            async with self._unlocked_on_error(lock, token):
+            async with self._unlocked_on_error(held):
                 await self._append(DOCUMENT_KEY + field, body)
-                written = await self._client.run(
-                    _COMMIT, [*self._shelf(), lock], [token, field, body], read=numbers_only
-                )
+                keys = [*self._shelf(), held.lock]
+                args: list[Arg] = [held.token, field, body]
+                written = await self._client.run(_COMMIT, keys, args, read=numbers_only)
             if written is not None:
                 return written
             refused = True
@@ -159,31 +156,26 @@ class RedisDocumentCells(LockedWrites):
 
     async def _journal_kept(self, field: str) -> None:
         """Journal the kept document again, behind the one that was journalled and then refused."""
-        lock = self._lock(field)
-        async for token, _, kept in self._begin(field, _ANY):
-            async with self._unlocked_on_error(lock, token):
+        async for held, _, kept in self._begin(field, _ANY):
+            async with self._unlocked_on_error(held):
                 await self._append(DOCUMENT_KEY + field, kept.partition(b"\n")[2])
-            if await self._unlock(lock, token):
+            if await self._unlock(held):
                 return
 
-    def _begin(self, field: str, expected: str) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        keys = [*self._shelf(), self._lock(field)]
-        return self._begun(f"the document {field!r}", _BEGIN, keys, [field, expected])
+    def _begin(self, field: str, expected: str) -> AsyncIterator[tuple[Held, bytes, bytes]]:
+        lock, what = self._keys.lock(f"shelf:{field}"), f"the document {field!r}"
+        return self._begun(what, _BEGIN, lock, [*self._shelf(), lock], [field, expected])
 
     def _shelf(self) -> list[str]:
         return [self._keys.version, self._keys.filled, self._keys.documents]
-
-    def _lock(self, field: str) -> str:
-        return self._keys.lock(f"shelf:{field}")
 
     async def _scan(self, prefix: str) -> dict[bytes, bytes] | None:
         """Return all fields that begin so; None when this Redis turned out not to have all."""
         found: dict[bytes, bytes] = {}
         cursor: int | None = None
         while cursor != 0:
-            page = await self._client.run(
-                _SCAN, self._shelf(), [cursor or 0, f"{prefix}*", _A_PAGE], read=_page
-            )
+            args: list[Arg] = [cursor or 0, f"{prefix}*", _A_PAGE]
+            page = await self._client.run(_SCAN, self._shelf(), args, read=_page)
             if page is None:
                 return None
             cursor = page[0]
@@ -204,11 +196,7 @@ def _found(answer: Any) -> list[bytes] | None:
 
 def _page(answer: Any) -> tuple[int, dict[bytes, bytes]] | None:
     """Read a cursor and the fields with their values; None when they cannot be known."""
-    if answer is None:
-        return None
-    cursor, found = answer
-    fields = words(found)
-    return int(cursor), dict(zip(fields[::2], fields[1::2], strict=True))
+    return None if answer is None else (int(answer[0]), mapping(words(answer[1])))
 
 
 def _cell(value: bytes) -> Cell:

@@ -273,6 +273,11 @@ def words(answer: Any) -> list[bytes]:
     return answer
 
 
+def body_or_empty(answer: Any) -> bytes:
+    """Read a body; an empty one when there is none."""
+    return words([answer or b""])[0]
+
+
 def bodies_only(answer: Any) -> list[bytes | None]:
     """Read the bodies that were asked for, in that order; None for those that are not there."""
     words([body for body in answer if body is not None])

@@ -1,12 +1,4 @@
-"""Readings of the journal: their sum, and which tasks it does not have.
-
-Sums up a reading of the journal, and tells its tasks, weights and documents apart.
-
-Tells which tasks the journal does not have.
-
-A reading of the whole journal takes seconds when it is long, so one answers all who ask while it is
-waited for, and its answers are kept for a minute.
-"""
+"""Readings of the journal: their sum, and which tasks it does not have."""
 
 from __future__ import annotations
 
@@ -30,7 +22,7 @@ def is_task(key: str) -> bool:
 
 
 class JournalSum:
-    """Sums up what of the journal was read: all but the tasks, of which it keeps the ids.
+    """Sums up what of the journal was read: weights, documents, and of the tasks their ids.
 
     `is_beside_others` says that Redis may hold a task which the journal does not. `fresh` are tasks
     of the latest page of which nothing counts that was before it. `overruling` are those of which
@@ -56,7 +48,10 @@ class JournalSum:
             if key == WEIGHTS_KEY:
                 self.weights = body
             elif key.startswith(DOCUMENT_KEY):
-                _put(self.documents, key.removeprefix(DOCUMENT_KEY), body)
+                name = key.removeprefix(DOCUMENT_KEY)
+                self.documents.pop(name, None)  # the new one comes behind all others
+                if body:
+                    self.documents[name] = body
             elif body:
                 if key not in tasks and self._is_fresh(key):
                     self.fresh.add(key)
@@ -67,6 +62,10 @@ class JournalSum:
                 tasks.pop(key, None)
                 self._note_removed(key)
         return tasks
+
+    def tells_of(self, task_id: str) -> bool:
+        """Tell whether the journal has the task, or says that it is gone."""
+        return task_id in self.known or task_id in self.removed
 
     def note_stored(self, task_id: str, *, is_last: bool) -> None:
         """Note whether the value that stands is the last of the journal."""
@@ -84,13 +83,6 @@ class JournalSum:
             self.is_beside_others = True  # an earlier page of it may be filled in
 
 
-def _put(bodies: dict[str, bytes], key: str, body: bytes) -> None:
-    """Put a body behind all others, or remove what an empty one stands for."""
-    bodies.pop(key, None)
-    if body:
-        bodies[key] = body
-
-
 KEPT_S = 60.0
 MOST_KEPT = 100_000
 
@@ -103,9 +95,11 @@ class _JournalAnswer(NamedTuple):
 
 
 class JournalAnswers:
-    """Answers from readings that begin after the question. Without a journal (None) it has none.
+    """Tells which tasks the journal does not have, from readings that begin after the question.
 
-    An empty journal answers nothing: it may have been made anew.
+    A reading of the whole journal takes seconds when it is long, so one answers all who ask while
+    it is waited for, and its answers are kept for a minute. No journal (None) has no task; an empty
+    one answers nothing: it may have been made anew.
     """
 
     def __init__(

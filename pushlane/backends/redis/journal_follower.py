@@ -1,16 +1,7 @@
-"""Follows the journal, and settles where it differs from Redis.
+"""Follows the journal, and settles where it differs from Redis: both get the value that stands.
 
-Compares the tasks of the journal with those of Redis, and changes neither.
-
-Settles differences between the journal and Redis that last: both get the value that stands.
-
-A writer journals first and keeps in Redis then, within milliseconds. So what lasts was left by one
-that died in between, or that wrote to another server of Redis.
-
-Follows the journal from the place up to which Redis has all of it, and stores what Redis lacks.
-
-A difference that stands unchanged over two looks is settled; one that a writer is about to end is
-left to it. The place is in Redis, and moves past a difference once that is settled.
+A writer journals first and keeps in Redis then, within milliseconds. So a difference that lasts was
+left by one that died in between, or that wrote to another server of Redis.
 """
 
 from __future__ import annotations
@@ -22,17 +13,26 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing, suppress
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pushlane.backends.cells import CellDocuments
 from pushlane.backends.operations import RegistryGap, TaskCount
 from pushlane.backends.ports import Journal, JournalPage
 from pushlane.backends.redis.cells import RedisDocumentCells
-from pushlane.backends.redis.client import Arg, OnRedis, RedisClient, bodies_only, turn, words
+from pushlane.backends.redis.client import (
+    Arg,
+    OnRedis,
+    RedisClient,
+    bodies_only,
+    body_or_empty,
+    turn,
+    words,
+)
 from pushlane.backends.redis.journal import DOCUMENT_KEY, WEIGHTS_KEY, is_task
 from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.rebuild import stored_tasks
-from pushlane.backends.redis.writes import LOCK, LOCK_MS, Writes
+from pushlane.backends.redis.writes import LOCK, LOCK_MS, Held, Writes
 from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.core.task import State, Weights, finish
 from pushlane.model.task_bytes import Merged, decode, encode, glimpse, merged
@@ -144,28 +144,26 @@ class Settlement(Writes):
             )
             return False
         key = "" if stored.body else glimpse(body).key
-        lock = self._keys.lock(
-            f"key:{key}" if key else f"task:{task_id}"
-        )  # as an add's, a change's
+        lock = self._keys.lock(f"key:{key}" if key else f"task:{task_id}")  # an add's, a change's
         keys = [self._keys.version, self._keys.filled, lock, self._keys.tasks]
-        token = secrets.token_hex(8)
-        args: list[Arg] = [token, LOCK_MS, task_id]
+        held = Held(lock, secrets.token_hex(8))
+        args: list[Arg] = [held.token, LOCK_MS, task_id]
         how, now = await self._client.run(_BEGIN_SETTLING, keys, args, read=turn)
         if how != b"ours":
             return True
-        async with self._unlocked_on_error(lock, token):
+        async with self._unlocked_on_error(held):
             if now == stored.body:
-                await self._write_both(lock, token, task_id, body, found, stored)
-            await self._unlock(lock, token)
+                await self._write_both(held, task_id, body, found, stored)
+            await self._unlock(held)
         return True
 
     async def _write_both(
-        self, lock: str, token: str, task_id: str, body: bytes, found: Merged, stored: StoredTask
+        self, held: Held, task_id: str, body: bytes, found: Merged, stored: StoredTask
     ) -> None:
         if body != found.last:
             await self._append(task_id, body)
         if body != stored.body:
-            await self._commit(lock, token, task_id, body)
+            await self._commit(held, task_id, body)
             log.warning(
                 "task %s is %s in the journal, which another server of Redis, or a process that "
                 "died, has written: it is so here now",
@@ -202,17 +200,14 @@ return found
 """
 
 
-class _Difference:
+class _Difference(Struct, eq=False):
     """What the journal has of a key since `before`, and what Redis had of it at the last look."""
 
-    __slots__ = ("before", "found", "seen", "since_s", "stored")
-
-    def __init__(self, before: bytes) -> None:
-        self.before = before
-        self.found = Merged()
-        self.stored = StoredTask()
-        self.seen: tuple[Merged, StoredTask] | None = None
-        self.since_s = 0.0
+    before: bytes
+    found: Merged = Merged()
+    stored: StoredTask = StoredTask()
+    seen: tuple[Merged, StoredTask] | None = None
+    since_s: float = 0.0
 
     def look(self, now_s: float) -> bool:
         """Tell whether it has stood as it is for long enough."""
@@ -228,7 +223,12 @@ class _Difference:
 
 
 class JournalFollower(OnRedis):
-    """Looks at the journal whenever it is asked to, at most every LOOK_S."""
+    """Looks at the journal whenever it is asked to, at most every LOOK_S.
+
+    It reads from the place up to which Redis has all of the journal. A difference that stands
+    unchanged over two looks is settled; one that a writer is about to end is left to it. The place
+    is in Redis, and moves past a difference once that is settled.
+    """
 
     def __init__(
         self,
@@ -311,25 +311,22 @@ class JournalFollower(OnRedis):
         documents = [key for key in keys if key.startswith(DOCUMENT_KEY)]
         for page in paged(documents, _A_CALL):
             fields = [key.removeprefix(DOCUMENT_KEY) for key in page]
-            values = await self._client.call(
-                "HMGET", self._keys.documents, *fields, read=bodies_only
-            )
+            asked = ("HMGET", self._keys.documents, *fields)
+            values = await self._client.call(*asked, read=bodies_only)
             for key, value in zip(page, values, strict=True):
                 self._note(key, StoredTask(value or b""))
         if WEIGHTS_KEY in keys:
-            self._note(
-                WEIGHTS_KEY, StoredTask(await self._client.call("GET", self._keys.weights) or b"")
-            )
+            weights = await self._client.call("GET", self._keys.weights, read=body_or_empty)
+            self._note(WEIGHTS_KEY, StoredTask(weights))
 
     def _note(self, key: str, stored: StoredTask) -> None:
         difference = self._open[key]
         difference.stored = stored
         if is_task(key):
             is_over = is_same(difference.found, stored)
-        elif key == WEIGHTS_KEY:
-            is_over = difference.found.last == stored.body
-        else:
-            is_over = difference.found.last == stored.body.partition(b"\n")[2]
+        else:  # a document has its version in front
+            body = stored.body if key == WEIGHTS_KEY else stored.body.partition(b"\n")[2]
+            is_over = difference.found.last == body
         if is_over:
             del self._open[key]
 

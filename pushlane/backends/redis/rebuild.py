@@ -1,20 +1,10 @@
 """Fills a registry from the journal: tasks, keys, names, weights and documents.
 
-The turn to fill a registry: one process at a time has it, and says how far it is.
-
-It is one key: the token of who has it, and how many tasks that has filled in. It is renewed for as
-long as its process lives, and ends by itself after that.
-
-Guards a Redis that has tasks which the journal lacks: a journal may be new, or a Redis old.
-
-Without it a journal whose topic was made anew would empty a good registry at the next failover.
-
 That is needed when Redis has lost its data, and whenever its server is another one than before,
-since the data of that may be old. One process does it while the others wait
-(`backends.redis.rebuild`). Pages of the journal are written as they are read, each task as it
-stands by the rule of `model.task_bytes`; readers trust none of it before the end. Counts
-(`backends.redis.progress`) are not in the journal: they start from zero, or from those of an old
-copy.
+since the data of that may be old. One process does it while the others wait. Pages of the journal
+are written as they are read, each task as it stands by the rule of `model.task_bytes`; readers
+trust none of it before the end. Counts (`backends.redis.progress`) are not in the journal: they
+start from zero, or from those of an old copy.
 """
 
 from __future__ import annotations
@@ -24,10 +14,8 @@ import logging
 import secrets
 import time
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Callable,
-    Collection,
     Container,
     Mapping,
     Sequence,
@@ -43,6 +31,7 @@ from pushlane.backends.redis.client import (
     OnRedis,
     RedisClient,
     bodies_only,
+    body_or_empty,
     numbers_only,
     turn,
     words,
@@ -100,7 +89,11 @@ _GIVE_UP = HOLD + "return holds(KEYS[1], ARGV[1]) and redis.call('DEL', KEYS[1])
 
 
 class Turn(OnRedis):
-    """The turn of one process, which it has once `take` says so. `tasks` are those it has done."""
+    """The turn of one process to fill, which it has once `take` says so.
+
+    It is one key: the token of who has it, and how many `tasks` that has filled in. It is renewed
+    for as long as its process lives, and ends by itself after that.
+    """
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         super().__init__(client, keys)
@@ -128,16 +121,17 @@ class Turn(OnRedis):
             with suppress(Unreachable):  # then it ends by itself
                 await self._client.run(_GIVE_UP, [self._keys.rebuilding], [self.token])
 
-    def args(self) -> list[Arg]:
-        """Return the first arguments of a script that fills: the token, its time, and the tasks."""
-        return [self.token, GUARD_MS, self.tasks]
+    async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg] = ()) -> bool:
+        """Run a script that fills. False when the turn went to another process."""
+        first: list[Arg] = [self.token, GUARD_MS, self.tasks]
+        return bool(await self._client.run(script, keys, [*first, *args]))
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(KEEP_S)
             tell(self._client.where, self.tasks)
             with suppress(Unreachable):  # it is tried again, and what is written now fails as well
-                await self._client.run(_KEEP, [self._keys.rebuilding], self.args())
+                await self.run(_KEEP, [self._keys.rebuilding])
 
 
 class Patience:
@@ -188,75 +182,6 @@ REFUSED_MS = 30_000
 
 _IDS_A_CALL = 1_000
 _TASKS_A_CALL = 200
-
-
-class RefillGuard(OnRedis):
-    """Refuses to fill a registry from a journal that lacks unfinished tasks of it."""
-
-    async def unfinished(self) -> int:
-        """Return how many unfinished tasks Redis has."""
-        return await self._client.call("SCARD", self._keys.active, read=numbers_only) or 0
-
-    async def check(self, unfinished: int, known: Collection[str], removed: Container[str]) -> None:
-        """Let the fill go on that removes what is not known to the journal.
-
-        `unfinished` is how many Redis had before, `removed` are those that the journal says to be
-        gone: they are not lost.
-
-        Raises:
-            RefillRefused: it would lose more than few; the registry stays as it is, not ready.
-        """
-        lost = {
-            task_id
-            async for task_id in self._active()
-            if task_id not in known and task_id not in removed
-        }
-        if not is_loss(len(lost), unfinished, is_journal_empty=not known):
-            return
-        text = refusal(self._client.where, len(lost), max(unfinished, len(lost)))
-        await self._client.call("SET", self._keys.refused, text, "PX", REFUSED_MS)
-        raise RefillRefused(text)
-
-    async def journal_tasks(
-        self,
-        journal: Journal,
-        stored: AsyncIterable[Mapping[str, bytes]],
-        known: set[str],
-        removed: Container[str],
-    ) -> None:
-        """Journal the stored tasks that are not known to it, as they are, and add them to these."""
-        async for page in stored:
-            for task_id, body in page.items():
-                if task_id not in known and task_id not in removed:
-                    await journal.append(task_id, body)
-                    known.add(task_id)
-
-    async def journal_documents(
-        self, journal: Journal, prefix: str, documents: dict[str, bytes]
-    ) -> None:
-        """Journal the documents that are not among these, and add them."""
-        with self._client.reach():
-            stored = {
-                field.decode(): value
-                async for field, value in self._client.redis.hscan_iter(self._keys.documents)
-            }
-        for field in stored.keys() - documents.keys():
-            documents[field] = stored[field].partition(b"\n")[2]
-            await journal.append(prefix + field, documents[field])
-
-    async def journal_weights(self, journal: Journal, key: str) -> bytes:
-        """Journal the weights, and return them; empty when none are set."""
-        weights: bytes = await self._client.call("GET", self._keys.weights) or b""
-        if weights:
-            await journal.append(key, weights)
-        return weights
-
-    async def _active(self) -> AsyncIterator[str]:
-        with self._client.reach():
-            async for task_id in self._client.redis.sscan_iter(
-                self._keys.active, count=_IDS_A_CALL
-            ):
-                yield task_id.decode()
 
 
 async def stored_tasks(client: RedisClient, keys: Keys) -> AsyncIterator[dict[str, bytes]]:
@@ -353,7 +278,11 @@ return 1
 
 
 class Rebuild(OnRedis):
-    """Makes a registry that is empty, or perhaps old, ready for use."""
+    """Makes a registry that is empty, or perhaps old, ready for use.
+
+    It refuses a journal that lacks unfinished tasks which Redis has: one whose topic was made anew
+    would else empty a good registry at the next failover.
+    """
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         super().__init__(client, keys)
@@ -396,20 +325,21 @@ class Rebuild(OnRedis):
     async def _fill(self, turn: Turn, beside: Beside) -> bool:
         """Fill the registry. False when the turn went to another process before the end."""
         started_s, read = time.monotonic(), JournalSum()
-        guard = RefillGuard(self._client, self._keys)
         if self._journal is not None:
-            unfinished = await guard.unfinished()
+            active = self._keys.active
+            unfinished = await self._client.call("SCARD", active, read=numbers_only) or 0
             async with aclosing(self._journal.pages()) as pages:
                 async for page in pages:
                     if page.is_first:
-                        read = JournalSum(is_beside_others=await self._holds_tasks())
+                        holds_tasks = bool(await self._client.call("HLEN", self._keys.tasks))
+                        read = JournalSum(is_beside_others=holds_tasks)
                     if not await self._fill_tasks(turn, read, read.take(page)):
                         return False
             if read.is_beside_others:
                 if beside is Beside.REFUSED:
-                    await guard.check(unfinished, read.known, read.removed)
+                    await self._check(unfinished, read)
                 elif beside is Beside.KEPT:
-                    await self._keep(guard, self._journal, read)
+                    await self._keep(self._journal, read)
                 if not await self._empty(turn, read.known):
                     return False
             await self._journal_again(self._journal, read)
@@ -423,14 +353,42 @@ class Rebuild(OnRedis):
         log.info(text, f"{len(read.known):,}", taken_s, extra={"action": "registry_refilled"})
         return True
 
-    async def _keep(self, guard: RefillGuard, journal: Journal, read: JournalSum) -> None:
-        """Journal again what Redis alone has."""
-        await guard.journal_tasks(journal, self._stored(), read.known, read.removed)
-        await guard.journal_documents(journal, DOCUMENT_KEY, read.documents)
-        read.weights = read.weights or await guard.journal_weights(journal, WEIGHTS_KEY)
+    async def _check(self, unfinished: int, read: JournalSum) -> None:
+        """Let the fill go on that removes what is not known to the journal.
 
-    async def _holds_tasks(self) -> bool:
-        return bool(await self._client.call("HLEN", self._keys.tasks))
+        `unfinished` is how many Redis had before. Those that the journal says to be gone are not
+        lost.
+
+        Raises:
+            RefillRefused: it would lose more than few; the registry stays as it is, not ready.
+        """
+        active = self._client.redis.sscan_iter(self._keys.active, count=_IDS_A_CALL)
+        with self._client.reach():
+            lost = {one async for task_id in active if not read.tells_of(one := task_id.decode())}
+        if not is_loss(len(lost), unfinished, is_journal_empty=not read.known):
+            return
+        text = refusal(self._client.where, len(lost), max(unfinished, len(lost)))
+        await self._client.call("SET", self._keys.refused, text, "PX", REFUSED_MS)
+        raise RefillRefused(text)
+
+    async def _keep(self, journal: Journal, read: JournalSum) -> None:
+        """Journal again what Redis alone has."""
+        async for page in self._stored():
+            for task_id, body in page.items():
+                if not read.tells_of(task_id):
+                    await journal.append(task_id, body)
+                    read.known.add(task_id)
+        scan = self._client.redis.hscan_iter(self._keys.documents)
+        with self._client.reach():
+            stored = {field.decode(): value async for field, value in scan}
+        for field in stored.keys() - read.documents.keys():
+            read.documents[field] = stored[field].partition(b"\n")[2]
+            await journal.append(DOCUMENT_KEY + field, read.documents[field])
+        if not read.weights:
+            asked = ("GET", self._keys.weights)
+            read.weights = await self._client.call(*asked, read=body_or_empty)
+            if read.weights:
+                await journal.append(WEIGHTS_KEY, read.weights)
 
     async def _fill_tasks(self, turn: Turn, read: JournalSum, found: Mapping[str, Merged]) -> bool:
         """Fill in tasks, with bytes as they were written, which may be a newer version's."""
@@ -438,7 +396,7 @@ class Rebuild(OnRedis):
             tasks = await self._against_stored(read, page)
             args = [arg for task in tasks for arg in (*store_args(*task), _lane_is(task[1]))]
             turn.tasks += len(page)
-            if not await self._client.run(_FILL, self._filled_keys(), [*turn.args(), *args]):
+            if not await turn.run(_FILL, self._filled_keys(), args):
                 return False
         return True
 
@@ -469,8 +427,7 @@ class Rebuild(OnRedis):
             old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
             progress = [key for task_id, _ in old for key in self._keys.progress(task_id)]
             args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
-            keys = [*self._filled_keys(), *progress]
-            if not await self._client.run(_EMPTY, keys, [*turn.args(), *args]):
+            if not await turn.run(_EMPTY, [*self._filled_keys(), *progress], args):
                 return False
         return True
 
@@ -483,7 +440,7 @@ class Rebuild(OnRedis):
             return False
         for page in paged([*documents.items()], DOCUMENTS_A_CALL):
             args = [arg for document in page for arg in document]
-            if not await self._client.run(_FILL_DOCUMENTS, keys, [*turn.args(), *args]):
+            if not await turn.run(_FILL_DOCUMENTS, keys, args):
                 return False
         return True
 

@@ -34,6 +34,7 @@ from pushlane.backends.redis.client import (
     OnRedis,
     RedisClient,
     bodies_only,
+    body_or_empty,
     numbers_only,
     words,
 )
@@ -42,7 +43,7 @@ from pushlane.backends.redis.journal_follower import JournalFollower
 from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.progress import TaskProgress
 from pushlane.backends.redis.rebuild import Rebuild
-from pushlane.backends.redis.writes import LOCK, LOCK_MS, LockedWrites, Writes
+from pushlane.backends.redis.writes import LOCK, LOCK_MS, Held, LockedWrites, Writes
 from pushlane.core.errors import UnknownFormat, Unreachable
 from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
@@ -241,7 +242,7 @@ class TaskReads(OnRedis):
         if len(ids) > 1:
             raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
         for task_id in ids:
-            body = await self.call("HGET", self._keys.tasks, task_id, read=_body)
+            body = await self.call("HGET", self._keys.tasks, task_id, read=body_or_empty)
             return decode(task_id.decode(), body) if body else None
         return None
 
@@ -270,11 +271,6 @@ class TaskReads(OnRedis):
             await self._until_ready()
 
 
-def _body(answer: Any) -> bytes:
-    """Read a body; an empty one when there is none."""
-    return words([answer or b""])[0]
-
-
 def _bodies_and_forgotten(answer: Any) -> tuple[list[bytes | None], list[bytes]]:
     bodies, forgotten = answer
     return bodies_only(bodies), words(forgotten)
@@ -282,7 +278,7 @@ def _bodies_and_forgotten(answer: Any) -> tuple[list[bytes | None], list[bytes]]
 
 def _body_key_and_names(answer: Any) -> tuple[bytes, bytes, list[bytes]]:
     body, keyed, names = answer
-    return _body(body), _body(keyed), words(names)
+    return body_or_empty(body), body_or_empty(keyed), words(names)
 
 
 BEGUN_KEPT_MS = 7 * 24 * 3600 * 1000
@@ -316,14 +312,14 @@ class BegunAdds(LockedWrites):
 
     async def _drop(self, key: str, body: bytes) -> None:
         """Drop one, unless it is going on just now."""
-        keys = [self._keys.lock(f"key:{key}"), self._keys.adding]
-        token = secrets.token_hex(8)
-        if not await self._client.run(_LOOK, keys, [token, LOCK_MS, key, body]):
+        held = Held(self._keys.lock(f"key:{key}"), secrets.token_hex(8))
+        keys = [held.lock, self._keys.adding]
+        if not await self._client.run(_LOOK, keys, [held.token, LOCK_MS, key, body]):
             return
-        async with self._unlocked_on_error(keys[0], token):
+        async with self._unlocked_on_error(held):
             if begun_id := glimpse(body).id:
                 await self._append(begun_id, b"")
-            await self._client.run(_DROP, keys, [token, key])
+            await self._client.run(_DROP, keys, [held.token, key])
 
 
 def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:

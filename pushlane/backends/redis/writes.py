@@ -1,31 +1,28 @@
 """Every write of tasks and weights: lock, journal, then Redis.
 
-Locks of single writers: each has a token of its writer, and ends by itself when that dies.
-
-A commit shows the token again, in the same step; a writer whose lock has ended starts over.
-
 The lock is taken before the journal is written, so that of two writers the later one to commit is
-the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
-itself when its holder dies; a commit whose lock has ended is refused and tried again from the
-start. A writer that dies between journal and commit leaves a change that is made by who follows the
-journal (`backends.redis.journal_follower`); one that is refused there journals the kept value
-again, which stands over it, but for a task that it cancelled. A fence is checked at both ends.
+the later one in the journal too, and a writer that loses has journalled nothing. A lock has a token
+of its writer, which a commit shows again in the same step, and ends by itself when its writer dies;
+a commit whose lock has ended is refused and tried again from the start. A writer that dies between
+journal and commit leaves a change that is made by who follows the journal
+(`backends.redis.journal_follower`); one that is refused there journals the kept value again, which
+stands over it, but for a task that it cancelled. A fence is checked at both ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pushlane.backends.ports import Edit, Fence, Journal
-from pushlane.backends.redis.client import NOW, Arg, OnRedis, RedisClient, turn
+from pushlane.backends.ports import Fence, Journal
+from pushlane.backends.redis.client import NOW, Arg, OnRedis, RedisClient, body_or_empty, turn
 from pushlane.backends.redis.journal import WEIGHTS_KEY
 from pushlane.backends.redis.keys import (
     ANNOUNCE,
@@ -57,6 +54,13 @@ end
 _UNLOCK = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])"
 
 
+class Held(NamedTuple):
+    """A lock, and the token that its writer has put there."""
+
+    lock: str
+    token: str
+
+
 class LockedWrites(OnRedis):
     """Writes one after the other what is journalled before it is in Redis."""
 
@@ -66,9 +70,9 @@ class LockedWrites(OnRedis):
         self._rebuild = Rebuild(client, keys, journal)
 
     async def _begun(
-        self, what: str, script: str, keys: Sequence[str], args: Sequence[Arg]
-    ) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        """Yield a new token, how the script began with it, and what it found; then try again.
+        self, what: str, script: str, lock: str, keys: Sequence[str], args: Sequence[Arg]
+    ) -> AsyncIterator[tuple[Held, bytes, bytes]]:
+        """Yield the lock with a new token, how the script began, and what it found; then try again.
 
         Waits while the lock is busy, with growing pauses, and fills a registry that is not ready.
 
@@ -84,7 +88,7 @@ class LockedWrites(OnRedis):
                 await self._rebuild.until_ready()
                 deadline = time.monotonic() + PATIENCE_S  # that took as long as it took
             elif how != b"busy":
-                yield token, how, found
+                yield Held(lock, token), how, found
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
         raise TaskConflict(
@@ -96,17 +100,17 @@ class LockedWrites(OnRedis):
         if self._journal is not None:
             await self._journal.append(key, body)
 
-    async def _unlock(self, lock: str, token: str) -> bool:
+    async def _unlock(self, held: Held) -> bool:
         """Release the lock. False when it was not this writer's any more."""
-        return bool(await self._client.run(_UNLOCK, [lock], [token]))
+        return bool(await self._client.run(_UNLOCK, [held.lock], [held.token]))
 
-    @contextlib.asynccontextmanager
-    async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
+    @asynccontextmanager
+    async def _unlocked_on_error(self, held: Held) -> AsyncIterator[None]:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(Unreachable):  # then the lock ends by itself
-                await self._unlock(lock, token)
+            with suppress(Unreachable):  # then the lock ends by itself
+                await self._unlock(held)
             raise
 
 
@@ -207,14 +211,14 @@ class Writes(LockedWrites):
         keys.append(self._keys.filled)
         args: list[Arg] = [task.id, task.key, encode(task)]
         what, refused = f"task {task.key or task.id!r}", set[str]()
-        async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
+        async for held, how, body in self._begun(what, _BEGIN_ADD, lock, keys, args):
             if how == b"kept":
                 for task_id in refused:
                     await self._journal_kept(task_id, 0)
                 return decode(f"of key {task.key!r}", body)
-            async with self._unlocked_on_error(lock, token):
+            async with self._unlocked_on_error(held):
                 added = await self._carried_on(body, task)
-                if await self._write(lock, token, added):
+                if await self._write(held, added):
                     return added
             refused |= {glimpse(body).id, added.id} - {""}
         raise unended()
@@ -230,49 +234,40 @@ class Writes(LockedWrites):
         await self._client.call("HSET", self._keys.adding, task.key, encode(task))
         return task
 
-    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
-        """Change the task as `Registry.change` does. None when there is no such task."""
-        return await self._change(task_id, edit, fence)
-
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Forget the task as `Registry.forget` does. False when there is no such task."""
-        return await self._change(task_id, check_forgettable, fence) is not None
+        return await self.change(task_id, check_forgettable, fence) is not None
 
     async def discard(self, task_id: str) -> bool:
         """Remove the task as `Registry.discard` does. False when there is no such task."""
-        lock, refused = self._keys.lock(f"task:{task_id}"), False
-        keys = [self._keys.version, self._keys.tasks, lock]
-        keys += [*self._fence_keys(None), self._keys.filled]
-        args = [task_id, *_fence_args(None)]
-        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
+        refused = False
+        async for held, how, body in self._begun_change(task_id, None):
             if how == b"unknown":
                 return False
-            async with self._unlocked_on_error(lock, token):
+            async with self._unlocked_on_error(held):
                 if refused:
                     await self._append(task_id, body)  # it may be another one meanwhile
                 refuse_readable(task_id, body)
-                if await self._remove(lock, token, task_id, body, None):
+                if await self._remove(held, task_id, body, None):
                     return True
             refused = True
         raise unended()
 
-    async def _change(
+    async def change(
         self,
         task_id: str,
         edit: Callable[[Task], Task | None],
-        fence: Fence | None,
+        fence: Fence | None = None,
         refused: int | None = None,
     ) -> Task | None:
         """Return the changed task; the task as it was when the edit gives None, which removes it.
 
+        None when there is no such task.
+
         `refused` is the version of a value in the journal that was not kept: it gets the kept one
         first, and no lower version, which would not stand over that.
         """
-        lock = self._keys.lock(f"task:{task_id}")
-        keys = [self._keys.version, self._keys.tasks, lock]
-        keys += [*self._fence_keys(fence), self._keys.filled]
-        args = [task_id, *_fence_args(fence)]
-        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
+        async for held, how, body in self._begun_change(task_id, fence):
             if how == b"unknown":
                 if refused is not None:  # it was forgotten since
                     await self._append(task_id, b"")
@@ -284,12 +279,12 @@ class Writes(LockedWrites):
                 raise Superseded(
                     f"the lease {fence.lease} is another process's now: nothing was changed"
                 )
-            async with self._unlocked_on_error(lock, token):
+            async with self._unlocked_on_error(held):
                 least = 0
                 if refused is not None:
                     await self._append(task_id, body)
                     least = refused
-                changed, kept = await self._edit(lock, token, task_id, body, edit, fence, least)
+                changed, kept = await self._edit(held, task_id, body, edit, fence, least)
             if kept:
                 return changed
             refused = max(least, changed.version)
@@ -297,7 +292,16 @@ class Writes(LockedWrites):
 
     async def _journal_kept(self, task_id: str, refused: int) -> None:
         """Journal the kept task again, or that there is none, after a value that was not kept."""
-        await self._change(task_id, lambda task: task, None, refused)
+        await self.change(task_id, lambda task: task, None, refused)
+
+    def _begun_change(
+        self, task_id: str, fence: Fence | None
+    ) -> AsyncIterator[tuple[Held, bytes, bytes]]:
+        lock = self._keys.lock(f"task:{task_id}")
+        keys = [self._keys.version, self._keys.tasks, lock, self._fence_key(fence)]
+        keys.append(self._keys.filled)
+        args: list[Arg] = [task_id, _number(fence)]
+        return self._begun(f"task {task_id}", _BEGIN_CHANGE, lock, keys, args)
 
     async def set_weights(self, weights: Weights, over: bytes | None = None) -> None:
         """Set the weights; where `over` is given, only if they are those now."""
@@ -305,23 +309,21 @@ class Writes(LockedWrites):
         begin = [self._keys.version, lock, self._keys.filled]
         commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
         what = "the level weights"
-        async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
-            async with self._unlocked_on_error(lock, token):
+        async for held, _, _ in self._begun(what, _BEGIN_WEIGHTS, lock, begin, []):
+            async with self._unlocked_on_error(held):
                 if over is not None and await self._weights() != over:
-                    await self._unlock(lock, token)
+                    await self._unlock(held)
                     return
                 await self._append(WEIGHTS_KEY, body.encode())
-                if await self._client.run(_COMMIT_WEIGHTS, commit, [token, body]):
+                if await self._client.run(_COMMIT_WEIGHTS, commit, [held.token, body]):
                     return
 
     async def _weights(self) -> bytes:
-        stored: bytes | None = await self._client.call("GET", self._keys.weights)
-        return stored or b""
+        return await self._client.call("GET", self._keys.weights, read=body_or_empty)
 
     async def _edit(
         self,
-        lock: str,
-        token: str,
+        held: Held,
         task_id: str,
         body: bytes,
         edit: Callable[[Task], Task | None],
@@ -332,43 +334,41 @@ class Writes(LockedWrites):
         task = decode(task_id, body)
         edited = edit(task)
         if edited is None:
-            return task, await self._remove(lock, token, task_id, body, fence)
+            return task, await self._remove(held, task_id, body, fence)
         if edited == task and task.version >= least:
-            await self._unlock(lock, token)
+            await self._unlock(held)
             return task, True
         edited = replace(edited, version=max(task.version + 1, least))
-        return edited, await self._write(lock, token, edited, fence)
+        return edited, await self._write(held, edited, fence)
 
-    async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
+    async def _write(self, held: Held, task: Task, fence: Fence | None = None) -> bool:
         """Write the task. False when the lock or the fence ended before it was kept."""
         body = encode(task)
         await self._append(task.id, body)
-        return await self._commit(lock, token, task.id, body, fence)
+        return await self._commit(held, task.id, body, fence)
 
     async def _commit(
-        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None = None
+        self, held: Held, task_id: str, body: bytes, fence: Fence | None = None
     ) -> bool:
         """Keep what is journalled. False when the lock or the fence ended before."""
         seen, moved, _ = self._keys.progress(task_id)
-        keys = [*self._keys.index, lock, self._keys.adding, seen, moved]
+        keys = [*self._keys.index, held.lock, self._keys.adding, seen, moved]
         kept_ms = KEPT_MS if glimpse(body).lane_dropped else ""
-        args = [token, *store_args(task_id, body), kept_ms, *_fence_args(fence)]
-        keys += [*self._fence_keys(fence), self._keys.filled]
+        args = [held.token, *store_args(task_id, body), kept_ms, _number(fence)]
+        keys += [self._fence_key(fence), self._keys.filled]
         return bool(await self._client.run(_COMMIT_TASK, keys, args))
 
-    async def _remove(
-        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
-    ) -> bool:
+    async def _remove(self, held: Held, task_id: str, body: bytes, fence: Fence | None) -> bool:
         """Remove the task. False when the lock or the fence ended before."""
         await self._append(task_id, b"")
-        keys = [*self._keys.index, lock, *self._keys.progress(task_id)]
-        keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
-        args = [token, *remove_args(task_id, body), *_fence_args(fence)]
+        keys = [*self._keys.index, held.lock, *self._keys.progress(task_id)]
+        keys += [self._keys.forgotten, self._fence_key(fence), self._keys.filled]
+        args = [held.token, *remove_args(task_id, body), _number(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))
 
-    def _fence_keys(self, fence: Fence | None) -> list[str]:
-        return [self._keys.fence(fence.lease if fence else "")]
+    def _fence_key(self, fence: Fence | None) -> str:
+        return self._keys.fence(fence.lease if fence else "")
 
 
-def _fence_args(fence: Fence | None) -> list[str | int]:
-    return [fence.number if fence else ""]
+def _number(fence: Fence | None) -> int | str:
+    return fence.number if fence else ""
