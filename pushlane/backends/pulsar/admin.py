@@ -1,10 +1,6 @@
 """Pulsar's admin REST: the few calls that lanes need, with its statuses translated.
 
-The hosts that a token may be sent to when the admin REST leads to another broker.
-
-The HTTP client of the admin REST, made anew when files of certificates are replaced.
-
-It asks and answers in JSON values, and knows nothing of topics' and policies' uses.
+The client asks and answers in JSON values, and knows nothing of topics' and policies' uses.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ _HTTPS_PORT = 443
 
 
 class BrokerHosts:
-    """Our own host, and the brokers that it names.
+    """The hosts that a token may be sent to: our own, and the brokers that it names.
 
     Only superusers may ask for these names; so a host with a certificate of an authority that was
     set for this cluster is a broker too. It never goes from https to http.
@@ -98,7 +94,9 @@ _THREAD_ENDS_S = 0.03
 
 
 class AdminClients:
-    """The present client. One before it ends by itself with the requests that it has under way.
+    """The present HTTP client, made anew when files of certificates are replaced.
+
+    One before it ends by itself with the requests that it has under way.
 
     Raises:
         BadInput: a file of certificates cannot be used.

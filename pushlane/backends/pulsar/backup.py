@@ -1,10 +1,6 @@
 """Copies the journal into one file, fills an empty one from it, and compares Redis with it.
 
-Copies the journal into one file, and fills an empty journal from such a copy.
-
 A copy holds tasks, weights and documents: what Redis is rebuilt from. It holds no pushes.
-
-Compares Redis with the journal, and fills it from there, on an operator's word.
 """
 
 from __future__ import annotations

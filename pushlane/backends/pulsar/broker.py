@@ -1,9 +1,5 @@
 """The broker port on Pulsar: a lane is a topic with one shared subscription.
 
-Puts messages on topics, by producers that are made when first needed and shared.
-
-They are closed when there are too many. A producer in use is never closed to make room.
-
 Topics are made, measured and removed through the admin REST; messages go through the client.
 """
 
@@ -13,7 +9,8 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,27 +49,26 @@ class ProducerKey(NamedTuple):
     name: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OpenProducer:
     """A producer with the room that it has for messages in flight.
 
     It is `lost` from the loss of its connection until it is made anew.
     """
 
-    __slots__ = ("lock", "lost", "lost_at_s", "raw", "room", "users")
-
-    def __init__(self) -> None:
-        self.raw: _pulsar.Producer | None = None
-        self.lost = False
-        self.lost_at_s = 0.0
-        self.lock = asyncio.Lock()
-        self.room = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self.users = 0
+    raw: _pulsar.Producer | None = None
+    lost: bool = False
+    lost_at_s: float = 0.0
+    users: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_IN_FLIGHT))
 
 
 class Producers:
-    """The producers of a namespace, at most `limit` that are idle.
+    """The producers of a namespace, made when first needed and shared, at most `limit` idle ones.
 
-    `doing` is what an error says could not be done, where that is no publish on a lane.
+    One in use is never closed to make room. `doing` is what an error says could not be done, where
+    that is no publish on a lane.
     """
 
     def __init__(
@@ -109,16 +105,13 @@ class Producers:
         named = ProducerKey(lane, source.name if source else "")
         numbers = source.numbers if source else [None] * len(bodies)
         async with self.borrow(named) as producer:
-            result = await _Sending(producer).run(
-                _message(body, number, one_s, key)
-                for body, number, one_s in zip(
-                    bodies, numbers, of_each(delay_s, len(bodies)), strict=True
-                )
-            )
+            rows = zip(bodies, numbers, of_each(delay_s, len(bodies)), strict=True)
+            result = await _Sending(producer).run(_message(*row, key) for row in rows)
             if result is None:
                 return
             if result != _pulsar.Result.Timeout:  # which the producer survives
-                await self._discard(named, producer)
+                self._forget(named, producer)  # the next borrower gets a new one
+                await self._close(producer)
         raise self._connection.failure(result, self._doing or f"publish on lane {lane}")
 
     @asynccontextmanager
@@ -135,11 +128,6 @@ class Producers:
             entry.users -= 1
             await self._return(key, entry)
 
-    async def _discard(self, key: ProducerKey, entry: OpenProducer) -> None:
-        """Close a producer that is of no more use; the next borrower gets a new one."""
-        self._forget(key, entry)
-        await self._close(entry)
-
     async def close_lane(self, lane: str) -> None:
         """Close the producers on a lane that is about to be dropped."""
         for key in [key for key in self._open if key.lane == lane]:
@@ -147,8 +135,7 @@ class Producers:
 
     async def close_source(self, lane: str, name: str) -> None:
         """Close the producer of a source, unless it is in use."""
-        key = ProducerKey(lane, name)
-        entry = self._open.get(key)
+        entry = self._open.get(key := ProducerKey(lane, name))
         if entry is not None and not entry.users:
             await self._close(self._open.pop(key))
 
@@ -203,10 +190,8 @@ class Producers:
         if entry.raw is None:
             return
         raw, entry.raw = entry.raw, None
-        try:
+        with suppress(PushlaneError):  # the broker is away or the lane dropped: it let go by itself
             await self._connection.call("close a producer", raw.close_async)
-        except PushlaneError:  # the broker is away or the lane dropped: it let go by itself
-            return
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
         topic = f"persistent://{self._namespace}/{key.lane}"
@@ -283,7 +268,6 @@ def _message(body: bytes, number: int | None, delay_s: float, key: str | None) -
 
 
 _KNOWN_LANES = 65_536
-_INTERNAL = "__"
 
 
 class _Subscription(msgspec.Struct):
@@ -295,10 +279,6 @@ class _Stats(msgspec.Struct):
     """The parts of a topic's stats that are looked at; all of them have to be there."""
 
     subscriptions: dict[str, _Subscription]
-
-    @property
-    def readers(self) -> int:
-        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 
 
 class PulsarBroker(Broker):
@@ -336,7 +316,7 @@ class PulsarBroker(Broker):
         if await self._delete(lane, force):
             return True
         stats = await self._stats(lane)
-        if stats is not None and stats.readers:
+        if stats is not None and any(one.consumers for one in stats.subscriptions.values()):
             return False
         return await self._delete(lane, force=True)  # only producers that others keep open hold it
 
@@ -370,10 +350,8 @@ class PulsarBroker(Broker):
 
     async def backlog(self, lane: str) -> int:
         stats = await self._stats(lane)
-        if stats is None:
-            return 0
-        ours = stats.subscriptions.get(SUBSCRIPTION)
-        return ours.backlog if ours is not None else 0
+        ours = stats.subscriptions.get(SUBSCRIPTION) if stats else None
+        return ours.backlog if ours else 0
 
     async def delayed(self, lane: str) -> None:
         """Return None: Pulsar keeps due times to itself."""
@@ -403,7 +381,7 @@ class PulsarBroker(Broker):
         topics = await self._admin.read(path, "list the lanes", list[str])
         names = [topic.rsplit("/", 1)[1] for topic in topics]
         self._known.intersection_update(names)
-        return [name for name in names if not name.startswith(_INTERNAL)]
+        return [name for name in names if not name.startswith("__")]  # but internal ones
 
     async def ping(self) -> None:
         await self._connection.probe(self._topic("ping"))

@@ -1,7 +1,5 @@
 """The connection to the broker, and the bridge from its threads to the event loop.
 
-Begins a request anew beside one that takes long, and takes the first answer.
-
 The client answers on threads of its own. They touch nothing of asyncio but `wake`, and a call
 never blocks the loop.
 """

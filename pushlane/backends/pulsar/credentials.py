@@ -2,11 +2,6 @@
 
 One object serves the data path and the admin REST. A token in a file is read again when the file
 changes, so that a rotated one is used from the next connection on.
-
-Tokens of OAuth 2.0 client credentials (RFC 6749, section 4.4), for data path and admin REST.
-
-pulsar-client has an implementation of its own, which the admin REST could not use, which says
-nothing of what went wrong, and which reads the file of the client only once.
 """
 
 from __future__ import annotations
@@ -167,7 +162,12 @@ class _Refused(msgspec.Struct):
 
 
 class OAuth2Credentials(TokenCredentials):
-    """Fetches a token at first use, and anew before it expires or when the file has changed."""
+    """Tokens of OAuth 2.0 client credentials (RFC 6749, section 4.4).
+
+    One is fetched at first use, and anew before it expires or when the file has changed.
+    pulsar-client has an implementation of its own, which the admin REST could not use, which says
+    nothing of what went wrong, and which reads the file of the client only once.
+    """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.pulsar_oauth2_issuer_url

@@ -50,18 +50,16 @@ class PulsarJournal(Journal):
 
     async def pages(self) -> AsyncGenerator[JournalPage, None]:
         """See `Journal.pages`. What does not end is read once more, from its beginning."""
-        try:
-            async with aclosing(self._pages()) as pages:
-                async for page in pages:
-                    yield page
-            return
-        except Unreachable as error:
-            # Perhaps it waited for a last tombstone that a compaction has dropped meanwhile.
-            if not isinstance(error.__cause__, _pulsar.Timeout):
-                raise
-        async with aclosing(self._pages()) as pages:
-            async for page in pages:
-                yield page
+        for is_again in (False, True):
+            try:
+                async with aclosing(self._pages()) as pages:
+                    async for page in pages:
+                        yield page
+                return
+            except Unreachable as error:
+                # Perhaps it waited for a last tombstone that a compaction has dropped meanwhile.
+                if is_again or not isinstance(error.__cause__, _pulsar.Timeout):
+                    raise
 
     async def follow(self, after: bytes) -> AsyncGenerator[JournalPage, None]:
         """See `Journal.follow`. What a compaction has dropped of what is behind is not read."""

@@ -1,9 +1,7 @@
-"""The namespaces that pushlane needs, with their policies.
+"""The namespaces that pushlane needs, with their policies and pulsar-admin's commands for these.
 
 Policies are read first and changed only where they differ, so that connecting is cheap, and so that
 a token without the right to change policies does when they are as they should be.
-
-The commands of pulsar-admin that set the policies of `backends.pulsar.policies`.
 """
 
 from __future__ import annotations

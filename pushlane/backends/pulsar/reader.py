@@ -1,14 +1,8 @@
-"""Takes messages off one lane: the only file that uses the client's raw consumer.
+"""Takes messages off lanes: the only file that uses the client's raw consumer.
 
-Tells a message that has come twice to one consumer from one that is to be delivered.
-
-After a broken connection the broker sends all unacked messages again, while the client still holds
-those that it had prefetched: without this, each of those would go out twice. A message that another
-consumer had before is never held back.
-
-One receive is outstanding at most, and it is the ready signal too: answered at once when a message
-is at hand, later on a thread of the client when none is. It is never cancelled, since the message
-in its answer would be lost until the consumer closes.
+One receive of a lane is outstanding at most, and it is the ready signal too: answered at once when
+a message is at hand, later on a thread of the client when none is. It is never cancelled, since the
+message in its answer would be lost until the consumer closes.
 """
 
 from __future__ import annotations
@@ -18,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import _pulsar
@@ -51,7 +46,10 @@ class MessageHandle(msgspec.Struct, gc=False):
 class RedeliveryFilter:
     """Remembers messages that were given out, of all lanes: the unacked, and the last acked.
 
-    It begins to forget acked ones, and those of closed readers, when there are more than `most`.
+    After a broken connection the broker sends all unacked messages again, while the client still
+    holds those that it had prefetched: without this, each of those would go out twice. A message
+    that another consumer had before is never held back. It begins to forget acked ones, and those
+    of closed readers, when there are more than `most`.
     `dropped` counts those that came again.
     """
 
@@ -107,56 +105,35 @@ _RENEWED_AT_ONCE = 256
 _IN_DOUBT_S = 10.0
 
 
-class _Answered:
+class _Answered(msgspec.Struct, eq=False):
     """The message that one consumer has answered with, until it is taken.
 
     Each consumer has its own: the late answer of one that was replaced, on a thread of the client,
     must not take the place of another's message.
     """
 
-    __slots__ = ("head",)
-
-    def __init__(self) -> None:
-        self.head: _pulsar.Message | None = None
+    head: _pulsar.Message | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PulsarReader:
     """A consumer of the lane's shared subscription."""
 
-    __slots__ = (
-        "_answer",
-        "_answered",
-        "_asked",
-        "_connection",
-        "_consumer",
-        "_loop",
-        "_on_ready",
-        "_recent",
-        "_waiting",
-        "closed",
-        "depth",
-        "lane",
-    )
+    _connection: Connection
+    lane: str
+    _consumer: _pulsar.Consumer
+    _recent: RedeliveryFilter
+    depth: int
+    _on_ready: OnReady
+    closed: bool = False
+    _asked: bool = False
+    _waiting: bool = False
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _answered: _Answered = field(init=False)
+    _answer: Callable[[_pulsar.Result, _pulsar.Message], None] = field(init=False)
 
-    def __init__(
-        self,
-        connection: Connection,
-        lane: str,
-        consumer: _pulsar.Consumer,
-        recent: RedeliveryFilter,
-        depth: int,
-        on_ready: OnReady,
-    ) -> None:
-        self.lane = lane
-        self._connection = connection
-        self._use(consumer)
-        self._recent = recent
-        self._on_ready = on_ready
-        self._loop = asyncio.get_running_loop()
-        self._asked = False
-        self._waiting = False
-        self.closed = False
-        self.depth = depth
+    def __post_init__(self) -> None:
+        self._use(self._consumer)
 
     def _use(self, consumer: _pulsar.Consumer) -> None:
         self._consumer = consumer
@@ -177,13 +154,13 @@ class PulsarReader:
         """
         consumer = await subscribe()
         if not self.is_lost:
-            _close(consumer)
+            consumer.close_async(ignore)
             return
         old, self._asked = self._consumer, False
         self._use(consumer)
         if self._waiting:
             self.start()
-        _close(old)
+        old.close_async(ignore)
 
     def acknowledge(self, acked: _pulsar.Message) -> None:
         """Ack by the present consumer, whichever gave the message out."""
@@ -201,7 +178,8 @@ class PulsarReader:
                 return None
             hold = self._recent.hold(self, message)
             if hold is not None:
-                return Taken(message.data(), self.lane, hold, is_part=_is_part(message))
+                is_part = bool(message.message_id().batch_index() >= 0)
+                return Taken(message.data(), self.lane, hold, is_part=is_part)
         return None
 
     def refill_wait_s(self) -> float:
@@ -212,12 +190,9 @@ class PulsarReader:
         if self.closed:
             return
         self.closed = True
-        try:
-            await self._connection.call(
-                f"stop reading lane {self.lane}", self._consumer.close_async
-            )
-        except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
-            return
+        doing = f"stop reading lane {self.lane}"
+        with suppress(PushlaneError):  # the broker is away or the lane dropped: it let go by itself
+            await self._connection.call(doing, self._consumer.close_async)
 
     def _at_hand(self) -> _pulsar.Message | None:
         """Return the client's next message. After a None, `_arrived` is called for the next one."""
@@ -296,12 +271,9 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
-        start: Callable[..., None] = self._connection.raw.subscribe_async
-        configuration = _configuration(depth)
+        named, start = (topic, SUBSCRIPTION), self._connection.raw.subscribe_async
         return await self._connection.open(
-            topic,
-            f"read lane {lane}",
-            lambda done: start(topic, SUBSCRIPTION, configuration, done),
+            topic, f"read lane {lane}", lambda done: start(*named, _configuration(depth), done)
         )
 
     async def _renew_lost(self) -> None:
@@ -322,9 +294,8 @@ class Subscriber:
     async def _renew(self, reader: PulsarReader) -> None:
         topic = self._topics[reader]
         try:
-            await reader.renew(lambda: self._subscribe(topic, reader.lane, reader.depth))
-        except PushlaneError:  # it is looked at again in a second
-            return
+            with suppress(PushlaneError):  # it is looked at again in a second
+                await reader.renew(lambda: self._subscribe(topic, reader.lane, reader.depth))
         finally:
             del self._renewing[reader]
 
@@ -334,14 +305,6 @@ class Subscriber:
             if task is not None:
                 task.cancel()
         self._recent.clear()
-
-
-def _close(consumer: _pulsar.Consumer) -> None:
-    consumer.close_async(ignore)
-
-
-def _is_part(message: _pulsar.Message) -> bool:
-    return bool(message.message_id().batch_index() >= 0)
 
 
 @lru_cache(maxsize=64)

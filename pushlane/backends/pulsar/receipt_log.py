@@ -1,13 +1,9 @@
 """The log of receipts on a partitioned topic, with a durable subscription from the beginning.
 
-Tells which entries a partition's topic holds, and how positions in it relate. Pure.
-
-A position is the ledger and entry to be read next. The broker begins a new ledger now and then,
-removes an empty one when it closes, and the oldest ones when they are over.
-
 Nothing consumes by that subscription: bodies are read by position, and a commit moves its cursor,
 up to which the broker may remove receipts. Its properties hold the committed positions and the
-secret.
+secret. A position is the ledger and entry to be read next. The broker begins a new ledger now and
+then, removes an empty one when it closes, and the oldest ones when they are over.
 """
 
 from __future__ import annotations
@@ -73,8 +69,6 @@ class Extent(NamedTuple):
         """Return the position so many entries further, which must be there."""
         position, left = start, count
         for ledger in self.ledgers:
-            if not left:
-                break
             if ledger.name < start.ledger:
                 continue
             begin = start.entry if ledger.name == start.ledger else 0
@@ -91,8 +85,7 @@ class Extent(NamedTuple):
         """
         if any(ledger.name == start.ledger for ledger in self.ledgers) or self.cursor == start:
             return True
-        is_beginning = self.cursor.entry == 0
-        return is_beginning and (start.entry == 0 or start == committed)
+        return self.cursor.entry == 0 and (start.entry == 0 or start == committed)
 
 
 TOPIC = "receipts"
@@ -117,12 +110,8 @@ class PulsarReceiptLog(ReceiptLog):
         self._admin = admin
         self._settings = settings
         self._namespace = f"{settings.namespace}-receipts"
-        self._producers = Producers(
-            connection,
-            self._namespace,
-            _pulsar.CompressionType.LZ4,
-            doing="write the log of receipts",
-        )
+        lz4, doing = _pulsar.CompressionType.LZ4, "write the log of receipts"
+        self._producers = Producers(connection, self._namespace, lz4, doing=doing)
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))
@@ -159,9 +148,8 @@ class PulsarReceiptLog(ReceiptLog):
         """Return the partition with the fewest appends under way, in turns."""
         busy = Counter(self._appending.values())
         turn = next(self._turns)
-        return min(
-            ((turn + ahead) % partitions for ahead in range(partitions)), key=busy.__getitem__
-        )
+        in_turn = ((turn + ahead) % partitions for ahead in range(partitions))
+        return min(in_turn, key=busy.__getitem__)
 
     async def _publish(self, partition: int, bodies: Sequence[bytes]) -> None:
         try:
@@ -199,11 +187,10 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def kept(self, positions: Sequence[str]) -> list[str]:
         extents = await self._extents()
-        starts = _starts(extents, positions)
-        rows = zip(extents, starts, strict=True)
+        rows = enumerate(zip(extents, _starts(extents, positions), strict=True))
         return [
             str(start if await self._holds(partition, extent, start) else extent.first)
-            for partition, (extent, start) in enumerate(rows)
+            for partition, (extent, start) in rows
         ]
 
     async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:

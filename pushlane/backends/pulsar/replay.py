@@ -1,8 +1,7 @@
 """Reads the published messages of a lane, acked or not, as far as the namespace retains them.
 
-Places in a topic, and what the admin REST tells of the topic by them.
-
-It does so in threads: reading message by message is the client's only blocking call.
+It does so in threads: reading message by message is the client's only blocking call. Here are the
+places in a topic too, and what the admin REST tells of the topic by them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks of our topics, and of what holds lanes back.
 
-Checks of what holds lanes back, and of how many copies there are: rates, limits, quorums.
-
-Checks of our topics: who pins what they store, and what stands still.
+Of topics: who pins what they store, and what stands still. Of lanes: rates, limits and bundles, and
+how many copies there are of what is on them.
 """
 
 from __future__ import annotations
