@@ -357,11 +357,7 @@ async def make_topic(admin: Admin, path: str, doing: str) -> None:
 
 
 async def make_subscription(
-    admin: Admin,
-    path: str,
-    name: str,
-    doing: str,
-    properties: Mapping[str, str] | None = None,
+    admin: Admin, path: str, name: str, doing: str, properties: Mapping[str, str] | None = None
 ) -> None:
     """Make a durable subscription from the first message on. One that is there stays as it is."""
     body = {**EARLIEST, "properties": properties} if properties else EARLIEST

@@ -157,11 +157,7 @@ class Connection:
         return value
 
     async def open(
-        self,
-        topic: str,
-        doing: str,
-        start: Callable[[Answer], None],
-        most: int = MOST_OPENINGS,
+        self, topic: str, doing: str, start: Callable[[Answer], None], most: int = MOST_OPENINGS
     ) -> Any:
         """Call the client, as `call` does, to open a reader or a producer of the topic.
 

@@ -107,10 +107,7 @@ JOURNAL_POLICIES = (
     Policy(
         _RETENTION,
         "retention",
-        {
-            "retentionTimeInMinutes": -1,
-            "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB,
-        },
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB},
         exact=True,
     ),
     Policy("compaction_threshold", "compactionThreshold", JOURNAL_COMPACTION_BYTES, "PUT"),

@@ -13,13 +13,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Container,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 

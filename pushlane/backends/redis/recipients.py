@@ -431,12 +431,7 @@ class RedisDeadAddresses(OnRedis):
         return await self._client.run(_FORGET, keys, args, read=int)
 
     async def _change(
-        self,
-        script: str,
-        sink: str,
-        at_ms: int,
-        args: Sequence[Arg],
-        read: Any,
+        self, script: str, sink: str, at_ms: int, args: Sequence[Arg], read: Any
     ) -> Any:
         scope = str(SuppressionScope("sink", sink))
         suppressed = [self._keys.suppressed(scope), self._keys.suppressions]

@@ -254,11 +254,7 @@ class TaskReads(OnRedis):
         return unknown_task(wanted, near)
 
     async def _run(
-        self,
-        script: str,
-        keys: Sequence[str],
-        args: Sequence[Arg],
-        read: Callable[[Any], T],
+        self, script: str, keys: Sequence[str], args: Sequence[Arg], read: Callable[[Any], T]
     ) -> T:
         """Run a script that gives nothing when the registry is not filled, until it is."""
         known = [self._keys.version, self._keys.filled, *keys]
