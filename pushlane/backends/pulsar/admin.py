@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
@@ -28,9 +29,8 @@ from pushlane.util.errors import MissingPermission
 from pushlane.util.texts import each_host, masked
 from pushlane.util.tls import TlsFiles, is_of_our_authority, url_tls_problem
 
-_HTTPS_PORT = 443
 
-
+@dataclass(eq=False, repr=False)
 class BrokerHosts:
     """The hosts that a token may be sent to: our own, and the brokers that it names.
 
@@ -38,12 +38,11 @@ class BrokerHosts:
     set for this cluster is a broker too. It never goes from https to http.
     """
 
-    def __init__(self, shown_url: str, credentials: Credentials, files: TlsFiles) -> None:
-        self._shown_url = shown_url
-        self._credentials = credentials
-        self._files = files
-        self._named: frozenset[str] = frozenset()
-        self._signed: set[tuple[str, int]] = set()
+    _shown_url: str
+    _credentials: Credentials
+    _files: TlsFiles
+    _named: frozenset[str] = frozenset()
+    _signed: set[tuple[str, int]] = field(default_factory=set)
 
     async def check(
         self, own: str, target: SplitResult, list_brokers: Callable[[], Awaitable[bytes]]
@@ -58,14 +57,14 @@ class BrokerHosts:
             return
         if target.hostname not in self._named:
             self._named = _hosts(await list_brokers())
-        if target.hostname not in self._named:
-            raise self._misled(target)
+            if target.hostname not in self._named:
+                raise self._misled(target)
 
     async def _is_signed(self, host: str, target: SplitResult) -> bool:
         """Look for ourselves: the client trusts the authorities of this system besides."""
         if target.scheme != "https" or self._files.ca_file is None:
             return False
-        place = host, target.port or _HTTPS_PORT
+        place = host, target.port or 443
         if place not in self._signed and await is_of_our_authority(*place, self._files):
             self._signed.add(place)
         return place in self._signed

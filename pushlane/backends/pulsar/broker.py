@@ -64,6 +64,7 @@ class OpenProducer:
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_IN_FLIGHT))
 
 
+@dataclass(eq=False, repr=False)
 class Producers:
     """The producers of a namespace, made when first needed and shared, at most `limit` idle ones.
 
@@ -71,20 +72,12 @@ class Producers:
     that is no publish on a lane.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        namespace: str,
-        compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
-        limit: int = MAX_PRODUCERS,
-        doing: str = "",
-    ) -> None:
-        self._connection = connection
-        self._namespace = namespace
-        self._limit = limit
-        self._compression = compression
-        self._doing = doing
-        self._open: OrderedDict[ProducerKey, OpenProducer] = OrderedDict()
+    connection: Connection
+    namespace: str
+    compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE
+    limit: int = MAX_PRODUCERS
+    doing: str = ""
+    _open: OrderedDict[ProducerKey, OpenProducer] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -112,7 +105,7 @@ class Producers:
             if result != _pulsar.Result.Timeout:  # which the producer survives
                 self._forget(named, producer)  # the next borrower gets a new one
                 await self._close(producer)
-        raise self._connection.failure(result, self._doing or f"publish on lane {lane}")
+        raise self.connection.failure(result, self.doing or f"publish on lane {lane}")
 
     @asynccontextmanager
     async def borrow(self, key: ProducerKey) -> AsyncIterator[OpenProducer]:
@@ -148,7 +141,7 @@ class Producers:
             entry.lost_at_s = entry.lost_at_s or time.monotonic()
             is_late = time.monotonic() - entry.lost_at_s > _LATE_S
             if entry.users == 1 or is_late:  # else what is in flight may still get through
-                entry.lost = self._connection.is_away = True
+                entry.lost = self.connection.is_away = True
                 await self._close(entry)
         if entry.raw is not None:
             return
@@ -180,7 +173,7 @@ class Producers:
         Several calls do this at once: each looks at the producers anew, and removes one before it
         waits.
         """
-        while len(self._open) > self._limit:
+        while len(self._open) > self.limit:
             idle = next((key for key, entry in self._open.items() if not entry.users), None)
             if idle is None:
                 return
@@ -191,15 +184,15 @@ class Producers:
             return
         raw, entry.raw = entry.raw, None
         with suppress(PushlaneError):  # the broker is away or the lane dropped: it let go by itself
-            await self._connection.call("close a producer", raw.close_async)
+            await self.connection.call("close a producer", raw.close_async)
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
-        topic = f"persistent://{self._namespace}/{key.lane}"
+        topic = f"persistent://{self.namespace}/{key.lane}"
         configuration = self._configuration(key.name)
-        start = self._connection.raw.create_producer_async
-        return await self._connection.open(
+        start = self.connection.raw.create_producer_async
+        return await self.connection.open(
             topic,
-            self._doing or f"publish {key.name or 'pushes'} on lane {key.lane}",
+            self.doing or f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
             most=1 if key.name else MOST_OPENINGS,  # the broker takes no second one of a name
         )
@@ -210,7 +203,7 @@ class Producers:
             configuration.producer_name(name)
         configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
         configuration.max_pending_messages(0)  # bounded by `room`, which waits without blocking
-        configuration.compression_type(self._compression)
+        configuration.compression_type(self.compression)
         configuration.batching_enabled(False)  # a message has many pushes already
         # Without one the client numbers from 0 again when it reconnects before its first answer:
         # what it sends next would be dropped as a repeat. Java's: apache/pulsar pull request 2047.

@@ -95,21 +95,15 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
     for name, found, policy in _missing(facts, "backlog_quota_map"):
         kind = (found or {}).get("destination_storage", {})
         evicts = kind.get("policy") == EVICTS
-        yield Remark(
-            "error" if evicts else "warning",
-            f"{name}: the backlog quota is not as pushlane sets it{_shown(kind)}",
-            command_of(policy, name),
-            (POLICY, name, policy.key),
-        )
+        what = f"{name}: the backlog quota is not as pushlane sets it{_shown(kind)}"
+        mend = command_of(policy, name)
+        yield Remark("error" if evicts else "warning", what, mend, (POLICY, name, policy.key))
     for name, found in present(facts):
         aged = found.get("backlog_quota_map", {}).get("message_age", {})
         if aged.get("policy") == EVICTS:
-            yield Remark(
-                "error",
-                f"{name}: pushes that wait for longer than {aged.get('limitTime')} s are dropped",
-                f"pulsar-admin namespaces remove-backlog-quota -t message_age {name}",
-                (AGE_QUOTA, name),
-            )
+            what = f"{name}: pushes that wait for longer than {aged.get('limitTime')} s are dropped"
+            mend = f"pulsar-admin namespaces remove-backlog-quota -t message_age {name}"
+            yield Remark("error", what, mend, (AGE_QUOTA, name))
 
 
 @pulsar_check(
@@ -142,12 +136,9 @@ def _subscription_expiry(facts: PulsarFacts) -> Iterator[Remark]:
         own = found.get("subscription_expiration_time_minutes")
         minutes = int(default) if own is None else own
         if minutes > 0:
-            yield Remark(
-                "error",
-                f"{name}: a lane that nobody reads for {minutes} minutes loses all its pushes",
-                f"pulsar-admin namespaces set-subscription-expiration-time -t 0 {name}",
-                (EXPIRY, name),
-            )
+            what = f"{name}: a lane that nobody reads for {minutes} minutes loses all its pushes"
+            mend = f"pulsar-admin namespaces set-subscription-expiration-time -t 0 {name}"
+            yield Remark("error", what, mend, (EXPIRY, name))
 
 
 @pulsar_check(
@@ -390,17 +381,13 @@ def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
     name = "dbStorage_rocksDB_blockCacheSize"
     said = facts.bookie.get().get(name, "")
     if not said.strip():
-        yield Remark(
-            "note",
-            f"{name} is not set: a tenth of the bookie's direct memory",
-            f"set {name} in bookkeeper.conf to the size of the ledgers' index",
-        )
+        what = f"{name} is not set: a tenth of the bookie's direct memory"
+        mend = f"set {name} in bookkeeper.conf to the size of the ledgers' index"
+        yield Remark("note", what, mend)
     elif said.isdigit() and int(said) < SMALL_INDEX_CACHE:
-        yield Remark(
-            "warning",
-            f"{name} is {int(said) // 1024**2} MiB",
-            f"set {name} in bookkeeper.conf to {SMALL_INDEX_CACHE} or more",
-        )
+        what = f"{name} is {int(said) // 1024**2} MiB"
+        mend = f"set {name} in bookkeeper.conf to {SMALL_INDEX_CACHE} or more"
+        yield Remark("warning", what, mend)
 
 
 @pulsar_check(
@@ -411,11 +398,9 @@ def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
 def _metadata_root(facts: PulsarFacts) -> Iterator[Remark]:
     url = facts.configuration.get().get("metadataStoreUrl", "")
     if url.startswith("zk:") and "/" not in url.removeprefix("zk:").lstrip("/"):
-        yield Remark(
-            "note",
-            f"metadata is kept in the root of {url}",
-            "give the next cluster a root of its own (metadataStoreUrl=zk:HOSTS/NAME)",
-        )
+        what = f"metadata is kept in the root of {url}"
+        mend = "give the next cluster a root of its own (metadataStoreUrl=zk:HOSTS/NAME)"
+        yield Remark("note", what, mend)
 
 
 @pulsar_check(

@@ -11,8 +11,9 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import _pulsar
@@ -100,20 +101,18 @@ def _close(opened: _pulsar.Consumer | _pulsar.Producer) -> None:
     opened.close_async(ignore)
 
 
+@dataclass(eq=False, repr=False)
 class Connection:
     """One client of the broker. `raw` is pulsar-client's own object.
 
     `is_away` is set when something could not be opened, or was found lost, until something is open.
     """
 
-    def __init__(
-        self, raw: _pulsar.Client, url: str, credentials: Credentials | None = None
-    ) -> None:
-        self.raw = raw
-        self.url = url
-        self.credentials = credentials or Credentials()
-        self.is_away = False
-        self._probes = itertools.count()
+    raw: _pulsar.Client
+    url: str
+    credentials: Credentials = field(default_factory=Credentials)
+    is_away: bool = False
+    _probes: Iterator[int] = field(default_factory=itertools.count)
 
     def failure(self, result: _pulsar.Result, doing: str) -> PushlaneError:
         """Make the error that a result code stands for, when `doing` failed."""

@@ -44,12 +44,10 @@ class Credentials:
     `name` says in errors what was shown to Pulsar.
     """
 
+    has_token = False
+
     def __init__(self, name: str = "") -> None:
         self.name = name
-
-    @property
-    def has_token(self) -> bool:
-        return False
 
     def token(self) -> str:
         """Return the token to show now. Never blocks or raises: other threads call this."""
@@ -84,13 +82,11 @@ class Credentials:
 class TokenCredentials(Credentials):
     """A token that somebody gave us; `name` is the setting, with the file if it is in one."""
 
+    has_token = True
+
     def __init__(self, name: str, read: Callable[[], str]) -> None:
         super().__init__(name)
         self._read = read
-
-    @property
-    def has_token(self) -> bool:
-        return True
 
     def token(self) -> str:
         return self._read()
@@ -104,23 +100,6 @@ class TokenCredentials(Credentials):
             f"the token of {self.name} is not accepted: put one there that this cluster's "
             "administrator has signed with its present key"
         )
-
-
-def token_credentials(settings: Settings) -> Credentials:
-    """Return the credentials that the settings name, but for OAuth 2.0.
-
-    Raises:
-        BadInput: the file of the token cannot be read.
-    """
-    if settings.pulsar_token is not None:
-        return TokenCredentials("pulsar_token", settings.pulsar_token.reveal)
-    if settings.pulsar_token_file is not None:
-        file = WatchedFile("pulsar_token_file", settings.pulsar_token_file)
-        file.text()
-        return TokenCredentials(f"pulsar_token_file {file.path}", file.last_text)
-    if settings.pulsar_cert_file is not None:
-        return Credentials(f"pulsar_cert_file {settings.pulsar_cert_file}")
-    return Credentials()
 
 
 def claims_of(token: str) -> Claims:
@@ -297,4 +276,12 @@ def credentials_of(settings: Settings) -> Credentials:
     """
     if settings.pulsar_oauth2_issuer_url:
         return OAuth2Credentials(settings)
-    return token_credentials(settings)
+    if settings.pulsar_token is not None:
+        return TokenCredentials("pulsar_token", settings.pulsar_token.reveal)
+    if settings.pulsar_token_file is not None:
+        file = WatchedFile("pulsar_token_file", settings.pulsar_token_file)
+        file.text()
+        return TokenCredentials(f"pulsar_token_file {file.path}", file.last_text)
+    if settings.pulsar_cert_file is not None:
+        return Credentials(f"pulsar_cert_file {settings.pulsar_cert_file}")
+    return Credentials()

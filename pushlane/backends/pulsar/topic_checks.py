@@ -130,20 +130,16 @@ def _topic_count(facts: PulsarFacts) -> Iterator[Remark]:
     for name, topics in facts.topics.items():
         count = len(topics.get())
         if count > STRAIN_TOPICS * 0.8:
-            yield Remark(
-                "warning",
-                f"{name} has {count:,} topics; metadata strains at about {STRAIN_TOPICS:,}",
-                "lower retention_s and task_retention_s, or put more tasks on shared lanes",
-            )
+            what = f"{name} has {count:,} topics; metadata strains at about {STRAIN_TOPICS:,}"
+            mend = "lower retention_s and task_retention_s, or put more tasks on shared lanes"
+            yield Remark("warning", what, mend)
     for name, found in present(facts):
         most = found.get("max_topics_per_namespace") or facts.number("maxTopicsPerNamespace")
         count = len(facts.topics[name].get())
         if most and count > 0.8 * most:
-            yield Remark(
-                "error",
-                f"{name} has {count:,} of at most {most:g} topics: soon no lane can be opened",
-                f"pulsar-admin namespaces remove-max-topics-per-namespace {name}",
-            )
+            what = f"{name} has {count:,} of at most {most:g} topics: soon no lane can be opened"
+            mend = f"pulsar-admin namespaces remove-max-topics-per-namespace {name}"
+            yield Remark("error", what, mend)
 
 
 @pulsar_check(
@@ -158,17 +154,13 @@ def _bundles(facts: PulsarFacts) -> Iterator[Remark]:
     for name, found in present(facts):
         bundles = int(found.get("bundles", {}).get("numBundles", 0))
         if name == facts.settings.namespace and bundles < brokers:
-            yield Remark(
-                "warning",
-                f"{name} has {bundles} bundles for {brokers} brokers: some get no lane",
-                f"pulsar-admin namespaces split-bundle --bundle-type LARGEST {name}",
-            )
+            what = f"{name} has {bundles} bundles for {brokers} brokers: some get no lane"
+            mend = f"pulsar-admin namespaces split-bundle --bundle-type LARGEST {name}"
+            yield Remark("warning", what, mend)
         if bundles and not splits and len(facts.topics[name].get()) > most * bundles:
-            yield Remark(
-                "warning",
-                f"{name}: over {most:g} topics a bundle, and bundles are not split by themselves",
-                "set loadBalancerAutoBundleSplitEnabled=true in broker.conf",
-            )
+            what = f"{name}: over {most:g} topics a bundle, and bundles are not split by themselves"
+            mend = "set loadBalancerAutoBundleSplitEnabled=true in broker.conf"
+            yield Remark("warning", what, mend)
 
 
 CAPACITY_CHECKS = (_unacked, _rates, _copies, _topic_count, _bundles)
@@ -295,11 +287,9 @@ def _expired(facts: PulsarFacts) -> Iterator[Remark]:
         count = one.subscriptions.get(SUBSCRIPTION, {}).get("totalMsgExpired", 0)
         if one.namespace == facts.settings.namespace and count:
             task = task_of(one.topic)
-            yield Remark(
-                "warning",
-                f"{one.namespace}/{one.topic}: a TTL has dropped {count:,} messages",
-                f"pushlane clone {task}" if task else "submit again what was on it",
-            )
+            what = f"{one.namespace}/{one.topic}: a TTL has dropped {count:,} messages"
+            mend = f"pushlane clone {task}" if task else "submit again what was on it"
+            yield Remark("warning", what, mend)
 
 
 @pulsar_check(

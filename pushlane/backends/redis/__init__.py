@@ -108,11 +108,8 @@ async def refill(
         RefillRefused: the journal lacks too many of the tasks that Redis has.
         Unreachable: Redis or the journal does not answer.
     """
-    client = RedisClient(url, access)
-    try:
+    async with RedisClient(url, access) as client:
         await Rebuild(client, Keys(prefix), journal).again(beside)
-    finally:
-        await client.close()
 
 
 async def compare(
@@ -124,8 +121,5 @@ async def compare(
         BadInput: the URL is none of Redis.
         Unreachable: Redis or the journal does not answer.
     """
-    client = RedisClient(url, access)
-    try:
+    async with RedisClient(url, access) as client:
         return await compared(client, Keys(prefix), journal)
-    finally:
-        await client.close()

@@ -5,6 +5,7 @@ Files of passwords and certificates are read again when they change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from redis.credentials import CredentialProvider
@@ -36,21 +37,18 @@ class RedisAccess(NamedTuple):
 
     def login(self) -> CredentialProvider | None:
         """Return what tells the password for each new connection, None where there is none."""
-        return _Login(self) if self.password or self.file else None
-
-    def present_password(self) -> str:
         if self.file is not None:
-            return self.file.last_text()
-        return self.password.reveal() if self.password else ""
+            return _Login(self.user, self.file.last_text)
+        return _Login(self.user, self.password.reveal) if self.password else None
 
 
 class _Login(CredentialProvider):
-    def __init__(self, access: RedisAccess) -> None:
-        self._access = access
+    def __init__(self, user: str, password: Callable[[], str]) -> None:
+        self._user = user
+        self._password = password
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        password = self._access.present_password()
-        return (self._access.user, password) if self._access.user else (password,)
+        return (self._user, self._password()) if self._user else (self._password(),)
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
         return self.get_credentials()

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
@@ -58,11 +59,8 @@ class RedisFacts:
 
 async def collect(settings: Settings, look_again_s: float) -> tuple[RedisFacts, Live]:
     """Ask a Redis for all that checks look at, and for the processes that are live."""
-    client = RedisClient(settings.redis_url, redis_access(settings))
-    try:
+    async with RedisClient(settings.redis_url, redis_access(settings)) as client:
         return await _collect(client, settings, look_again_s)
-    finally:
-        await client.close()
 
 
 async def _collect(
@@ -78,7 +76,11 @@ async def _collect(
     presence = CellPresence(RedisPresenceCells(client, keys))
     info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
-        _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
+        _permitted(
+            client.call("CONFIG GET", "save", read=partial(_value, name="save")),
+            "config|get",
+            denied,
+        ),
         _permitted(client.call("CONFIG GET", LEAST, read=_least), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
@@ -104,11 +106,11 @@ async def _permitted(question: Awaitable[T], command: str, denied: list[str]) ->
         try:
             return await question
         except Unreachable as error:
-            if isinstance(error.__cause__, NoPermissionError):
-                if command not in denied:
-                    denied.append(command)
-                raise Unreachable(f"this user of Redis may not run {command}") from error
-            raise
+            if not isinstance(error.__cause__, NoPermissionError):
+                raise
+            if command not in denied:
+                denied.append(command)
+            raise Unreachable(f"this user of Redis may not run {command}") from error
 
     return await fact_of(ask(), ANSWER_S)
 
@@ -135,10 +137,6 @@ async def _unread(client: RedisClient, keys: Keys) -> Sequence[UnknownFormat]:
     return found
 
 
-def _save(answer: Any) -> str:
-    return _value(answer, "save")
-
-
 def _least(answer: Any) -> int:
     """Return how many replicas a write needs. Managed Redis may answer with nothing."""
     if not (value := _value(answer, LEAST)):
@@ -160,7 +158,6 @@ OLDEST, TRIED = (6, 2), (7,)
 CLOCK_S = 1.0
 FULL = 0.8
 _LOST = "counts of tasks under way, claims (ledger_window_s) and what caps have counted"
-_NOT_BACK = "counts, claims and leases"
 _MIB = 1024**2
 
 
@@ -188,11 +185,8 @@ def _permissions(facts: RedisFacts) -> Iterator[Remark]:
         facts.info.get()
     for command in facts.denied:
         needed = command in ("eval", "time")
-        yield Remark(
-            "error" if needed else "note",
-            f"this user of Redis may not run {command}",
-            f"ACL SETUSER USER +{command}",
-        )
+        what = f"this user of Redis may not run {command}"
+        yield Remark("error" if needed else "note", what, f"ACL SETUSER USER +{command}")
 
 
 @_check("redis-version", "the version of Redis: 6.2 to 7", "others were not tried")
@@ -247,11 +241,9 @@ def _eviction(facts: RedisFacts) -> Iterator[Remark]:
         return
     most = facts.number("maxmemory")
     when = f"at {most / _MIB:,.0f} MiB" if most else "as soon as maxmemory is set"
-    yield Remark(
-        "error" if most else "warning",
-        f"Redis evicts keys ({policy}) {when}",
-        "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
-    )
+    what = f"Redis evicts keys ({policy}) {when}"
+    mend = "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
+    yield Remark("error" if most else "warning", what, mend)
 
 
 @_check(
@@ -262,11 +254,9 @@ def _eviction(facts: RedisFacts) -> Iterator[Remark]:
 def _memory(facts: RedisFacts) -> Iterator[Remark]:
     most, used = facts.number("maxmemory"), facts.number("used_memory")
     if most and used > FULL * most:
-        yield Remark(
-            "warning",
-            f"Redis has {used / _MIB:,.0f} of {most / _MIB:,.0f} MiB in use",
-            "raise maxmemory, or lower task_retention_s, ledger_window_s or recipient_window_s",
-        )
+        what = f"Redis has {used / _MIB:,.0f} of {most / _MIB:,.0f} MiB in use"
+        mend = "raise maxmemory, or lower task_retention_s, ledger_window_s or recipient_window_s"
+        yield Remark("warning", what, mend)
 
 
 @_check(
@@ -284,11 +274,9 @@ def _clients(facts: RedisFacts) -> Iterator[Remark]:
 @_check("redis-replicas", "role and replicas", "a lost machine stops all")
 def _replicas(facts: RedisFacts) -> Iterator[Remark]:
     if facts.info.get().get("role") == "slave":
-        yield Remark(
-            "error",
-            "this Redis is a replica, which takes no writes",
-            "give the URL of its master, or of Sentinel, as PUSHLANE_REDIS_URL",
-        )
+        what = "this Redis is a replica, which takes no writes"
+        mend = "give the URL of its master, or of Sentinel, as PUSHLANE_REDIS_URL"
+        yield Remark("error", what, mend)
     elif not facts.number("connected_slaves"):
         what = "Redis has no replica: while its machine is away, nothing is dispatched"
         yield Remark("note", what, "run one with Sentinel, where that matters")
@@ -310,8 +298,8 @@ def _failover(facts: RedisFacts) -> Iterator[Remark]:
         yield Remark(
             "warning",
             f"{LEAST} is 0: a failover may lose the last writes (tasks come back from the journal, "
-            f"{_NOT_BACK} do not), and a master that is cut off goes on taking writes which the "
-            "new one never gets",
+            "counts, claims and leases do not), and a master that is cut off goes on taking writes "
+            "which the new one never gets",
             f"redis-cli CONFIG SET {LEAST} 1, on master and replicas, and the same in redis.conf"
             + (cost if replicas == 1 else ""),
         )

@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
@@ -331,6 +331,12 @@ class RedisClient:
         self.redis = open_redis(url, access)
         self._access = access
         self._scripts: dict[str, AsyncScript] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
 
     async def ping(self) -> None:
         """Ask for any answer, and not again and again as a command is that waits for long.

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Set
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pushlane.backends.ports import Journal, JournalPage
@@ -21,6 +22,7 @@ def is_task(key: str) -> bool:
     return key != WEIGHTS_KEY and not key.startswith(DOCUMENT_KEY)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class JournalSum:
     """Sums up what of the journal was read: weights, documents, and of the tasks their ids.
 
@@ -29,15 +31,14 @@ class JournalSum:
     another value stands than the last.
     """
 
-    def __init__(self, *, is_beside_others: bool = False) -> None:
-        self.weights = b""
-        self.documents: dict[str, bytes] = {}
-        self.known: set[str] = set()
-        self.removed: set[str] = set()
-        self.fresh: set[str] = set()
-        self.overruling: set[str] = set()
-        self.position = b""
-        self.is_beside_others = is_beside_others
+    weights: bytes = b""
+    documents: dict[str, bytes] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    fresh: set[str] = field(default_factory=set)
+    overruling: set[str] = field(default_factory=set)
+    position: bytes = b""
+    is_beside_others: bool = False
 
     def take(self, page: JournalPage) -> dict[str, Merged]:
         """Take in a page; return what its records of each task come to."""
@@ -94,6 +95,7 @@ class _JournalAnswer(NamedTuple):
     at_s: float
 
 
+@dataclass(eq=False, repr=False)
 class JournalAnswers:
     """Tells which tasks the journal does not have, from readings that begin after the question.
 
@@ -102,14 +104,11 @@ class JournalAnswers:
     one answers nothing: it may have been made anew.
     """
 
-    def __init__(
-        self, journal: Journal | None, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._journal = journal
-        self._clock_s = clock_s
-        self._answers: OrderedDict[str, _JournalAnswer] = OrderedDict()  # the oldest first
-        self._questions: list[Set[str]] = []
-        self._turn = asyncio.Lock()
+    _journal: Journal | None
+    _clock_s: Callable[[], float] = time.monotonic
+    _answers: OrderedDict[str, _JournalAnswer] = field(default_factory=OrderedDict)  # oldest first
+    _questions: list[Set[str]] = field(default_factory=list)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def lacking(self, task_ids: Collection[str]) -> Set[str]:
         """Return which of these tasks the journal does not have, to an end behind the question."""

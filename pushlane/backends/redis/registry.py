@@ -78,21 +78,16 @@ class ChangeSignal:
             return
         try:
             with self._client.reach():
-                pubsub = await self._subscribed()
-                await pubsub.get_message(
-                    ignore_subscribe_messages=True, timeout=max(0.0, until - time.monotonic())
-                )
+                if self._pubsub is None:
+                    self._pubsub = self._client.redis.pubsub()
+                    await self._pubsub.subscribe(self._channel)
+                left_s = max(0.0, until - time.monotonic())
+                await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=left_s)
         except BaseException:  # the next who waits subscribes anew
             await self.close()
             raise
         finally:
             self._reading.release()
-
-    async def _subscribed(self) -> PubSub:
-        if self._pubsub is None:
-            self._pubsub = self._client.redis.pubsub()
-            await self._pubsub.subscribe(self._channel)
-        return self._pubsub
 
     async def close(self) -> None:
         pubsub, self._pubsub = self._pubsub, None
@@ -136,19 +131,16 @@ class RedisPutOff(OnRedis):
     last note. When Redis loses it, what waits is known by the broker alone.
     """
 
-    async def put_off(self, put_offs: Sequence[PutOff], now_ms: int) -> None:
+    async def put_off(self, put_offs: Sequence[PutOff]) -> None:
         by_task: dict[str, list[str | int]] = defaultdict(list)
         for one in put_offs:
             field = f"{one.reason}:{one.quarter}"
             by_task[one.task_id] += [field, one.pushes, one.first_ms, one.last_ms, one.zone]
         for task_id, args in by_task.items():
             key = self._keys.put_off(task_id)
-            await self._client.run(_ADD, [key], [KEPT_MS, now_ms // QUARTER_MS - 1, *args])
+            await self._client.run(_ADD, [key], [KEPT_MS, now_ms() // QUARTER_MS - 1, *args])
 
-    async def forget(self, task_id: str) -> None:
-        await self._client.call("DEL", self._keys.put_off(task_id))
-
-    async def found(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
+    async def put_offs(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
         asked = [("HGETALL", self._keys.put_off(task_id)) for task_id in task_ids]
 
         def read(answers: Any) -> list[list[PutOff]]:
@@ -327,7 +319,7 @@ def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:
         return False
 
 
-class RedisRegistry(TaskProgress):
+class RedisRegistry(TaskProgress, RedisPutOff):
     """See `core.ports.Registry`."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
@@ -339,7 +331,6 @@ class RedisRegistry(TaskProgress):
         self._change_signal = ChangeSignal(client, keys.change_channel)
         self._reads = TaskReads(client, keys, self._until_ready)
         self._journal_answers = JournalAnswers(journal)
-        self._put_off = RedisPutOff(client, keys)
         self._filling: asyncio.Task[None] | None = None
 
     async def add(self, task: Task) -> Task:
@@ -395,7 +386,7 @@ class RedisRegistry(TaskProgress):
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         is_forgotten = await self._writes.forget(task_id, fence)
         if is_forgotten:
-            await self._put_off.forget(task_id)
+            await self._client.call("DEL", self._keys.put_off(task_id))
         return is_forgotten
 
     async def discard(self, task_id: str) -> bool:
@@ -431,12 +422,6 @@ class RedisRegistry(TaskProgress):
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await finished_seqs(self, task_id, seqs)
-
-    async def put_off(self, put_offs: Sequence[PutOff]) -> None:
-        await self._put_off.put_off(put_offs, now_ms())
-
-    async def put_offs(self, task_ids: Sequence[str]) -> list[list[PutOff]]:
-        return await self._put_off.found(task_ids)
 
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
