@@ -217,7 +217,8 @@ class Admin:
         raise self._refusal(Reply(status, value), doing)
 
     def _refusal(self, reply: Reply, doing: str) -> PushlaneError:
-        return refusal(reply.status, _reason(reply.value), self._shown_url, doing, self.credentials)
+        reason = str(reply.value.get("reason", "")) if isinstance(reply.value, dict) else ""
+        return refusal(reply.status, reason, self._shown_url, doing, self.credentials)
 
     async def page(self, path: str, doing: str) -> Page:
         """Get a page of the broker's web server, in the admin REST or beside it.
@@ -361,7 +362,3 @@ async def make_subscription(
     """Make a durable subscription from the first message on. One that is there stays as it is."""
     body = {**EARLIEST, "properties": properties} if properties else EARLIEST
     await admin.insist("PUT", f"{path}/subscription/{name}", doing, body, allow=(409,))
-
-
-def _reason(value: Any) -> str:
-    return str(value.get("reason", "")) if isinstance(value, dict) else ""

@@ -6,7 +6,7 @@ Each thing is looked at first, and made only when it is missing; nothing is ever
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pushlane.backends.operations import BootstrapStep, RoleLogin, Roles
 from pushlane.backends.pulsar.admin import Admin, connect_admin, topic_path
@@ -54,13 +54,12 @@ async def bootstrap(settings: Settings, roles: Roles, dry_run: bool) -> list[Boo
     steps: list[BootstrapStep] = []
     async with connect_admin(settings) as admin:
         for wanted in _plan(settings, roles):
+            state: Literal["there", "missing", "made"] = "missing" if dry_run else "made"
             if await wanted.is_there(admin):
-                steps.append(BootstrapStep(wanted.what, "there", wanted.command))
-            elif dry_run:
-                steps.append(BootstrapStep(wanted.what, "missing", wanted.command))
-            else:
+                state = "there"
+            elif not dry_run:
                 await wanted.make(admin)
-                steps.append(BootstrapStep(wanted.what, "made", wanted.command))
+            steps.append(BootstrapStep(wanted.what, state, wanted.command))
     return steps
 
 

@@ -94,7 +94,7 @@ def _said(facts: PulsarFacts, redis: RedisFacts) -> dict[str, Any]:
             )
         },
         "topics": {
-            f"{one.namespace}/{one.topic}": {
+            one.name: {
                 "stats": _plain(one.stats),
                 "internal_stats": _plain(one.internals),
             }

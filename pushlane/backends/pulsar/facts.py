@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -54,6 +55,10 @@ class TopicFacts(NamedTuple):
     internals: dict[str, Any]
 
     @property
+    def name(self) -> str:
+        return f"{self.namespace}/{self.topic}"
+
+    @property
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = self.stats.get("subscriptions") or {}
         return found
@@ -94,11 +99,9 @@ class PulsarFacts:
 
     def number(self, name: str) -> float:
         """Return a number of the broker's configuration, 0 where it says none."""
-        text = self.configuration.get().get(name, "")
-        try:
-            return float(text)
-        except ValueError:
-            return 0.0
+        with suppress(ValueError):
+            return float(self.configuration.get().get(name, ""))
+        return 0.0
 
 
 _NO_REST = "nothing can be asked of the admin REST"
@@ -133,8 +136,8 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
         configuration=_texts(configuration),
         bookies=_named(bookies),
         brokers=brokers,
-        policies={name: space[0] for name, space in zip(names, spaces, strict=True)},
-        topics={name: space[1] for name, space in zip(names, spaces, strict=True)},
+        policies={name: policies for name, (policies, _) in zip(names, spaces, strict=True)},
+        topics={name: topics for name, (_, topics) in zip(names, spaces, strict=True)},
         bookie=bookie_config,
         refusals=asking.refusals,
     )
@@ -171,11 +174,10 @@ class _Asking:
             raise self.admin.garbled(doing) from error
 
     async def namespace(self, name: str) -> tuple[Fact[Any], Fact[list[str]]]:
+        reading, listing = f"read the policies of {name}", f"list the topics of {name}"
         policies, topics = await asyncio.gather(
-            self.ask(
-                f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN, dict, name
-            ),
-            self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME, list[str], name),
+            self.ask(f"/namespaces/{name}", reading, TENANT_ADMIN, dict, name),
+            self.ask(f"/persistent/{name}", listing, CONSUME, list[str], name),
         )
         names = [topic.rpartition("/")[2] for topic in topics.get_or(None) or []]
         return policies, Fact(names, topics.why_not)
@@ -255,12 +257,10 @@ async def _topics(asking: _Asking, facts: PulsarFacts, most: int) -> list[TopicF
         if one := await asking.topic(namespace, topic):
             found.append(one)
 
-    try:
+    with suppress(TimeoutError):  # what was seen until now does
         async with asyncio.timeout(TOPICS_S), asyncio.TaskGroup() as group:
             for namespace, topic in chosen:
                 group.create_task(look(namespace, topic))
-    except TimeoutError:  # what was seen until now does
-        return found
     return found
 
 
@@ -284,8 +284,6 @@ def sizes_in(metrics: bytes) -> dict[str, float]:
     for line in metrics.decode("utf-8", "replace").splitlines():
         if line.startswith(f"{_SIZE}{{") and 'topic="persistent://' in line:
             topic = line.partition('topic="persistent://')[2].partition('"')[0]
-            try:
+            with suppress(ValueError):
                 sizes[topic] = float(line.rpartition(" ")[2])
-            except ValueError:
-                continue
     return sizes

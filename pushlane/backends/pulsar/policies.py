@@ -88,9 +88,8 @@ def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
         "retentionTimeInMinutes": minutes,
         "retentionSizeInMB": math.ceil(most_bytes / _MIB) + 1 if minutes else 0,
     }
-    at_bound = (
-        "producer_exception" if settings.receipts == "required" else "consumer_backlog_eviction"
-    )
+    required = settings.receipts == "required"
+    at_bound = "producer_exception" if required else "consumer_backlog_eviction"
     quota = {"limitSize": most_bytes, "limitTime": -1, "policy": at_bound}
     return (
         *_COMMON,
@@ -140,7 +139,11 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
     except MissingPermission:
         return
     if current is None:
-        await _create(admin, namespace)
+        tenant = namespace.split("/", 1)[0]
+        doing = f"make tenant {tenant}"
+        if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
+            await make_tenant(admin, tenant, [])
+        await make_namespace(admin, namespace)
         current = {}
     for policy in unmet(current, policies):
         await set_policy(admin, namespace, policy)
@@ -166,14 +169,6 @@ async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
     await admin.insist(policy.method, path, doing, policy.value)
 
 
-async def _create(admin: Admin, namespace: str) -> None:
-    tenant = namespace.split("/", 1)[0]
-    doing = f"make tenant {tenant}"
-    if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
-        await make_tenant(admin, tenant, [])
-    await make_namespace(admin, namespace)
-
-
 async def make_tenant(admin: Admin, tenant: str, roles: Sequence[str]) -> None:
     """Make a tenant with these roles as its admins. One that is there stays as it is."""
     doing = f"make tenant {tenant}"
@@ -184,9 +179,8 @@ async def make_tenant(admin: Admin, tenant: str, roles: Sequence[str]) -> None:
 
 async def make_namespace(admin: Admin, namespace: str) -> None:
     """Make a namespace. One that is there stays as it is."""
-    await admin.insist(
-        "PUT", f"/namespaces/{namespace}", f"make namespace {namespace}", allow=(409,)
-    )
+    doing = f"make namespace {namespace}"
+    await admin.insist("PUT", f"/namespaces/{namespace}", doing, allow=(409,))
 
 
 def _holds(current: Any, policy: Policy) -> bool:
@@ -221,14 +215,9 @@ def _inactive(namespace: str, value: Any) -> str:
 
 
 def _retention(namespace: str, value: Any) -> str:
-    minutes, megabytes = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
-    time = f"{minutes}m" if minutes > 0 else str(minutes)
-    size = f"{megabytes}M" if megabytes > 0 else str(megabytes)
-    return f"set-retention {namespace} --time {time} --size {size}"
-
-
-def _quota(namespace: str, value: Any) -> str:
-    return f"set-backlog-quota {namespace} --limit {value['limitSize']} --policy {value['policy']}"
+    time, size = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
+    units = "m" if time > 0 else "", "M" if size > 0 else ""
+    return f"set-retention {namespace} --time {time}{units[0]} --size {size}{units[1]}"
 
 
 def _delays(namespace: str, value: Any) -> str:
@@ -244,7 +233,9 @@ _COMMANDS: dict[str, Callable[[str, Any], str]] = {
     "messageTTL": lambda namespace, value: f"set-message-ttl {namespace} --messageTTL {value}",
     "deduplication": lambda namespace, _: f"set-deduplication {namespace} --enable",
     "delayedDelivery": _delays,
-    "backlogQuota": _quota,
+    "backlogQuota": lambda namespace, value: (
+        f"set-backlog-quota {namespace} --limit {value['limitSize']} --policy {value['policy']}"
+    ),
     "retention": _retention,
     "compactionThreshold": lambda namespace, value: (
         f"set-compaction-threshold {namespace} --threshold {value}"

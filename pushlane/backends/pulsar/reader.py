@@ -43,6 +43,7 @@ class MessageHandle(msgspec.Struct, gc=False):
             acknowledge(self.reader, message)
 
 
+@dataclass(eq=False, repr=False)
 class RedeliveryFilter:
     """Remembers messages that were given out, of all lanes: the unacked, and the last acked.
 
@@ -53,11 +54,10 @@ class RedeliveryFilter:
     `dropped` counts those that came again.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self.dropped = 0
-        self._holds: dict[bytes, MessageHandle] = {}
-        self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
+    _most: int = MOST
+    dropped: int = 0
+    _holds: dict[bytes, MessageHandle] = field(default_factory=dict)
+    _names: deque[bytes] = field(default_factory=deque)  # oldest first: a dict is slow to find it
 
     def hold(self, reader: PulsarReader, message: _pulsar.Message) -> MessageHandle | None:
         """Return a handle to deliver the message, or None when this reader gave it out before.

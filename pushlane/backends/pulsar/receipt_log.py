@@ -14,6 +14,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, NamedTuple, Self
 
 import _pulsar
@@ -210,7 +211,7 @@ class PulsarReceiptLog(ReceiptLog):
         try:
             while count > 0:
                 size = min(count, _PAGE)
-                yield await blocking(self._connection, doing, lambda: _page(reader, size))  # noqa: B023
+                yield await blocking(self._connection, doing, partial(_page, reader, size))
                 count -= size
         finally:
             await blocking(self._connection, doing, reader.close)

@@ -188,10 +188,9 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
             held = subscription.get("backlogSize", 0)
             yield Remark(
                 "warning",
-                f"{one.namespace}/{one.topic}: nobody reads by the subscription {name}; it holds "
+                f"{one.name}: nobody reads by the subscription {name}; it holds "
                 f"{held / _MIB:,.1f} MiB (messages: {subscription.get('msgBacklog', 0):,})",
-                f"pulsar-admin topics unsubscribe -s {quote(name)} "
-                f"persistent://{one.namespace}/{one.topic}",
+                f"pulsar-admin topics unsubscribe -s {quote(name)} persistent://{one.name}",
                 (UNUSED, one.namespace, one.topic, name),
                 destroys=True,
             )
@@ -212,7 +211,7 @@ def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
         task = task_of(one.topic)
         yield Remark(
             "warning",
-            f"{one.namespace}/{one.topic}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in "
+            f"{one.name}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in "
             f"all copies) stay behind an old unacked message of {name}{_age(one)}",
             f"pushlane why {task}: resume, cancel or expire it if it is held; else restart the "
             "dispatcher that has it"
@@ -254,7 +253,7 @@ def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
             if stuck or subscription.get("blockedSubscriptionOnUnackedMsgs"):
                 yield Remark(
                     "error",
-                    f"{one.namespace}/{one.topic}: the broker sends nothing by {name}, as "
+                    f"{one.name}: the broker sends nothing by {name}, as "
                     f"{subscription.get('unackedMessages', 0):,} messages are unacked",
                     "restart the dispatcher that holds them (pushlane processes)",
                 )
@@ -269,12 +268,9 @@ def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
     """Look for lanes without their subscription: what is published there is lost."""
     for one in facts.measured():
         if one.namespace == facts.settings.namespace and SUBSCRIPTION not in one.subscriptions:
-            yield Remark(
-                "error",
-                f"{one.namespace}/{one.topic} lacks its subscription {SUBSCRIPTION}",
-                f"pulsar-admin topics create-subscription -s {SUBSCRIPTION} -m earliest "
-                f"persistent://{one.namespace}/{one.topic}",
-            )
+            make = f"pulsar-admin topics create-subscription -s {SUBSCRIPTION} -m earliest"
+            what = f"{one.name} lacks its subscription {SUBSCRIPTION}"
+            yield Remark("error", what, f"{make} persistent://{one.name}")
 
 
 @pulsar_check(
@@ -287,7 +283,7 @@ def _expired(facts: PulsarFacts) -> Iterator[Remark]:
         count = one.subscriptions.get(SUBSCRIPTION, {}).get("totalMsgExpired", 0)
         if one.namespace == facts.settings.namespace and count:
             task = task_of(one.topic)
-            what = f"{one.namespace}/{one.topic}: a TTL has dropped {count:,} messages"
+            what = f"{one.name}: a TTL has dropped {count:,} messages"
             mend = f"pushlane clone {task}" if task else "submit again what was on it"
             yield Remark("warning", what, mend)
 

@@ -70,14 +70,13 @@ def open_redis(url: str, access: RedisAccess) -> Redis | RedisCluster:
     Raises:
         BadInput: the URL is none of Redis; never shows its password.
     """
-    kind = urlsplit(url).scheme.partition("+")[2]
     openers: dict[str, Callable[[str, RedisAccess], Redis | RedisCluster]] = {
         "": _open_single,
         SENTINEL: _open_sentinel,
         CLUSTER: _open_cluster,
     }
     try:
-        return openers[kind](url, access)
+        return openers[urlsplit(url).scheme.partition("+")[2]](url, access)
     except (ValueError, LookupError) as error:
         raise BadInput(
             f"redis_url {masked(url)!r} is no URL of Redis; use one like {_EXAMPLES}"
@@ -121,12 +120,11 @@ class _BlockingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
 
 
 class _Place(NamedTuple):
-    """A URL with several hosts, in parts; user and password are '' when there are none."""
+    """A URL with several hosts, in parts; the login has a None for what is not there."""
 
     is_tls: bool
     hosts: list[tuple[str, int]]
-    user: str
-    password: str
+    login: dict[str, str | None]
     path: list[str]
 
 
@@ -137,8 +135,7 @@ def _parsed(url: str, port: int) -> _Place:
     return _Place(
         parts.scheme.startswith("rediss"),
         [_address(host, port) for host in hosts.split(",")],
-        unquote(user),
-        unquote(password),
+        {"username": unquote(user) or None, "password": unquote(password) or None},
         [part for part in parts.path.split("/") if part],
     )
 
@@ -196,8 +193,7 @@ def _open_sentinel(url: str, access: RedisAccess) -> Redis:
     place = _parsed(url, _SENTINEL_PORT)
     master, *rest = place.path
     tls = {"ssl": True, **_certificates(access.files)} if place.is_tls else {}
-    own = {"username": place.user or None, "password": place.password or None}
-    asked = {**_timing(), **tls, **own}
+    asked = {**_timing(), **tls, **place.login}
     sentinel = Sentinel(place.hosts, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
     for each in sentinel.sentinels:
         kind = each.connection_pool.connection_class
@@ -221,7 +217,7 @@ def _open_cluster(url: str, access: RedisAccess) -> RedisCluster:
         raise ValueError("a Cluster has one database")
     given: dict[str, Any] = {"ssl": True} if place.is_tls else {}
     if access.login() is None:
-        given |= {"username": place.user or None, "password": place.password or None}
+        given |= place.login
     cluster = RedisCluster(
         startup_nodes=[ClusterNode(*address) for address in place.hosts],
         max_connections=_CLUSTER_CONNECTIONS,
@@ -242,10 +238,8 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 """What a script begins with that needs the server's time."""
 
 _REFUSED = (
-    AuthenticationError,
-    AuthenticationWrongNumberOfArgsError,
-    AuthorizationError,
-    NoPermissionError,
+    *(AuthenticationError, AuthenticationWrongNumberOfArgsError),
+    *(AuthorizationError, NoPermissionError),
 )
 _ANY_ANSWER_S = 10.0
 _START_IT = "start it (`pushlane up` for development) or set PUSHLANE_REDIS_URL to one that runs"

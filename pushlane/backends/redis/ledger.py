@@ -7,10 +7,11 @@ still to be acked then may be delivered again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pushlane.backends.ports import ClaimResult
-from pushlane.backends.redis.client import NOW, Arg, OnRedis, Read, RedisClient, words
+from pushlane.backends.redis.client import NOW, Arg, OnRedis, RedisClient, words
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.push import Push
 from pushlane.util.texts import paged
@@ -57,14 +58,11 @@ end
 """
 
 
-def _results(count: int) -> Read[list[ClaimResult]]:
-    def read(answer: Any) -> list[ClaimResult]:
-        results = [ClaimResult(word.decode()) for word in words(answer)]
-        if len(results) != count:
-            raise ValueError("not a result for each push")
-        return results
-
-    return read
+def _results(count: int, answer: Any) -> list[ClaimResult]:
+    results = [ClaimResult(word.decode()) for word in words(answer)]
+    if len(results) != count:
+        raise ValueError("not a result for each push")
+    return results
 
 
 class RedisLedger(OnRedis):
@@ -80,7 +78,8 @@ class RedisLedger(OnRedis):
         args: list[Arg] = [owner, max(1, round(ttl_s * 1000)), self._window_ms]
         results: list[ClaimResult] = []
         for keys in self._calls(pushes):
-            results += await self._client.run(_CLAIM, keys, args, read=_results(len(keys)))
+            read = partial(_results, len(keys))
+            results += await self._client.run(_CLAIM, keys, args, read=read)
         return results
 
     async def confirm(self, pushes: Sequence[Push]) -> None:

@@ -172,7 +172,7 @@ class RedisLimiter(OnRedis):
 
     async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
         def read(answer: Any) -> list[TokenGrant]:
-            numbers = [float(word) for word in words(answer)]
+            numbers = _numbers(answer)
             return [TokenGrant(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
 
         grants: list[TokenGrant] = []
@@ -211,9 +211,7 @@ class RedisLimiter(OnRedis):
     async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
         found: list[Usage] = []
         for some in paged(subjects, ASKS_A_CALL):
-            keys = [
-                key for one in some for key in (self._keys.places(one), self._keys.tallies(one))
-            ]
+            keys = [key(one) for one in some for key in (self._keys.places, self._keys.tallies)]
             found += await self._client.run(_USAGE, keys, [day], read=_usages)
         return found
 

@@ -187,11 +187,8 @@ def _bits(span: Span, reply: bytes) -> int:
 
 
 def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
-    return [_progress(*pair) for pair in zip(task_ids, answer, strict=True)]
-
-
-def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
-    return Progress(task_id, *(int(count or 0) for count in counts))
+    rows = zip(task_ids, answer, strict=True)
+    return [Progress(task_id, *(int(count or 0) for count in counts)) for task_id, counts in rows]
 
 
 def _deaths(task_id: str, counts: Any) -> Deaths:

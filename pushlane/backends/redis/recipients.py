@@ -434,8 +434,8 @@ class RedisDeadAddresses(OnRedis):
         self, script: str, sink: str, at_ms: int, args: Sequence[Arg], read: Any
     ) -> Any:
         scope = str(SuppressionScope("sink", sink))
-        suppressed = [self._keys.suppressed(scope), self._keys.suppressions]
-        keys = [*self._records(), self._keys.registered, *suppressed]
+        keys = [*self._records(), self._keys.registered]
+        keys += [self._keys.suppressed(scope), self._keys.suppressions]
         return await self._client.run(script, keys, [sink, scope, at_ms, *args], read=read)
 
     def _records(self) -> list[str]:
@@ -444,11 +444,9 @@ class RedisDeadAddresses(OnRedis):
 
 def _numbered(answer: Any) -> list[tuple[int, DeadAddress]]:
     """Read members with their scores and records."""
-    flat = words(answer)
-    return [_made(*three) for three in zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
-
-
-def _made(member: bytes, score: bytes, record: bytes) -> tuple[int, DeadAddress]:
-    number = int(float(score))
-    one, _, sink = member.decode().partition(":")
-    return number, DeadAddress(sink, int(one), number // 1000, *_decode(record))
+    flat, found = words(answer), []
+    for member, score, record in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        number = int(float(score))
+        one, _, sink = member.decode().partition(":")
+        found.append((number, DeadAddress(sink, int(one), number // 1000, *_decode(record))))
+    return found
