@@ -155,13 +155,10 @@ def _max_delay(facts: PulsarFacts) -> Iterator[Remark]:
         own = (found.get("delayed_delivery_policies") or {}).get("maxDeliveryDelayInMillis")
         most_ms = facts.number("delayedDeliveryMaxDelayInMillis") if own is None else own
         if 0 < most_ms < longest_ms:
-            yield Remark(
-                "error",
-                f"{name}: delays are at most {most_ms / 1000:g} s, and retry_longest_s is "
-                f"{longest_ms / 1000:g}",
-                FIX,
-                (POLICY, name, "delayed_delivery_policies") if own else (),
-            )
+            longest = f"retry_longest_s is {longest_ms / 1000:g}"
+            what = f"{name}: delays are at most {most_ms / 1000:g} s, and {longest}"
+            target = (POLICY, name, "delayed_delivery_policies") if own else ()
+            yield Remark("error", what, FIX, target)
 
 
 @pulsar_check("namespaces", "that our namespaces are there", "lanes live in them")
@@ -262,9 +259,8 @@ def _reached(facts: PulsarFacts) -> Iterator[Remark]:
 def _admin(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.admin.why_not:
         refused = "status 401" in why or "status 403" in why
-        yield Remark(
-            "error", why, _CREDENTIALS if refused else "check --admin-url / PUSHLANE_ADMIN_URL"
-        )
+        where = "check --admin-url / PUSHLANE_ADMIN_URL"
+        yield Remark("error", why, _CREDENTIALS if refused else where)
 
 
 @pulsar_check("broker-version", "the broker's version: 3.0 to 4.0", "others were not tried")

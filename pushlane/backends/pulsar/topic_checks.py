@@ -79,12 +79,9 @@ def _unacked(facts: PulsarFacts) -> Iterator[Remark]:
             own = found.get(f"max_unacked_messages_per_{who.lower()}")
             most = facts.number(key) if own is None else own
             if 0 < most < 4 * held:
-                yield Remark(
-                    "warning",
-                    f"{name}: {key} is {most:g}, and one process may hold {held} of a lane",
-                    f"pulsar-admin namespaces set-max-unacked-messages-per-{who.lower()} "
-                    f"-c 50000 {name}",
-                )
+                what = f"{name}: {key} is {most:g}, and one process may hold {held} of a lane"
+                setting = f"set-max-unacked-messages-per-{who.lower()} -c 50000"
+                yield Remark("warning", what, f"pulsar-admin namespaces {setting} {name}")
 
 
 @pulsar_check(
@@ -100,12 +97,9 @@ def _copies(facts: PulsarFacts) -> Iterator[Remark]:
             int(own.get(key) or facts.number(default)) for key, default in _QUORUMS.items()
         )
         text = f"{name}: ensemble {ensemble}, write quorum {write}, ack quorum {ack}"
-        mend = (
-            "pulsar-admin namespaces set-persistence -e 3 -w 3 -a 2 -r 0 " + name
-            if len(bookies) >= 3
-            else "run three bookies or more, then pulsar-admin namespaces set-persistence "
-            f"-e 3 -w 3 -a 2 -r 0 {name}"
-        )
+        mend = f"pulsar-admin namespaces set-persistence -e 3 -w 3 -a 2 -r 0 {name}"
+        if len(bookies) < 3:
+            mend = f"run three bookies or more, then {mend}"
         if bookies and ensemble > len(bookies):
             yield Remark("error", f"{text}, and there are {len(bookies)} bookies", mend)
         elif ack < 2:
@@ -208,16 +202,15 @@ def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
     for size, name, one in pinned[:_SHOWN]:
         if size < PINNED_BYTES:
             return
-        task = task_of(one.topic)
-        yield Remark(
-            "warning",
-            f"{one.name}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in "
-            f"all copies) stay behind an old unacked message of {name}{_age(one)}",
-            f"pushlane why {task}: resume, cancel or expire it if it is held; else restart the "
-            "dispatcher that has it"
-            if task
-            else "restart the dispatchers that serve the lane (pushlane processes)",
+        what = (
+            f"{one.name}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in all copies) stay "
+            f"behind an old unacked message of {name}{_age(one)}"
         )
+        mend = "restart the dispatchers that serve the lane (pushlane processes)"
+        if task := task_of(one.topic):
+            mend = f"pushlane why {task}: resume, cancel or expire it if it is held; else restart "
+            mend += "the dispatcher that has it"
+        yield Remark("warning", what, mend)
 
 
 def pinned_by(one: TopicFacts) -> tuple[float, str]:
@@ -228,10 +221,8 @@ def pinned_by(one: TopicFacts) -> tuple[float, str]:
         (subscription.get("backlogSize", 0), subscription.get("msgBacklog", 0) * mean, name)
         for name, subscription in one.subscriptions.items()
     ]
-    return max(
-        ((size - needed, name) for size, needed, name in held if size > _FAR_MORE * needed),
-        default=(0.0, ""),
-    )
+    pinned = ((size - needed, name) for size, needed, name in held if size > _FAR_MORE * needed)
+    return max(pinned, default=(0.0, ""))
 
 
 def _age(one: TopicFacts) -> str:
@@ -251,12 +242,10 @@ def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
             consumers = subscription.get("consumers", [])
             stuck = any(each.get("blockedConsumerOnUnackedMsgs") for each in consumers)
             if stuck or subscription.get("blockedSubscriptionOnUnackedMsgs"):
-                yield Remark(
-                    "error",
-                    f"{one.name}: the broker sends nothing by {name}, as "
-                    f"{subscription.get('unackedMessages', 0):,} messages are unacked",
-                    "restart the dispatcher that holds them (pushlane processes)",
-                )
+                held = f"{subscription.get('unackedMessages', 0):,} messages are unacked"
+                what = f"{one.name}: the broker sends nothing by {name}, as {held}"
+                mend = "restart the dispatcher that holds them (pushlane processes)"
+                yield Remark("error", what, mend)
 
 
 @pulsar_check(
@@ -297,11 +286,9 @@ def _receipts_full(facts: PulsarFacts) -> Iterator[Remark]:
     settings = facts.settings
     namespace = f"{settings.namespace}-receipts"
     most = settings.receipts_max_bytes / settings.receipts_partitions
-    sizes = [
-        one.subscriptions.get(receipt_log.SUBSCRIPTION, {}).get("backlogSize", 0)
-        for one in facts.measured()
-        if one.namespace == namespace
-    ]
+    topics = [one for one in facts.measured() if one.namespace == namespace]
+    ours = [one.subscriptions.get(receipt_log.SUBSCRIPTION, {}) for one in topics]
+    sizes = [subscription.get("backlogSize", 0) for subscription in ours]
     part = max(sizes, default=0) / most
     if part >= 0.8:
         what = f"the log of receipts is {part:.0%} full: nobody takes receipts over"

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
@@ -76,11 +75,7 @@ async def _collect(
     presence = CellPresence(RedisPresenceCells(client, keys))
     info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
         _permitted(client.call("INFO", read=dict), "info", denied),
-        _permitted(
-            client.call("CONFIG GET", "save", read=partial(_value, name="save")),
-            "config|get",
-            denied,
-        ),
+        _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
         _permitted(client.call("CONFIG GET", LEAST, read=_least), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
@@ -135,6 +130,10 @@ async def _unread(client: RedisClient, keys: Keys) -> Sequence[UnknownFormat]:
             name = field.partition(b":")[2].decode()
             found += limit_faults([(name, value.partition(b"\n")[2])])
     return found
+
+
+def _save(answer: Any) -> str:
+    return _value(answer, "save")
 
 
 def _least(answer: Any) -> int:
