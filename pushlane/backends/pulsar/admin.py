@@ -21,7 +21,7 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from pushlane.backends.pulsar.credentials import Credentials, credentials_of
-from pushlane.backends.pulsar.vendor_errors import garbled, refusal, unanswered
+from pushlane.backends.pulsar.vendor_errors import refusal, unanswered
 from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
@@ -260,8 +260,11 @@ class Admin:
         return None if reply.status == 404 else self._shaped(reply, doing, shape)
 
     def garbled(self, doing: str) -> PushlaneError:
-        """Make the error for an answer that lacks what was asked for."""
-        return garbled(self._shown_url, doing)
+        """Make the error for an answer that is cut off, or from another server than Pulsar."""
+        return Unreachable(
+            f"Pulsar's admin REST at {self._shown_url} was to {doing} and answered half, or "
+            "something else: try again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
+        )
 
     def _shaped(self, reply: Reply, doing: str, shape: type[T]) -> T:
         try:

@@ -151,14 +151,6 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
     return match[1] if match else ""
 
 
-def garbled(url: str, doing: str) -> PushlaneError:
-    """Make the error for an answer that is cut off, or from another server than Pulsar."""
-    return Unreachable(
-        f"Pulsar's admin REST at {url} was to {doing} and answered half, or something else: try "
-        "again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
-    )
-
-
 def unanswered(error: Exception, url: str, doing: str, advice: str = "") -> PushlaneError:
     """Make the error for an admin REST that cannot be reached at all."""
     advice = advice or "run `pushlane up`, or check --admin-url / PUSHLANE_ADMIN_URL"

@@ -90,14 +90,6 @@ def _grant(answer: Any) -> Grant | None:
 _A_PAGE = 100
 _ANY = "any"
 
-_READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
-
-_SCAN = READY
-_SCAN += """
-if not ready(KEYS[1], KEYS[2]) then return false end
-return redis.call('HSCAN', KEYS[3], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
-"""
-
 _BEGIN = LOCK + READY
 _BEGIN += """
 if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
@@ -125,10 +117,10 @@ class RedisDocumentCells(LockedWrites):
     """
 
     async def read(self, key: str) -> Cell | None:
-        while (found := await self._client.run(_READ, self._shelf(), [key], read=_found)) is None:
+        shelf = self._keys.documents
+        while not (found := await self._ask_filled("HGET", shelf, key, read=_cell)):
             await self._rebuild.until_ready()
-        with self._client.understood():
-            return _cell(found[0]) if found else None
+        return found[0]
 
     async def put(self, key: str, value: bytes, over: int | None) -> int | None:
         return await self._write(key, value, "" if over is None else str(over))
@@ -169,37 +161,37 @@ class RedisDocumentCells(LockedWrites):
     def _shelf(self) -> list[str]:
         return [self._keys.version, self._keys.filled, self._keys.documents]
 
-    async def _scan(self, prefix: str) -> dict[bytes, bytes] | None:
-        """Return all fields that begin so; None when this Redis turned out not to have all."""
-        found: dict[bytes, bytes] = {}
-        cursor: int | None = None
-        while cursor != 0:
-            args: list[Arg] = [cursor or 0, f"{prefix}*", _A_PAGE]
-            page = await self._client.run(_SCAN, self._shelf(), args, read=_page)
-            if page is None:
-                return None
-            cursor = page[0]
-            found |= page[1]  # one may come twice
-        return found
-
     async def list(self, prefix: str) -> dict[str, Cell]:
         while (found := await self._scan(prefix)) is None:
             await self._rebuild.until_ready()
-        with self._client.understood():
-            return {key.decode(): _cell(value) for key, value in found.items()}
+        return found
+
+    async def _scan(self, prefix: str) -> dict[str, Cell] | None:
+        """Return all fields that begin so; None when this Redis turned out not to have all."""
+        found: dict[str, Cell] = {}
+        cursor: int | None = None
+        while cursor != 0:
+            asked = (cursor or 0, "MATCH", f"{prefix}*", "COUNT", _A_PAGE)
+            page = await self._ask_filled("HSCAN", self._keys.documents, *asked, read=_page)
+            if not page:
+                return None
+            cursor = page[0][0]
+            found |= page[0][1]  # one may come twice
+        return found
 
 
-def _found(answer: Any) -> list[bytes] | None:
-    """Read a list of the value, empty when there is none; None when that cannot be known."""
-    return None if answer is None else words([value for value in answer if value is not None])
+def _page(answer: Any) -> tuple[int, dict[str, Cell]]:
+    """Read a cursor and the fields with their cells."""
+    cursor, found = answer
+    fields = mapping(words(found)).items()
+    return int(cursor), {field.decode(): _cell_of(value) for field, value in fields}
 
 
-def _page(answer: Any) -> tuple[int, dict[bytes, bytes]] | None:
-    """Read a cursor and the fields with their values; None when they cannot be known."""
-    return None if answer is None else (int(answer[0]), mapping(words(answer[1])))
+def _cell(answer: Any) -> Cell | None:
+    return None if answer is None else _cell_of(answer)
 
 
-def _cell(value: bytes) -> Cell:
+def _cell_of(value: bytes) -> Cell:
     number, _, body = value.partition(b"\n")
     return Cell(body, int(number))
 

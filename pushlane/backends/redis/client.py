@@ -43,7 +43,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pushlane.backends.redis.access import NO_ACCESS, RedisAccess
-from pushlane.backends.redis.keys import Keys
+from pushlane.backends.redis.keys import READY, Keys
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.settings.transport import CLUSTER, SENTINEL
 from pushlane.util.errors import Denied, MissingPermission
@@ -236,6 +236,8 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 """What a script begins with that needs the server's time."""
+
+_ASK = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call(ARGV[1], KEYS[3], unpack(ARGV, 2))}"
 
 _REFUSED = (
     *(AuthenticationError, AuthenticationWrongNumberOfArgsError),
@@ -490,3 +492,10 @@ class OnRedis:
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
         self._keys = keys
+
+    async def _ask_filled(self, command: str, key: str, *args: Arg, read: Read[T]) -> list[T]:
+        """Run a reading command on one key; return nothing when the registry is not filled."""
+        keys = [self._keys.version, self._keys.filled, key]
+        return await self._client.run(
+            _ASK, keys, [command, *args], read=lambda found: [read(one) for one in found or ()]
+        )

@@ -179,8 +179,6 @@ PAGES_A_LOOK = 10
 SETTLED_A_LOOK = 500
 _A_CALL = 200
 
-_PLACE = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('GET', KEYS[3]) or ''}"
-
 _MOVE = READY
 _MOVE += """
 if not ready(KEYS[1], KEYS[2]) then return 0 end
@@ -272,8 +270,8 @@ class JournalFollower(OnRedis):
             await pages.aclose()
 
     async def _look(self, journal: Journal, now_s: float) -> None:
-        place: list[bytes] | None = await self._client.run(_PLACE, self._place_keys())
-        if place is None:  # it is filled by whoever reads or writes next
+        place = await self._ask_filled("GET", self._keys.followed, read=body_or_empty)
+        if not place:  # it is filled by whoever reads or writes next
             await self.close()
             return
         if self._pages is None or place[0] != self._place:  # it was filled, or another one leads
@@ -369,8 +367,6 @@ class JournalFollower(OnRedis):
         place = first.before if first else self._position
         if place == self._place:
             return
-        if await self._client.run(_MOVE, self._place_keys(), [self._place, place]):
+        keys = [self._keys.version, self._keys.filled, self._keys.followed]
+        if await self._client.run(_MOVE, keys, [self._place, place]):
             self._place = place
-
-    def _place_keys(self) -> list[str]:
-        return [self._keys.version, self._keys.filled, self._keys.followed]

@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -161,8 +161,6 @@ T = TypeVar("T")
 TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
 _NEAREST_AMONG = 1_000
 
-_ANY = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call(ARGV[1], KEYS[3], unpack(ARGV, 2))}"
-
 _SOME = READY
 _SOME += """
 if not ready(KEYS[1], KEYS[2]) then return false end
@@ -185,28 +183,25 @@ return {body or '', keyed or '', names}
 
 
 class TaskReads(OnRedis):
-    """Reads tasks from a Redis that has all of them.
+    """Reads tasks from a Redis that has all of them: it is filled when a read finds it not."""
 
-    `until_ready` returns once the registry is filled, and is called when a read finds it not.
-    """
-
-    def __init__(
-        self, client: RedisClient, keys: Keys, until_ready: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         super().__init__(client, keys)
-        self._until_ready = until_ready
+        self._rebuild = Rebuild(client, keys, journal)
+        self._filling: asyncio.Task[None] | None = None
         self._understood = Understood()
 
-    async def version(self) -> int:
+    async def _version(self) -> int:
         """Return the number of the latest change."""
-        return await self.call("GET", self._keys.version, read=numbers_only) or 0
+        return await self._call("GET", self._keys.version, read=numbers_only) or 0
 
-    async def call(self, command: str, key: str, *args: Arg, read: Callable[[Any], T]) -> T:
+    async def _call(self, command: str, key: str, *args: Arg, read: Callable[[Any], T]) -> T:
         """Run a reading command on one key; return what `read` makes of the answer."""
-        return await self._run(_ANY, [key], [command, *args], lambda answer: read(answer[0]))
+        while not (found := await self._ask_filled(command, key, *args, read=read)):
+            await self._until_ready()
+        return found[0]
 
-    async def some(self, task_ids: Sequence[bytes]) -> FoundTasks:
-        """See `core.ports.TaskStore.some`."""
+    async def _some(self, task_ids: Sequence[bytes]) -> FoundTasks:
         tasks: list[Task] = []
         unread: list[str] = []
         forgotten: list[str] = []
@@ -222,7 +217,7 @@ class TaskReads(OnRedis):
             forgotten += [task_id.decode() for task_id in gone]
         return FoundTasks(tasks, unread, forgotten)
 
-    async def find(self, wanted: str) -> Task | None:
+    async def _find(self, wanted: str) -> Task | None:
         """Return the task of this id, key or name; None when there is none."""
         named = f"[{wanted}\0".encode()
         keys = [self._keys.tasks, self._keys.by_key, self._keys.by_name]
@@ -234,14 +229,16 @@ class TaskReads(OnRedis):
         if len(ids) > 1:
             raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
         for task_id in ids:
-            body = await self.call("HGET", self._keys.tasks, task_id, read=body_or_empty)
+            body = await self._call("HGET", self._keys.tasks, task_id, read=body_or_empty)
             return decode(task_id.decode(), body) if body else None
         return None
 
-    async def unknown(self, wanted: str) -> Exception:
+    async def _no_such_task(self, wanted: str) -> Exception:
         """Return the error that says that there is no such task, and which are near."""
-        latest = await self.call("ZREVRANGE", self._keys.changes, 0, _NEAREST_AMONG - 1, read=words)
-        found = await self.some(latest)
+        latest = await self._call(
+            "ZREVRANGE", self._keys.changes, 0, _NEAREST_AMONG - 1, read=words
+        )
+        found = await self._some(latest)
         near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
         return unknown_task(wanted, near)
 
@@ -257,6 +254,12 @@ class TaskReads(OnRedis):
             if found is not None:
                 return found[0]
             await self._until_ready()
+
+    async def _until_ready(self) -> None:
+        """Wait until the registry is filled. A caller that gives up does not end the filling."""
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.create_task(self._rebuild.until_ready(), name="fill registry")
+        await asyncio.shield(self._filling)
 
 
 def _bodies_and_forgotten(answer: Any) -> tuple[list[bytes | None], list[bytes]]:
@@ -319,27 +322,24 @@ def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:
         return False
 
 
-class RedisRegistry(TaskProgress, RedisPutOff):
+class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
     """See `core.ports.Registry`."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        super().__init__(client, keys)
+        super().__init__(client, keys, journal)
         self._writes = Writes(client, keys, journal)
         self._begun_adds = BegunAdds(client, keys, journal)
-        self._rebuild = Rebuild(client, keys, journal)
         self._follower = JournalFollower(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
-        self._reads = TaskReads(client, keys, self._until_ready)
         self._journal_answers = JournalAnswers(journal)
-        self._filling: asyncio.Task[None] | None = None
 
     async def add(self, task: Task) -> Task:
         return await self._writes.add(task)
 
     async def get(self, task_id: str) -> Task:
-        found = await self._reads.find(task_id)
+        found = await self._find(task_id)
         if found is None:
-            raise await self._reads.unknown(task_id)
+            raise await self._no_such_task(task_id)
         return found
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
@@ -347,22 +347,22 @@ class RedisRegistry(TaskProgress, RedisPutOff):
         if changed is None:  # a key or a name, or no task at all
             changed = await self._writes.change((await self.get(task_id)).id, edit, fence)
         if changed is None:
-            raise await self._reads.unknown(task_id)
+            raise await self._no_such_task(task_id)
         return changed
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         """See `core.ports.TaskStore.page`. A page ends at the id of its last task."""
         start = f"({after}" if after else "+"
         order = self._keys.open if query.is_of_active else self._keys.order
-        ids = await self._reads.call(
+        ids = await self._call(
             "ZRANGE", order, start, "-", "BYLEX", "REV", "LIMIT", 0, most, read=words
         )
-        found = await self._reads.some(ids)
+        found = await self._some(ids)
         last = ids[-1].decode() if len(ids) == most else ""
         return TaskPage([task for task in found.tasks if query.fits(task)], last)
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
-        return await self._reads.some([task_id.encode() for task_id in task_ids])
+        return await self._some([task_id.encode() for task_id in task_ids])
 
     async def find_out(self, task_ids: Sequence[str]) -> FoundTasks:
         found = await self.some(task_ids)
@@ -380,8 +380,8 @@ class RedisRegistry(TaskProgress, RedisPutOff):
 
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         span = ("-inf", f"({before_ms}", "BYSCORE", "LIMIT", skip, most)
-        ids = await self._reads.call("ZRANGE", self._keys.ended, *span, read=words)
-        return await self._reads.some(ids)
+        ids = await self._call("ZRANGE", self._keys.ended, *span, read=words)
+        return await self._some(ids)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         is_forgotten = await self._writes.forget(task_id, fence)
@@ -393,7 +393,7 @@ class RedisRegistry(TaskProgress, RedisPutOff):
         return await self._writes.discard(task_id)
 
     async def tidy(self) -> None:
-        await self._reads.version()
+        await self._version()
         await self._rebuild.trim()
         await self._begun_adds.drop_old()
 
@@ -401,21 +401,19 @@ class RedisRegistry(TaskProgress, RedisPutOff):
         await self._follower.look()
 
     async def weights(self) -> Weights:
-        return await self._reads.call(
-            "GET",
-            self._keys.weights,
-            read=lambda kept: Weights.parse(kept.decode()) if kept else Weights(),
-        )
+        kept = await self._call("GET", self._keys.weights, read=body_or_empty)
+        with self._client.understood():
+            return Weights.parse(kept.decode()) if kept else Weights()
 
     async def set_weights(self, weights: Weights) -> None:
         await self._writes.set_weights(weights)
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
         deadline = time.monotonic() + timeout_s
-        version = await self._reads.version()
+        version = await self._version()
         while version == since and (left_s := deadline - time.monotonic()) > 0:
             await self._change_signal.wait(left_s)
-            version = await self._reads.version()
+            version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
         found = await self._changed(since, version)
         return Changes(version, found.tasks, await self.weights(), found.unread, found.forgotten)
@@ -433,21 +431,14 @@ class RedisRegistry(TaskProgress, RedisPutOff):
             self._filling.cancel()
             await asyncio.wait([self._filling])
 
-    async def _until_ready(self) -> None:
-        """Wait until the registry is filled. A caller that gives up does not end the filling."""
-        if self._filling is None or self._filling.done():
-            self._filling = asyncio.create_task(self._rebuild.until_ready(), name="fill registry")
-        await asyncio.shield(self._filling)
-
     async def _changed(self, since: int, version: int) -> FoundTasks:
         """Return what is new of tasks since then."""
         if since == version:
             return FoundTasks([])
-        reads, keys = self._reads, self._keys
         if since == 0 or since > version:  # a first look, or a registry that was set back
-            return await reads.some(await reads.call("SMEMBERS", keys.active, read=words))
-        span = (keys.changes, f"({since}", "+inf")
-        return await reads.some(await reads.call("ZRANGEBYSCORE", *span, read=words))
+            return await self._some(await self._call("SMEMBERS", self._keys.active, read=words))
+        span = (self._keys.changes, f"({since}", "+inf")
+        return await self._some(await self._call("ZRANGEBYSCORE", *span, read=words))
 
 
 def _unknown(task_ids: Sequence[str], found: FoundTasks) -> list[str]:
