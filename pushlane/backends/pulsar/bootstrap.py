@@ -28,19 +28,23 @@ from pushlane.backends.redis.access import redis_logins
 from pushlane.settings import Settings
 
 _BOTH = ("produce", "consume")
-_DOING = "look at what is there"
 
-Look = Callable[[Admin], Awaitable[bool]]
-Make = Callable[[Admin], Awaitable[object]]
+_Make = Callable[[Admin, Any], Awaitable[object]]
 
 
 class _Wanted(NamedTuple):
-    """A thing that is needed, with how to see whether it is there and how to make it."""
+    """A thing that is needed: where to look, whether what is there does, and how it is made.
+
+    `make` gets what was found, None where nothing is there.
+    """
 
     what: str
     command: str
-    is_there: Look
-    make: Make
+    path: str
+    is_enough: Callable[[Any], bool]
+    make: _Make
+    doing: str = "look at what is there"
+    shape: Any = dict[str, Any]
 
 
 async def bootstrap(settings: Settings, roles: Roles, dry_run: bool) -> list[BootstrapStep]:
@@ -55,10 +59,11 @@ async def bootstrap(settings: Settings, roles: Roles, dry_run: bool) -> list[Boo
     async with connect_admin(settings) as admin:
         for wanted in _plan(settings, roles):
             state: Literal["there", "missing", "made"] = "missing" if dry_run else "made"
-            if await wanted.is_there(admin):
+            found = await admin.find_any(wanted.path, wanted.doing, wanted.shape)
+            if found is not None and wanted.is_enough(found):
                 state = "there"
             elif not dry_run:
-                await wanted.make(admin)
+                await wanted.make(admin, found)
             steps.append(BootstrapStep(wanted.what, state, wanted.command))
     return steps
 
@@ -89,14 +94,14 @@ def _plan(settings: Settings, roles: Roles) -> Iterator[_Wanted]:
     yield _topic(
         f"{registry}/{JOURNAL}",
         f"pulsar-admin topics create persistent://{registry}/{JOURNAL}",
-        lambda admin: make_journal(admin, registry),
+        lambda admin, _: make_journal(admin, registry),
     )
     parts = settings.receipts_partitions
     yield _topic(
         f"{receipts}/{RECEIPTS}",
         f"pulsar-admin topics create-partitioned-topic persistent://{receipts}/{RECEIPTS} "
         f"--partitions {parts}",
-        lambda admin: make_receipts(admin, receipts, parts),
+        lambda admin, _: make_receipts(admin, receipts, parts),
         at="/partitions",
     )
 
@@ -105,90 +110,63 @@ def _tenant(tenant: str, roles: Sequence[str]) -> _Wanted:
     """Want the tenant, with these roles among its admins: only they make and drop topics."""
     path = f"/tenants/{tenant}"
 
-    async def found(admin: Admin) -> dict[str, Any] | None:
-        return await admin.find_any(path, f"look at tenant {tenant}", dict[str, Any])
-
-    async def is_there(admin: Admin) -> bool:
-        known = await found(admin)
-        return known is not None and set(roles) <= set(known.get("adminRoles") or ())
-
-    async def make(admin: Admin) -> None:
-        known = await found(admin)
+    async def make(admin: Admin, known: dict[str, Any] | None) -> None:
         if known is None:
             await make_tenant(admin, tenant, roles)
             return
-        kept = known.get("adminRoles") or ()
-        body = {**known, "adminRoles": sorted({*kept, *roles})}
+        body = {**known, "adminRoles": sorted({*(known.get("adminRoles") or ()), *roles})}
         await admin.insist("POST", path, f"give tenant {tenant} its admins", body)
 
-    joined = ",".join(roles)
     return _Wanted(
         f"tenant {tenant} with admins {' and '.join(roles)}",
-        f"pulsar-admin tenants create {tenant} --admin-roles {joined}",
-        is_there,
+        f"pulsar-admin tenants create {tenant} --admin-roles {','.join(roles)}",
+        path,
+        lambda known: set(roles) <= set(known.get("adminRoles") or ()),
         make,
+        f"look at tenant {tenant}",
     )
 
 
 def _namespace(namespace: str) -> _Wanted:
-    async def is_there(admin: Admin) -> bool:
-        return await _policies(admin, namespace) is not None
-
     return _Wanted(
         f"namespace {namespace}",
         f"pulsar-admin namespaces create {namespace}",
-        is_there,
-        lambda admin: make_namespace(admin, namespace),
+        f"/namespaces/{namespace}",
+        lambda _: True,
+        lambda admin, _: make_namespace(admin, namespace),
     )
 
 
 def _policy(namespace: str, policy: Policy) -> _Wanted:
-    async def is_there(admin: Admin) -> bool:
-        known = await _policies(admin, namespace)
-        return known is not None and not unmet(known, [policy])
-
     return _Wanted(
         f"{policy.path} of namespace {namespace}",
         command_of(policy, namespace),
-        is_there,
-        lambda admin: set_policy(admin, namespace, policy),
+        f"/namespaces/{namespace}",
+        lambda known: not unmet(known, [policy]),
+        lambda admin, _: set_policy(admin, namespace, policy),
     )
 
 
 def _grant(namespace: str, role: str, actions: Sequence[str]) -> _Wanted:
-    path = f"/namespaces/{namespace}/permissions"
+    path, may = f"/namespaces/{namespace}/permissions", f"{role} may {' and '.join(actions)}"
 
-    async def granted(admin: Admin) -> set[str]:
-        known = await admin.find_any(path, _DOING, dict[str, list[str]])
-        return set((known or {}).get(role, ()))
-
-    async def is_there(admin: Admin) -> bool:
-        return set(actions) <= await granted(admin)
-
-    async def make(admin: Admin) -> None:
+    async def make(admin: Admin, known: dict[str, list[str]] | None) -> None:
         doing = f"let {role} {' and '.join(actions)} in {namespace}"
-        body = sorted({*actions, *await granted(admin)})
+        body = sorted({*actions, *(known or {}).get(role, ())})
         await admin.insist("POST", f"{path}/{role}", doing, body)
 
     return _Wanted(
-        f"{role} may {' and '.join(actions)} in {namespace}",
+        f"{may} in {namespace}",
         f"pulsar-admin namespaces grant-permission {namespace} --role {role} "
         f"--actions {','.join(actions)}",
-        is_there,
+        path,
+        lambda known: set(actions) <= set(known.get(role, ())),
         make,
+        shape=dict[str, list[str]],
     )
 
 
-def _topic(name: str, command: str, make: Make, at: str = "/stats") -> _Wanted:
+def _topic(name: str, command: str, make: _Make, at: str = "/stats") -> _Wanted:
     namespace, _, topic = name.rpartition("/")
     path = topic_path(namespace, topic) + at
-
-    async def is_there(admin: Admin) -> bool:
-        found = await admin.find_any(path, _DOING, dict[str, Any])
-        return found is not None and found.get("partitions") != 0
-
-    return _Wanted(f"topic {name}", command, is_there, make)
-
-
-async def _policies(admin: Admin, namespace: str) -> dict[str, Any] | None:
-    return await admin.find_any(f"/namespaces/{namespace}", _DOING, dict[str, Any])
+    return _Wanted(f"topic {name}", command, path, lambda it: it.get("partitions") != 0, make)
