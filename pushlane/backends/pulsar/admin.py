@@ -129,12 +129,8 @@ class AdminClients:
 
 
 def _made(files: TlsFiles) -> Client:
-    builder = (
-        ClientBuilder()
-        .timeout(timedelta(seconds=_TIMEOUT_S))
-        .max_connections(_CONNECTIONS)
-        .follow_redirects(False)
-    )
+    builder = ClientBuilder().timeout(timedelta(seconds=_TIMEOUT_S)).follow_redirects(False)
+    builder = builder.max_connections(_CONNECTIONS)
     if pem := files.check_ca():
         builder = builder.add_root_certificate_pem(pem)
     if pem := files.check_pair():

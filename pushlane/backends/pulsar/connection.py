@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import _pulsar
@@ -165,12 +166,8 @@ class Connection:
         broker that is gone by another way: it waits for the end of its operation timeout. When
         several open, all but the first are closed.
         """
-        return await hedged(
-            lambda: self._open(topic, doing, start),
-            _close,
-            after_s=_OPENED_AGAIN_AFTER_S,
-            most=most,
-        )
+        attempt = partial(self._open, topic, doing, start)
+        return await hedged(attempt, _close, after_s=_OPENED_AGAIN_AFTER_S, most=most)
 
     async def _open(self, topic: str, doing: str, start: Callable[[Answer], None]) -> Any:
         """Open once. What comes after the waiting task was cancelled is closed.

@@ -154,10 +154,8 @@ class OAuth2Credentials(TokenCredentials):
         self._issuer = settings.pulsar_oauth2_issuer_url.rstrip("/")
         super().__init__(f"pulsar_oauth2_issuer_url {shown_url(self._issuer)}", lambda: self._token)
         self._file = WatchedFile("pulsar_oauth2_key_file", settings.pulsar_oauth2_key_file)
-        self._asked = {
-            "audience": settings.pulsar_oauth2_audience,
-            "scope": settings.pulsar_oauth2_scope,
-        }
+        audience, scope = settings.pulsar_oauth2_audience, settings.pulsar_oauth2_scope
+        self._asked = {"audience": audience, "scope": scope}
         self._tls = tls_files(settings, "pulsar")
         self._token = ""
         self._of: Stamp | None = None
@@ -237,7 +235,12 @@ class OAuth2Credentials(TokenCredentials):
             response = await request.build().send()
             status, content = response.status, bytes(await response.bytes())
         except (ValueError, PyreqwestError) as error:
-            raise await self._unanswered(error, url) from error
+            advice = await url_tls_problem(url, self._tls)
+            raise Unreachable(
+                f"the OAuth 2.0 issuer at {shown_url(url)} did not answer "
+                f"({type(error).__name__}): "
+                f"{advice or 'check pulsar_oauth2_issuer_url, and that it runs'}"
+            ) from error
         if status >= 300:
             raise self._refused(status, content, url)
         try:
@@ -247,13 +250,6 @@ class OAuth2Credentials(TokenCredentials):
                 f"the OAuth 2.0 issuer answered something else at {shown_url(url)}: check "
                 "pulsar_oauth2_issuer_url"
             ) from error
-
-    async def _unanswered(self, error: Exception, url: str) -> Unreachable:
-        advice = await url_tls_problem(url, self._tls)
-        return Unreachable(
-            f"the OAuth 2.0 issuer at {shown_url(url)} did not answer ({type(error).__name__}): "
-            f"{advice or 'check pulsar_oauth2_issuer_url, and that it runs'}"
-        )
 
     def _refused(self, status: int, content: bytes, url: str) -> Denied:
         try:

@@ -88,16 +88,14 @@ def _said(facts: PulsarFacts, redis: RedisFacts) -> dict[str, Any]:
             "configuration": _open(facts.configuration.get_or({})),
         },
         "namespaces": {
-            name: {"policies": _plain(policies.get_or(None)), "topics": len(topics.get_or([]))}
-            for (name, policies), topics in zip(
-                facts.policies.items(), facts.topics.values(), strict=True
-            )
+            name: {
+                "policies": _plain(policies.get_or(None)),
+                "topics": len(facts.topics[name].get_or([])),
+            }
+            for name, policies in facts.policies.items()
         },
         "topics": {
-            one.name: {
-                "stats": _plain(one.stats),
-                "internal_stats": _plain(one.internals),
-            }
+            one.name: {"stats": _plain(one.stats), "internal_stats": _plain(one.internals)}
             for one in facts.looked_at
         },
         "redis": _plain(redis.info.get_or({})),

@@ -53,17 +53,13 @@ _COMMON = (
 _RETENTION = "retention_policies"
 
 # At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
+_QUOTA = {"limitSize": LANE_QUOTA_BYTES, "limitTime": -1, "policy": "producer_exception"}
+_DELAYED = {"active": True, "tickTime": DELAY_TICK_MS}
 LANE_POLICIES = (
     *_COMMON,
     Policy("deduplicationEnabled", "deduplication", True),
-    Policy(
-        "delayed_delivery_policies", "delayedDelivery", {"active": True, "tickTime": DELAY_TICK_MS}
-    ),
-    Policy(
-        "backlog_quota_map",
-        "backlogQuota",
-        {"limitSize": LANE_QUOTA_BYTES, "limitTime": -1, "policy": "producer_exception"},
-    ),
+    Policy("delayed_delivery_policies", "delayedDelivery", _DELAYED),
+    Policy("backlog_quota_map", "backlogQuota", _QUOTA),
 )
 
 
@@ -84,31 +80,22 @@ def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
     """
     most_bytes = settings.receipts_max_bytes // settings.receipts_partitions
     minutes = math.ceil(settings.receipts_retention_s / 60)
-    kept = {
-        "retentionTimeInMinutes": minutes,
-        "retentionSizeInMB": math.ceil(most_bytes / _MIB) + 1 if minutes else 0,
-    }
+    kept_mib = math.ceil(most_bytes / _MIB) + 1 if minutes else 0
+    kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": kept_mib}
     required = settings.receipts == "required"
     at_bound = "producer_exception" if required else "consumer_backlog_eviction"
     quota = {"limitSize": most_bytes, "limitTime": -1, "policy": at_bound}
-    return (
-        *_COMMON,
-        Policy(_RETENTION, "retention", kept),
-        Policy("backlog_quota_map", "backlogQuota", quota),
-    )
+    quotas = Policy("backlog_quota_map", "backlogQuota", quota)
+    return (*_COMMON, Policy(_RETENTION, "retention", kept), quotas)
 
 
 # Compacted messages are trimmed, save the newest two thresholds' worth, whatever their age. Those
 # would be left if the compacted copy were lost; and with no ledger beside that copy, the
 # broker sends its entries one by one, so that a replay takes five times as long.
+_KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB}
 JOURNAL_POLICIES = (
     *_COMMON,
-    Policy(
-        _RETENTION,
-        "retention",
-        {"retentionTimeInMinutes": -1, "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB},
-        exact=True,
-    ),
+    Policy(_RETENTION, "retention", _KEPT, exact=True),
     Policy("compaction_threshold", "compactionThreshold", JOURNAL_COMPACTION_BYTES, "PUT"),
 )
 

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, NamedTuple, Self
@@ -60,23 +60,22 @@ class Extent(NamedTuple):
 
     def count_from(self, start: Position) -> int:
         """Count the entries from here on."""
-        return sum(
-            max(0, ledger.entries - (start.entry if ledger.name == start.ledger else 0))
-            for ledger in self.ledgers
-            if ledger.name >= start.ledger
-        )
+        return sum(count for _, _, count in self._behind(start))
 
     def after(self, start: Position, count: int) -> Position:
         """Return the position so many entries further, which must be there."""
         position, left = start, count
-        for ledger in self.ledgers:
-            if ledger.name < start.ledger:
-                continue
-            begin = start.entry if ledger.name == start.ledger else 0
-            step = min(left, max(0, ledger.entries - begin))
-            if step:
-                position, left = Position(ledger.name, begin + step), left - step
+        for name, begin, entries in self._behind(start):
+            if step := min(left, entries):
+                position, left = Position(name, begin + step), left - step
         return position
+
+    def _behind(self, start: Position) -> Iterator[tuple[int, int, int]]:
+        """Yield each ledger from here on: its name, the entry to begin at, and how many follow."""
+        for ledger in self.ledgers:
+            if ledger.name >= start.ledger:
+                begin = start.entry if ledger.name == start.ledger else 0
+                yield ledger.name, begin, max(0, ledger.entries - begin)
 
     def holds(self, start: Position, committed: Position | None) -> bool:
         """Return whether everything from here on is still there.

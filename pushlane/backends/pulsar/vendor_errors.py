@@ -102,7 +102,7 @@ def refusal(
     meaning = Meaning(Unreachable, "try again, or look into the broker's log")
     if status in (401, 403):
         role = credentials.role() if credentials is not None else ""
-        if lacks_permission(reason):
+        if "nauthorized" in reason or "ermission" in reason:  # it knows who we are
             meaning = Meaning(MissingPermission, missing_permission(reason, role))
         else:
             meaning = Meaning(Denied, credentials.problem()) if credentials else _REFUSED
@@ -114,11 +114,6 @@ def refusal(
         f"Pulsar's admin REST at {url} could not {doing} (status {status}"
         f"{', ' + reason if reason else ''}): {meaning.advice}"
     )
-
-
-def lacks_permission(reason: str) -> bool:
-    """Return whether the broker knows who we are, and refuses what we ask for."""
-    return "nauthorized" in reason or "ermission" in reason
 
 
 def missing_permission(reason: str, role: str) -> str:

@@ -118,7 +118,7 @@ class RedisDocumentCells(LockedWrites):
 
     async def read(self, key: str) -> Cell | None:
         shelf = self._keys.documents
-        while not (found := await self._ask_filled("HGET", shelf, key, read=_cell)):
+        while not (found := await self._ask_filled("HGET", shelf, key, read=_cell_or_none)):
             await self._rebuild.until_ready()
         return found[0]
 
@@ -184,14 +184,14 @@ def _page(answer: Any) -> tuple[int, dict[str, Cell]]:
     """Read a cursor and the fields with their cells."""
     cursor, found = answer
     fields = mapping(words(found)).items()
-    return int(cursor), {field.decode(): _cell_of(value) for field, value in fields}
+    return int(cursor), {field.decode(): _cell(value) for field, value in fields}
 
 
-def _cell(answer: Any) -> Cell | None:
-    return None if answer is None else _cell_of(answer)
+def _cell_or_none(answer: Any) -> Cell | None:
+    return None if answer is None else _cell(answer)
 
 
-def _cell_of(value: bytes) -> Cell:
+def _cell(value: bytes) -> Cell:
     number, _, body = value.partition(b"\n")
     return Cell(body, int(number))
 

@@ -136,12 +136,8 @@ class Settlement(Writes):
         try:
             body = standing(task_id, found, stored)
         except UnknownFormat as error:
-            log.warning(
-                "task %s is not what the journal has, and is left so: %s",
-                task_id,
-                error.fault,
-                extra={"action": "journal_differs"},
-            )
+            text = "task %s is not what the journal has, and is left so: %s"
+            log.warning(text, task_id, error.fault, extra={"action": "journal_differs"})
             return False
         key = "" if stored.body else glimpse(body).key
         lock = self._keys.lock(f"key:{key}" if key else f"task:{task_id}")  # an add's, a change's
@@ -164,13 +160,11 @@ class Settlement(Writes):
             await self._append(task_id, body)
         if body != stored.body:
             await self._commit(held, task_id, body)
-            log.warning(
+            text = (
                 "task %s is %s in the journal, which another server of Redis, or a process that "
-                "died, has written: it is so here now",
-                task_id,
-                glimpse(body).state,
-                extra={"action": "journal_followed"},
+                "died, has written: it is so here now"
             )
+            log.warning(text, task_id, glimpse(body).state, extra={"action": "journal_followed"})
 
 
 LOOK_S = 2.0

@@ -388,7 +388,10 @@ class Rebuild(OnRedis):
         """Fill in tasks, with bytes as they were written, which may be a newer version's."""
         for page in paged([*found.items()], TASKS_A_CALL):
             tasks = await self._against_stored(read, page)
-            args = [arg for task in tasks for arg in (*store_args(*task), _lane_is(task[1]))]
+            args: list[Arg] = []
+            for task_id, body in tasks:
+                lane = "gone" if glimpse(body).lane_dropped else "open"
+                args += [*store_args(task_id, body), lane]
             turn.tasks += len(page)
             if not await turn.run(_FILL, self._filled_keys(), args):
                 return False
@@ -447,7 +450,3 @@ def _standing(task_id: str, found: Merged) -> bytes:
         return found.standing(task_id)
     except UnknownFormat:  # it stands as it is
         return found.body
-
-
-def _lane_is(body: bytes) -> str:
-    return "gone" if glimpse(body).lane_dropped else "open"

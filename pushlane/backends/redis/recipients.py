@@ -5,7 +5,7 @@ None of it can be rebuilt when Redis loses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from pushlane.backends.redis.client import (
     NOW,
     Arg,
     OnRedis,
+    Read,
     RedisClient,
     mapping,
     whole_numbers,
@@ -193,11 +194,7 @@ class RedisRecipientWindows(OnRedis):
             yield [self._keys.day_count(on.day, key) for _, key in some], [one for one, _ in some]
 
     async def _run(
-        self,
-        script: str,
-        marks: Sequence[Mark],
-        args: Sequence[Arg],
-        read_one: Callable[[Any], T] | None,
+        self, script: str, marks: Sequence[Mark], args: Sequence[Arg], read_one: Read[T] | None
     ) -> list[T]:
         """Return one answer a mark, unless the script gives none."""
 

@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from pushlane.backends.queries import finished_seqs
 from pushlane.backends.redis.client import (
     Arg,
     OnRedis,
+    Read,
     RedisClient,
     bodies_only,
     body_or_empty,
@@ -195,7 +196,7 @@ class TaskReads(OnRedis):
         """Return the number of the latest change."""
         return await self._call("GET", self._keys.version, read=numbers_only) or 0
 
-    async def _call(self, command: str, key: str, *args: Arg, read: Callable[[Any], T]) -> T:
+    async def _call(self, command: str, key: str, *args: Arg, read: Read[T]) -> T:
         """Run a reading command on one key; return what `read` makes of the answer."""
         while not (found := await self._ask_filled(command, key, *args, read=read)):
             await self._until_ready()
@@ -208,10 +209,8 @@ class TaskReads(OnRedis):
         keys = [self._keys.tasks, self._keys.forgotten]
         for page in paged(task_ids, TASKS_A_CALL):
             bodies, gone = await self._run(_SOME, keys, page, _bodies_and_forgotten)
-            pairs = zip(page, bodies, strict=True)
-            found = self._understood.read(
-                (task_id.decode(), body) for task_id, body in pairs if body
-            )
+            rows = zip(page, bodies, strict=True)
+            found = self._understood.read((one.decode(), body) for one, body in rows if body)
             tasks += found[0]
             unread += found[1]
             forgotten += [task_id.decode() for task_id in gone]
@@ -242,9 +241,7 @@ class TaskReads(OnRedis):
         near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
         return unknown_task(wanted, near)
 
-    async def _run(
-        self, script: str, keys: Sequence[str], args: Sequence[Arg], read: Callable[[Any], T]
-    ) -> T:
+    async def _run(self, script: str, keys: Sequence[str], args: Sequence[Arg], read: Read[T]) -> T:
         """Run a script that gives nothing when the registry is not filled, until it is."""
         known = [self._keys.version, self._keys.filled, *keys]
         while True:

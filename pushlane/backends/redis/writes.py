@@ -157,12 +157,16 @@ return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 """
 
 # A registry that is to be filled again takes nothing: what fills it may have been read before.
-# A key stays with the task that has it: two servers of Redis may each have given it to another.
-_COMMIT_TASK = STORE + ANNOUNCE + READY + _FENCE
-_COMMIT_TASK += """
+_HELD = READY
+_HELD += """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[11])
 if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
+"""
+
+# A key stays with the task that has it: two servers of Redis may each have given it to another.
+_COMMIT_TASK = STORE + ANNOUNCE + _FENCE + _HELD
+_COMMIT_TASK += """
 if fenced(KEYS[15], ARGV[9]) then return 0 end
 local holder = ARGV[4] ~= '' and redis.call('HGET', KEYS[3], ARGV[4])
 if holder and holder ~= ARGV[2] and redis.call('HEXISTS', KEYS[2], holder) == 1 then
@@ -179,11 +183,8 @@ return 1
 """
 
 # For a day those who follow the changes hear of it, by an id without a task.
-_COMMIT_FORGET = NOW + REMOVE + ANNOUNCE + READY + _FENCE
+_COMMIT_FORGET = NOW + REMOVE + ANNOUNCE + _FENCE + _HELD
 _COMMIT_FORGET += """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[11])
-if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
 if fenced(KEYS[16], ARGV[5]) then return 0 end
 remove(ARGV[2], ARGV[3], ARGV[4], KEYS[12], KEYS[13], KEYS[14])
 announce(ARGV[2])
@@ -191,15 +192,15 @@ redis.call('ZADD', KEYS[15], now_ms, ARGV[2])
 return 1
 """
 
-_COMMIT_WEIGHTS = ANNOUNCE + READY
+_COMMIT_WEIGHTS = ANNOUNCE + _HELD
 _COMMIT_WEIGHTS += """
-if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[11])
-if not ready(KEYS[1], KEYS[13]) then return 0 end
 redis.call('SET', KEYS[12], ARGV[2])
 announce()
 return 1
 """
+
+
+_Edit = Callable[[Task], Task | None]
 
 
 class Writes(LockedWrites):
@@ -207,8 +208,8 @@ class Writes(LockedWrites):
 
     async def add(self, task: Task) -> Task:
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
-        keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
-        keys.append(self._keys.filled)
+        names = self._keys
+        keys = [names.version, names.tasks, names.by_key, lock, names.adding, names.filled]
         args: list[Arg] = [task.id, task.key, encode(task)]
         what, refused = f"task {task.key or task.id!r}", set[str]()
         async for held, how, body in self._begun(what, _BEGIN_ADD, lock, keys, args):
@@ -254,11 +255,7 @@ class Writes(LockedWrites):
         raise unended()
 
     async def change(
-        self,
-        task_id: str,
-        edit: Callable[[Task], Task | None],
-        fence: Fence | None = None,
-        refused: int | None = None,
+        self, task_id: str, edit: _Edit, fence: Fence | None = None, refused: int | None = None
     ) -> Task | None:
         """Return the changed task; the task as it was when the edit gives None, which removes it.
 
@@ -298,8 +295,8 @@ class Writes(LockedWrites):
         self, task_id: str, fence: Fence | None
     ) -> AsyncIterator[tuple[Held, bytes, bytes]]:
         lock = self._keys.lock(f"task:{task_id}")
-        keys = [self._keys.version, self._keys.tasks, lock, self._fence_key(fence)]
-        keys.append(self._keys.filled)
+        names, fenced = self._keys, self._fence_key(fence)
+        keys = [names.version, names.tasks, lock, fenced, names.filled]
         args: list[Arg] = [task_id, _number(fence)]
         return self._begun(f"task {task_id}", _BEGIN_CHANGE, lock, keys, args)
 
@@ -322,13 +319,7 @@ class Writes(LockedWrites):
         return await self._client.call("GET", self._keys.weights, read=body_or_empty)
 
     async def _edit(
-        self,
-        held: Held,
-        task_id: str,
-        body: bytes,
-        edit: Callable[[Task], Task | None],
-        fence: Fence | None,
-        least: int,
+        self, held: Held, task_id: str, body: bytes, edit: _Edit, fence: Fence | None, least: int
     ) -> tuple[Task, bool]:
         """Return the edited task, of no lower version than `least`, and whether it is kept now."""
         task = decode(task_id, body)
