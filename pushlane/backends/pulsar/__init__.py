@@ -20,8 +20,6 @@ from pushlane.backends.redis import connect_redis, redis_access
 from pushlane.settings import Settings
 
 __all__ = [
-    "PulsarBroker",
-    "PulsarJournal",
     "back_up",
     "compare_registry",
     "connect",

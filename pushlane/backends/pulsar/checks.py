@@ -24,7 +24,6 @@ EVICTS = "consumer_backlog_eviction"
 POLICY, AGE_QUOTA, EXPIRY = "policy", "age-quota", "expiry"
 """The kinds of targets that a fix knows."""
 
-
 Look = Callable[[PulsarFacts], Iterator[Remark]]
 
 
@@ -464,14 +463,11 @@ def _dedup_memory(facts: PulsarFacts) -> Iterator[Remark]:
 )
 def _transport(facts: PulsarFacts) -> Iterator[Remark]:
     settings = facts.settings
-    if not (
-        settings.pulsar_token or settings.pulsar_token_file or settings.pulsar_oauth2_issuer_url
-    ):
+    tokens = settings.pulsar_token, settings.pulsar_token_file, settings.pulsar_oauth2_issuer_url
+    if not any(tokens):
         return
-    for name, url, plain in (
-        ("broker", settings.broker, "pulsar"),
-        ("admin_url", settings.admin_url, "http"),
-    ):
+    places = ("broker", settings.broker, "pulsar"), ("admin_url", settings.admin_url, "http")
+    for name, url, plain in places:
         parts = urlsplit(each_host(url)[0])
         if parts.scheme == plain and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
             what = f"{name} is {plain}://: the token travels in the clear"

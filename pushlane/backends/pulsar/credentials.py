@@ -252,10 +252,9 @@ class OAuth2Credentials(TokenCredentials):
             ) from error
 
     def _refused(self, status: int, content: bytes, url: str) -> Denied:
-        try:
+        reason = ""
+        with suppress(ValueError):
             reason = msgspec.json.decode(content, type=_Refused).error
-        except ValueError:
-            reason = ""
         shown = f", {reason[:60]}" if reason else ""
         return Denied(
             f"the OAuth 2.0 issuer at {shown_url(url)} gives no token (status {status}{shown}): "

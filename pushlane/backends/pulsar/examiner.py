@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pushlane.backends.operations import Bounds, Inspection
 from pushlane.backends.pulsar import checks, topic_checks
-from pushlane.backends.pulsar.admin import Admin, connect_admin, topic_path
+from pushlane.backends.pulsar.admin import connect_admin, topic_path
 from pushlane.backends.pulsar.checks import AGE_QUOTA, EXPIRY, POLICY
 from pushlane.backends.pulsar.facts import PulsarFacts, Web, collect
 from pushlane.backends.pulsar.policies import namespaces_of, require_namespace, set_policy
@@ -57,7 +57,11 @@ async def mend(settings: Settings, finding: Finding) -> str:
     kind, namespace, *rest = finding.target
     async with connect_admin(settings) as admin:
         if kind == UNUSED:
-            return await _unsubscribe(admin, namespace, *rest)
+            topic, name = rest
+            subscription = f"{topic_path(namespace, topic)}/subscription/{quote(name, safe='')}"
+            doing = f"remove the subscription {name}"
+            await admin.insist("DELETE", subscription, doing, allow=(404,))
+            return f"{namespace}/{topic}: the subscription {name} is removed"
         path = f"/namespaces/{namespace}"
         doing = f"mend {finding.check} of {namespace}"
         if kind == POLICY:
@@ -71,12 +75,6 @@ async def mend(settings: Settings, finding: Finding) -> str:
         assert kind == EXPIRY
         await admin.insist("POST", f"{path}/subscriptionExpirationTime", doing, 0)
         return f"{namespace}: subscriptions do not expire"
-
-
-async def _unsubscribe(admin: Admin, namespace: str, topic: str, name: str) -> str:
-    path = f"{topic_path(namespace, topic)}/subscription/{quote(name, safe='')}"
-    await admin.insist("DELETE", path, f"remove the subscription {name}", allow=(404,))
-    return f"{namespace}/{topic}: the subscription {name} is removed"
 
 
 def _said(facts: PulsarFacts, redis: RedisFacts) -> dict[str, Any]:

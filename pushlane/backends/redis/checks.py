@@ -59,39 +59,33 @@ class RedisFacts:
 async def collect(settings: Settings, look_again_s: float) -> tuple[RedisFacts, Live]:
     """Ask a Redis for all that checks look at, and for the processes that are live."""
     async with RedisClient(settings.redis_url, redis_access(settings)) as client:
-        return await _collect(client, settings, look_again_s)
-
-
-async def _collect(
-    client: RedisClient, settings: Settings, look_again_s: float
-) -> tuple[RedisFacts, Live]:
-    answer = await fact_of(client.ping(), ANSWER_S, f"Redis at {client.where}")
-    if answer.why_not:
-        none: Fact[Any] = Fact(why_not=_NO_ANSWER)
-        nothing = RedisFacts(settings, answer, none, none, none, none, none, [])
-        return nothing, Live.unseen(_NO_ANSWER)
-    denied: list[str] = []
-    keys = Keys(settings.namespace)
-    presence = CellPresence(RedisPresenceCells(client, keys))
-    info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
-        _permitted(client.call("INFO", read=dict), "info", denied),
-        _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
-        _permitted(client.call("CONFIG GET", LEAST, read=_least), "config|get", denied),
-        _permitted(_ahead_s(client), "time", denied),
-        _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
-    )
-    processes, lowest, newer, unread = await asyncio.gather(
-        fact_of(presence.list(), ANSWER_S),
-        fact_of(client.call("HGET", keys.documents, _MIN_FORMAT, read=_lowest), ANSWER_S),
-        fact_of(presence.newer(), ANSWER_S),
-        fact_of(_unread(client, keys), ANSWER_S),
-    )
-    later = processes
-    if processes.get_or([]):
-        await pause(look_again_s)
-        later = await fact_of(presence.list(), ANSWER_S)
-    facts = RedisFacts(settings, answer, info, saves, least_replicas, ahead_s, scripts, denied)
-    return facts, Live(processes, later, lowest, newer, unread)
+        answer = await fact_of(client.ping(), ANSWER_S, f"Redis at {client.where}")
+        if answer.why_not:
+            none: Fact[Any] = Fact(why_not=_NO_ANSWER)
+            nothing = RedisFacts(settings, answer, none, none, none, none, none, [])
+            return nothing, Live.unseen(_NO_ANSWER)
+        denied: list[str] = []
+        keys = Keys(settings.namespace)
+        presence = CellPresence(RedisPresenceCells(client, keys))
+        info, saves, least_replicas, ahead_s, scripts = await asyncio.gather(
+            _permitted(client.call("INFO", read=dict), "info", denied),
+            _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
+            _permitted(client.call("CONFIG GET", LEAST, read=_least), "config|get", denied),
+            _permitted(_ahead_s(client), "time", denied),
+            _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
+        )
+        processes, lowest, newer, unread = await asyncio.gather(
+            fact_of(presence.list(), ANSWER_S),
+            fact_of(client.call("HGET", keys.documents, _MIN_FORMAT, read=_lowest), ANSWER_S),
+            fact_of(presence.newer(), ANSWER_S),
+            fact_of(_unread(client, keys), ANSWER_S),
+        )
+        later = processes
+        if processes.get_or([]):
+            await pause(look_again_s)
+            later = await fact_of(presence.list(), ANSWER_S)
+        facts = RedisFacts(settings, answer, info, saves, least_replicas, ahead_s, scripts, denied)
+        return facts, Live(processes, later, lowest, newer, unread)
 
 
 async def _permitted(question: Awaitable[T], command: str, denied: list[str]) -> Fact[T]:
@@ -158,7 +152,6 @@ CLOCK_S = 1.0
 FULL = 0.8
 _LOST = "counts of tasks under way, claims (ledger_window_s) and what caps have counted"
 _MIB = 1024**2
-
 
 Look = Callable[[RedisFacts], Iterator[Remark]]
 

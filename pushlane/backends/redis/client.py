@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
@@ -29,18 +30,6 @@ from redis.asyncio.sentinel import (
 )
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.commands.core import AsyncScript
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthenticationWrongNumberOfArgsError,
-    AuthorizationError,
-    MovedError,
-    NoPermissionError,
-    RedisClusterException,
-    RedisError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pushlane.backends.redis.access import NO_ACCESS, RedisAccess
 from pushlane.backends.redis.keys import READY, Keys
@@ -104,7 +93,7 @@ class _Fresh(SSLConnection):
         try:
             self.ssl_context.context = self.files.context() if self.files.ca_file else None
         except BadInput as error:  # while we run it is waited for
-            raise RedisConnectionError(str(error)) from error
+            raise exceptions.ConnectionError(str(error)) from error
         await super()._connect()  # type: ignore[no-untyped-call]
 
 
@@ -240,8 +229,10 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 _ASK = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call(ARGV[1], KEYS[3], unpack(ARGV, 2))}"
 
 _REFUSED = (
-    *(AuthenticationError, AuthenticationWrongNumberOfArgsError),
-    *(AuthorizationError, NoPermissionError),
+    exceptions.AuthenticationError,
+    exceptions.AuthenticationWrongNumberOfArgsError,
+    exceptions.AuthorizationError,
+    exceptions.NoPermissionError,
 )
 _ANY_ANSWER_S = 10.0
 _START_IT = "start it (`pushlane up` for development) or set PUSHLANE_REDIS_URL to one that runs"
@@ -298,7 +289,7 @@ def turn(answer: Any) -> tuple[bytes, bytes]:
     return first, rest[0] if rest else b""
 
 
-def _is_denied(error: RedisError) -> bool:
+def _is_denied(error: exceptions.RedisError) -> bool:
     """Return whether a script was refused a command or a key, as Redis 7 and Redis 6 say it."""
     return "ACL failure" in str(error) or "user executing the script can't" in str(error)
 
@@ -396,12 +387,12 @@ class RedisClient:
         try:
             with _heeded():
                 yield
-        except (MovedError, AskError) as error:
+        except (exceptions.MovedError, exceptions.AskError) as error:
             raise Unreachable(
                 f"Redis at {self.where} is part of a cluster ({type(error).__name__}): give the "
                 "URL as redis+cluster://HOST:PORT,HOST:PORT"
             ) from error
-        except RedisClusterException as error:
+        except exceptions.RedisClusterException as error:
             raise Unreachable(
                 f"Redis at {self.where} is no Cluster that answers ({str(error)[:80]}): check its "
                 "nodes, or give the URL of a single server as redis://HOST:PORT/0"
@@ -410,14 +401,14 @@ class RedisClient:
             raise self._no_master() from error
         except _REFUSED as error:
             raise self._denied(error) from error
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             raise Unreachable(
                 f"Redis at {self.where} does not answer ({type(error).__name__}); "
                 f"{self._tls_advice(error) or _START_IT}"
             ) from error
         except BadInput:
             raise
-        except RedisError as error:
+        except exceptions.RedisError as error:
             if _is_denied(error):
                 raise self._denied(error) from error
             if "`SENTINEL`" in str(error) or "'SENTINEL'" in str(error):
@@ -443,11 +434,15 @@ class RedisClient:
             "them, their ports, their password in the URL, and the name behind the slash"
         )
 
-    def _denied(self, error: RedisError) -> Denied:
+    def _denied(self, error: exceptions.RedisError) -> Denied:
         """Make the error for a user that is not accepted, or may not do what was asked."""
         in_url = "@" in self.where and self._access.login() is None
         who, said = "the login in redis_url" if in_url else self._access.name, str(error)[:160]
-        if isinstance(error, NoPermissionError) or "permission" in said or _is_denied(error):
+        if (
+            isinstance(error, exceptions.NoPermissionError)
+            or "permission" in said
+            or _is_denied(error)
+        ):
             return MissingPermission(
                 f"Redis at {self.where} does not let {who} do this ({said}): an administrator "
                 "gives it with ACL SETUSER; `pushlane bootstrap --print` has the lines"
