@@ -1,13 +1,7 @@
-"""Finds out why Spark stopped, and says it in words of ours.
+"""Says in our words why Spark stopped, and which parts of its log may be kept.
 
-Finds out why Spark stopped, and which parts of its log may be kept.
-
-Only names of errors and places in code are kept. Messages and values are left out, since they may
-hold a row; messages of pushlane's own errors never do, and stay.
-
-Translates Spark's errors into errors of pushlane, each with its cause and the known columns.
-
-Spark's own messages may quote rows, so only what they say of names and types is passed on.
+Spark's messages may quote rows. So only names of errors, columns and types, and places in code are
+passed on; messages of pushlane's own errors never hold a row, and stay.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """Opens a Spark session for one piece of work, on this machine or on a master's cluster.
 
-Handles Ctrl-C while Spark works: another thread stops the work, then the interrupt goes on.
+A session that the caller's own Spark job already has is used and left running. Spark's output may
+quote rows, so it goes to a file that only its owner can read, and never to the terminal. Once Spark
+works, only names of errors and places in code get into that file. It is removed with the process,
+or kept after a failure, whose error names it.
 
-An exception raised by a signal in the middle of a call to Java breaks the connection to Java, and
-under asyncio the interrupt would wait until the job is done. This module avoids both.
-
-Finds Java and runs Spark's Java process, whose output goes to a file instead of the terminal.
-
-Once Spark works, only names of errors and places in code get into that file, nothing of a row. Only
-its owner can read it, and it is removed with the process; after a failure it stays, and the error
-names it.
-
-A session that the caller's own Spark job already has is used and left running. Spark's output never
-reaches the terminal, because it may quote rows; after a failure the error names the kept log.
+An exception that a signal raises in the middle of a call to Java breaks the connection to Java, and
+under asyncio the interrupt would wait until the job is done. So on Ctrl-C another thread stops the
+work, and then the interrupt goes on.
 """
 
 from __future__ import annotations
@@ -63,8 +58,7 @@ def interrupt_stops(
     installed stays in place. Signals reach the main thread only, so in another thread this does
     nothing.
 
-    Raises:
-        KeyboardInterrupt: it came, and the block has ended.
+    Raises KeyboardInterrupt if it came, once the block has ended.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not _is_default_handler(before):
@@ -178,9 +172,7 @@ class Jvm:
     """A Java process that Spark can be started in; `log` is the file that its output is copied to.
 
     At first every line is copied, once Spark has started only what holds no data.
-
-    Raises:
-        PipelineFailed: it does not start.
+    Raises PipelineFailed if it does not start.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -257,11 +249,7 @@ class Jvm:
 
 @contextmanager
 def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
-    """Run a Java process for a Spark session with these options, and end it with the context.
-
-    Raises:
-        PipelineFailed: it does not start.
-    """
+    """Run a Java process for a Spark session with these options, and end it with the context."""
     running: Jvm | None = None
     try:
         with interrupt_waits():

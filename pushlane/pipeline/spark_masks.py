@@ -23,9 +23,7 @@ def mask(
     """Return the masks of a column, as texts; what is no text is cast to one. Null stays null.
 
     The key travels inside the function's code, so that no plan of Spark shows it.
-
-    Raises:
-        BadInput: the key has fewer than 16 bytes, or there is no such type of field or level.
+    Raises BadInput if the key has fewer than 16 bytes, or there is no such type of field or level.
     """
     Masks(key)
     chosen, shown = field_type(field), sensitivity(level)

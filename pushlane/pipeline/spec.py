@@ -44,8 +44,7 @@ class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskO
     def request(self, at_ms: int, key: str = "") -> SubmitRequest:
         """Return the submit request, without rows, for a task that is made at this time.
 
-        Raises:
-            BadInput: a time or duration that cannot be read, or has passed.
+        Raises BadInput for a time or duration that cannot be read, or has passed.
         """
         written = {**self.model_dump(), **({"key": key} if key else {})}
         return SubmitRequest(source=(), **read_options(written, at_ms))
@@ -62,11 +61,7 @@ class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskO
 
 
 def load_spec(path: Path) -> TaskSpec:
-    """Read the spec from a TOML file.
-
-    Raises:
-        BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
-    """
+    """Read the spec from a TOML file; raises BadInput as `parse_spec` does, or if it is none."""
     options = read_toml(path, "task spec")
     return parse_spec(with_payload(options, path.parent), str(path))
 
@@ -96,8 +91,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
     """Make a spec of options, whose names may have dashes or underscores; `where` is for messages.
 
-    Raises:
-        BadInput: an option is unknown, missing or has a bad value.
+    Raises BadInput if an option is unknown, missing or has a bad value.
     """
     try:
         return TaskSpec(**{name.replace("-", "_"): value for name, value in options.items()})

@@ -44,11 +44,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Threshold:
-        """Read a threshold from a text like `> 0.05`, `> 5%`, `< 100` or `> 2x`.
-
-        Raises:
-            BadInput: it is of no such form.
-        """
+        """Read a text like `> 0.05`, `> 5%`, `< 100` or `> 2x`; raises BadInput for another."""
         found = _WHEN.fullmatch(text.strip())
         if not found:
             raise BadInput(f"when {text!r} is not of a form like '> 0.05', '> 5%', '< 100', '> 2x'")

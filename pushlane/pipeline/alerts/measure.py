@@ -1,13 +1,9 @@
-"""Measures what an alert rule asks about, and tells whether it fires.
+"""Measures the figure that an alert rule watches, and tells whether the alert fires.
 
-Measures the figure that a rule watches, over the last complete window and the one before.
-
-It reads the counts alone, unless a rule's attributes need detail rows.
-
-Decides when an alert is told: when it fires, as a reminder, and when it has recovered.
-
-These are pure functions from the last state and new measurements to the next state. A message stays
-in the state, under an id that does not change, until it is delivered.
+The figure is of the last complete window, and of the one before. It is read from the counts alone,
+unless a rule's attributes need detail rows. When an alert is told (as it fires, as a reminder, and
+when it has recovered) is decided by pure functions from the last state and new measurements to the
+next state. A message stays in the state, under an id that does not change, until it is delivered.
 """
 
 from __future__ import annotations
@@ -64,10 +60,7 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     """Measure every group that has receipts in one of the two windows.
 
     `lag` is how many bodies of the log the store has not read; None when that is not known.
-
-    Raises:
-        BadInput: there is no store.
-        CorruptStore: a file cannot be read.
+    Raises BadInput if there is no store, CorruptStore if a file cannot be read.
     """
     known_ms = open_store(root).state.last_batch_at_ms
     if rule.metric is Metric.LAG_S:

@@ -1,14 +1,8 @@
-"""Watches alert rules: keeps them, measures each when it is due, and tells of changes.
-
-Keeps alert rules and their states in the backend's document store.
-
-Checks all alert rules: measures each, stores the messages to send, then sends them.
+"""Watches alert rules: measures each when it is due, stores the messages to send, then sends them.
 
 A message is stored before it is sent and until it was taken. After a kill at any moment it is at
 most repeated under the same Idempotency-Key, and never lost. A webhook is told at an address that
 was checked: whoever may save a rule must not reach what only this process can.
-
-What the process that looks after alerts counts, and the metrics that it shows.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -82,8 +76,7 @@ class AlertStore:
     async def add(self, rule: AlertRule, *, replace: bool = False) -> None:
         """Store a rule, whose alerts begin without a past even if it replaces an older rule.
 
-        Raises:
-            BadInput: there is a rule of this name, or there are too many.
+        Raises BadInput if there is a rule of this name, or there are too many.
         """
         found = await self._documents.get(_RULE, rule.name)
         if found and not replace:
@@ -207,10 +200,8 @@ async def serve(
     """Check all rules every `every_s` seconds until stopped, or once if that is None.
 
     Return how many rules had a problem in the last round. A backend that does not answer is asked
-    again in the next round. `guard` says which webhooks may be told.
-
-    Raises:
-        Unreachable: it does not answer the only look.
+    again in the next round, or raises Unreachable if there is none. `guard` says which webhooks may
+    be told.
     """
     webhook = Webhook(guard)
     store = AlertStore(backend.documents)
@@ -243,26 +234,26 @@ _PLAIN = '[]",: '
 Sleep = Callable[[float], Awaitable[None]]
 
 
+@dataclass(frozen=True)
 class Webhook:
     """An HTTP client for alerts; `sleep` waits between attempts.
 
     The Idempotency-Key is the message's id, the same for each attempt and after a restart.
     """
 
-    def __init__(self, guard: UrlGuard, sleep: Sleep = asyncio.sleep) -> None:
-        self._guard = guard
-        self._sleep = sleep
+    guard: UrlGuard
+    sleep: Sleep = asyncio.sleep
 
     async def send(self, url: str, message: AlertMessage) -> str:
         """Post the message; return why it was not taken by the last attempt, empty if it was."""
         try:
-            checked = await self._guard.check(url)
+            checked = await self.guard.check(url)
         except (RefusedUrl, UnknownHost) as error:
             return str(error)
         why = ""
         for attempt, wait_s in enumerate((0.0, *_WAITS_S)):
             if attempt:
-                await self._sleep(wait_s)
+                await self.sleep(wait_s)
             ip = checked.ips[attempt % len(checked.ips)]
             async with _client_of(checked, ip) as client:
                 why = await _post(client, checked.url, message)
@@ -306,15 +297,15 @@ async def _post(client: Client, url: str, message: AlertMessage) -> str:
 _MOST_ALERTS = 100
 
 
+@dataclass
 class AlertStats:
     """The counts of one process since it started; of very many alerts the first are shown."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
-        self._clock_s = clock_s
-        self.looked_at_s = 0.0
-        self.evaluations = {"ok": 0, "failed": 0}
-        self.told = 0
-        self.firing: dict[str, int] = {}
+    clock_s: Callable[[], float] = time.time
+    looked_at_s: float = 0.0
+    evaluations: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
+    told: int = 0
+    firing: dict[str, int] = field(default_factory=dict)
 
     def looked(self, checks: Sequence[AlertCheck]) -> None:
         """Note a look at all alerts. One that could not be measured fires as it did before."""
@@ -327,7 +318,7 @@ class AlertStats:
             if len(self.firing) < _MOST_ALERTS:
                 now = check.firing
                 self.firing[name] = before.get(name, 0) if now is None else now
-        self.looked_at_s = self._clock_s()
+        self.looked_at_s = self.clock_s()
 
 
 _make: MetricMaker[AlertStats] = MetricMaker(Exporter.ALERTS)

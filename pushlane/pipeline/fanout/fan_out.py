@@ -1,13 +1,8 @@
-"""Makes one task of an audience: freezes it, and publishes its parts by Spark's workers.
-
-A Spark session for the steps of a fan-out, run in threads because Spark's calls block.
-
-Publishes frozen bundles on Spark's workers, each file with its own producer.
-
-Turns an audience into a task: freeze, register, open the lane, publish, seal.
+"""Turns an audience into a task: freeze, register, open the lane, publish, seal.
 
 Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Only what
-was frozen is published, and only after all of it is frozen.
+was frozen is published, and only after all of it is frozen: by Spark's workers, each file with its
+own producer.
 """
 
 from __future__ import annotations
@@ -122,8 +117,7 @@ def publish(
 
     The settings travel to the workers in the function that they run, so that no plan shows them.
 
-    Raises:
-        PipelineFailed: a part could not be published; it can be tried again.
+    Raises PipelineFailed if a part could not be published; it can be tried again.
     """
     starts = frozen.starts(parts)
     work = [(part, starts[part.first_seq]) for part in parts]
@@ -460,8 +454,7 @@ async def reconcile(
 ) -> None:
     """Make each of these parts continue behind what was published of it.
 
-    Raises:
-        TaskConflict: nobody can know any more.
+    Raises TaskConflict if nobody can know that any more.
     """
     stretches = [range(part.first_seq, part.last_seq + 1) for part in parts]
     found = await reached(backend, task, stretches)

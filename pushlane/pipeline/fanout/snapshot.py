@@ -1,17 +1,12 @@
 """Freezes the rows of a rule as numbered Parquet: filtered, deduplicated, packed and sorted.
 
-Renders templates as Spark expressions, with the same text as a submit of the same rows.
-
-Texts, whole numbers, booleans and dates are plain expressions. Values that Spark would spell
-differently (fractions, times, objects) go through the submit's own function.
-
-Reads an audience and its exclusions from files or tables.
-
-A rule sees the columns of CSV in the types that Spark infers, but pushes get the text as it stands,
-since a number that begins with 0 or + may be a phone number.
-
 No rows are collected on the driver, so memory does not grow with the audience. The functions block,
 as Spark's calls do, and are to be run in a thread.
+
+A rule sees the columns of CSV in the types that Spark infers, but pushes get the text as it stands,
+since a number that begins with 0 or + may be a phone number. Templates get the same text as in a
+submit of the same rows: values that Spark would spell differently (fractions, times, objects) go
+through the submit's own function, and all others are plain expressions.
 """
 
 from __future__ import annotations
@@ -79,8 +74,7 @@ _ALIKE = (ByteType, ShortType, IntegerType, LongType, BooleanType, DateType)
 def rendered(text: str, rows: DataFrame, name: str) -> Column:
     """Return a column with the template's text for each row; null becomes an empty text.
 
-    Raises:
-        BadInput: a field of a type that has no text.
+    Raises BadInput for a field of a type that has no text.
     """
     parsed = Template(text).parts
     parts = [part for piece in parsed for part in _pieces(*piece, rows, name)]
@@ -144,8 +138,7 @@ class Audience:
 
         Days and hours in the rule are those of `zone`, or of the session's zone if it is empty.
 
-        Raises:
-            BadInput: SQL that cannot be parsed, or names a column that is not there.
+        Raises BadInput for SQL that cannot be parsed, or names a column that is not there.
         """
         with spark_errors(f"the rule {where!r}", self.columns):
             # Spark binds the zone when it reads the rule
@@ -163,11 +156,7 @@ class Audience:
 def read_audience(
     spark: SparkSession, source: str, format_: str, options: Mapping[str, str]
 ) -> Audience:
-    """Read the audience at a path or in a table.
-
-    Raises:
-        BadInput: it is not there, or cannot be read as what it is said to be.
-    """
+    """Read the audience at a path or in a table; raises BadInput if it cannot be read as that."""
     with spark_errors(f"audience {source!r}"):
         rows = _read(spark, source, format_, options)
         columns = tuple(name for name in rows.columns if not name.startswith(_TEXT))
@@ -189,8 +178,7 @@ def mark_excluded(
 def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
     """Return recipients as they are sent: as texts without surrounding blanks.
 
-    Raises:
-        BadInput: the column is of another type.
+    Raises BadInput if the column is neither of texts nor of whole numbers.
     """
     kind = rows.schema[column].dataType
     if not isinstance(kind, (StringType, *_WHOLE)):
@@ -278,8 +266,7 @@ def count(
 ) -> AudienceCounts:
     """Count what a fan-out would publish, without writing anything.
 
-    Raises:
-        BadInput: the audience, the rule or a row cannot be used.
+    Raises BadInput if the audience, the rule or a row cannot be used.
     """
     with spark_errors(f"fan-out of {request.audience!r}"):
         limits = payload_limits(settings, task.chain)
@@ -298,8 +285,7 @@ def freeze(
 ) -> StageManifest:
     """Write the rows into the stage, and return the manifest that the caller has to publish.
 
-    Raises:
-        BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
+    Raises BadInput as `count` does; nothing is then left in the stage.
     """
     frozen = stage.begin(task.id)
     try:

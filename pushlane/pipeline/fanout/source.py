@@ -71,33 +71,30 @@ class PushlaneDataSource(DataSource):
         return _writer_of_task(self.settings or load(), self.options, schema)
 
 
+@dataclass(repr=False)
 class TaskWriter(DataSourceArrowWriter):
     """Writes rows as the spec describes them, and seals the task after the last partition."""
 
-    def __init__(self, settings: Settings, request: SubmitRequest, task: Task) -> None:
-        self._settings = settings
-        self._request = request
-        self._task = task
+    settings: Settings
+    request: SubmitRequest
+    task: Task
 
     def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
-        if self._task.total is not None:  # by an earlier run: only count what there is
+        if self.task.total is not None:  # by an earlier run: only count what there is
             return Written(sum(rows.num_rows for rows in iterator))
-        writer = PartWriter(
-            self._settings,
-            self._task.id,
-            bool(self._request.collapse),
-            holder=f"write-{self._task.id}",
-        )
-        bundles = packed(self._bodies(iterator), self._task.bundle)
+        holder = f"write-{self.task.id}"
+        collapses = bool(self.request.collapse)
+        writer = PartWriter(self.settings, self.task.id, collapses, holder=holder)
+        bundles = packed(self._bodies(iterator), self.task.bundle)
         return Written(asyncio.run(writer.run(bundles)))
 
     def _bodies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         """Encode the rows; raises BadInput for an unusable row, or one without the next seq."""
         last_seq = 0
-        limits = payload_limits(self._settings, self._task.chain)
+        limits = payload_limits(self.settings, self.task.chain)
         for rows in batches:
-            encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
-            encode_row = encoder.for_task(self._task, limits)
+            encoder = row_encoder(self.request, rows.schema.names, "the DataFrame")
+            encode_row = encoder.for_task(self.task, limits)
             seqs = rows.column("seq").to_pylist()
             for seq, row in zip(seqs, values(rows, encoder.wanted), strict=True):
                 if not isinstance(seq, int) or not 1 <= seq <= MAX_SEQ:
@@ -114,8 +111,8 @@ class TaskWriter(DataSourceArrowWriter):
         asyncio.run(self._seal(sum(one.rows for one in messages if isinstance(one, Written))))
 
     async def _seal(self, total: int) -> None:
-        async with connect(self._settings) as backend:
-            await Publication(backend, self._task).seal(total)
+        async with connect(self.settings) as backend:
+            await Publication(backend, self.task).seal(total)
 
 
 def _writer_of_task(

@@ -1,11 +1,10 @@
 """The folder of one fan-out: its frozen rows, the manifest that completes them, its progress.
 
-Records what an audience looked like when it was frozen, and tells how it differs later.
-
-Files are compared by names, sizes and times; anything else by a count and a hash of its rows.
-
 Rows without a manifest come from a freeze that was cut off, and are thrown away. Workers store how
 far each part is. Files are replaced as a whole, so that a kill leaves the old or the new one.
+
+The manifest records what the audience looked like, to tell how it differs later: the names, sizes
+and times of its files, or else a count and a hash of its rows.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Publishes one Spark partition from a worker, always as the same bundles for the same rows.
+"""Packs rows into bundles on a Spark worker, as a submit does, and publishes a partition of them.
 
-Packs rows into bundles on a Spark worker, with the same encoder as a submit.
-
-The first seq of each bundle is left open, because it is known only when all rows are counted.
-
-The pushes of a partition have consecutive seqs. Its first seq names its producer, so the broker
-keeps one copy of a second attempt or a whole second run. An attempt that meets another one still at
-work waits for its end.
+The first seq of a bundle is left open until all rows are counted. The pushes of a partition have
+consecutive seqs, of which the first names its producer, so the broker keeps one copy of a second
+attempt or a whole second run. An attempt that meets another one still at work waits for its end.
 """
 
 from __future__ import annotations
@@ -170,11 +166,7 @@ Chunk = list[Packed]
 
 
 def chunks(bundles: Iterable[Packed]) -> Generator[Chunk, None, None]:
-    """Group the bundles of a partition into chunks, each for one publish.
-
-    Raises:
-        BadInput: seqs that do not follow each other.
-    """
+    """Group a partition's bundles for one publish each; raises BadInput if a seq is left out."""
     chunk: Chunk = []
     pushes = size = last_seq = 0
     for bundle in bundles:
@@ -192,6 +184,7 @@ def chunks(bundles: Iterable[Packed]) -> Generator[Chunk, None, None]:
         yield chunk
 
 
+@dataclass(frozen=True, repr=False)
 class PartWriter:
     """Publishes a partition, and stores its progress in the folder `progress`.
 
@@ -199,21 +192,12 @@ class PartWriter:
     it.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        task_id: str,
-        collapses: bool,
-        progress: Path | None = None,
-        holder: str = "",
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
-        self._settings = settings
-        self._task_id = task_id
-        self._collapses = collapses
-        self._progress = progress
-        self._holder = holder
-        self._sleep = sleep
+    settings: Settings
+    task_id: str
+    collapses: bool
+    progress: Path | None = None
+    holder: str = ""
+    sleep: Sleep = asyncio.sleep
 
     async def run(self, bundles: Iterable[Packed]) -> int:
         """Publish the bundles and return how many pushes they had.
@@ -224,12 +208,12 @@ class PartWriter:
             TaskConflict: the task has ended, or another writer keeps the partition.
             BadInput: seqs that do not follow each other.
         """
-        async with connect(self._settings) as backend, prefetched(chunks(bundles)) as coming:
-            if not self._holder:
+        async with connect(self.settings) as backend, prefetched(chunks(bundles)) as coming:
+            if not self.holder:
                 return await self._send_all(backend, coming)
-            busy = f"task {self._task_id} is published by another; wait for its end"
-            lease = submit_lease(self._task_id)
-            hold = LeaseGuard(backend.lease, lease, busy, self._sleep, self._holder, lapses=True)
+            busy = f"task {self.task_id} is published by another; wait for its end"
+            lease = submit_lease(self.task_id)
+            hold = LeaseGuard(backend.lease, lease, busy, self.sleep, self.holder, lapses=True)
             return await hold.run(lambda: self._send_all(backend, coming), lambda: None)
 
     async def _send_all(self, backend: Backend, coming: AsyncIterator[Chunk]) -> int:
@@ -239,26 +223,26 @@ class PartWriter:
             if not first_seq:
                 first_seq = chunk[0].last_seq - chunk[0].pushes + 1
                 self._reach(first_seq, 0)
-            await self._send(publication, chunk, _producer(self._task_id, first_seq))
+            await self._send(publication, chunk, _producer(self.task_id, first_seq))
             self._reach(first_seq, chunk[-1].last_seq)
         return publication.published
 
     async def _publication(self, backend: Backend) -> Publication:
-        find = partial(backend.registry.get, self._task_id)
-        task = await until_reachable(find, lambda trouble: None, self._sleep)
-        announce = announcing(backend, self._collapses)
+        find = partial(backend.registry.get, self.task_id)
+        task = await until_reachable(find, lambda trouble: None, self.sleep)
+        announce = announcing(backend, self.collapses)
         return Publication(backend, task, announce=announce)
 
     async def _send(self, publication: Publication, chunk: Chunk, name: str) -> None:
         publish = partial(publication.publish_packed, chunk, name)
         await until_reachable(
-            lambda: _when_free(publish, self._sleep), lambda trouble: None, self._sleep
+            lambda: _when_free(publish, self.sleep), lambda trouble: None, self.sleep
         )
 
     def _reach(self, begun_with: int, last_seq: int) -> None:
-        if self._progress is None:
+        if self.progress is None:
             return
-        path = self._progress / str(begun_with)
+        path = self.progress / str(begun_with)
         if path.exists() and int(path.read_text() or 0) >= last_seq:
             path.touch()  # another attempt was further already
             return

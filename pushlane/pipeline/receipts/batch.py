@@ -1,13 +1,11 @@
 """Processes one batch: from a range of the log to a manifest that makes its receipts count.
 
-Decides when detail rows become a sample, and how small; counts always stay exact.
-
-If batches come too fast, or too much is waiting, only a share of the delivered pushes is kept as
-rows, so that the job does not fall behind. Rare outcomes are always kept.
-
 All files are written under the name of the next manifest, so that a batch that is repeated replaces
-what was left. The log is told last. Whatever kills the process, the next one begins at the
+what was left. The log is told last: whatever kills the process, the next one begins at the
 positions of the last manifest.
+
+If batches come too fast, or too much is waiting, only a sample of the delivered pushes is kept as
+rows, so that the job does not fall behind. Rare outcomes are always kept, and counts stay exact.
 """
 
 from __future__ import annotations

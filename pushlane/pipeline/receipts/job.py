@@ -1,6 +1,4 @@
-"""The job that reads the log of receipts into the store until it is stopped or nothing is left.
-
-What the receipts job counts, and the metrics that it shows.
+"""The job that reads the log of receipts into the store, and the metrics that it shows.
 
 It may be killed at any moment, and started again by anybody, one at a time. The manifests alone say
 how far the store is.
@@ -34,32 +32,34 @@ from pushlane.util.errors import ReceiptsGone
 from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
 
 
+@dataclass
 class JobStats:
     """The counts of one job since it started, and how far behind the log it is."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._caught_up_s = clock_s()
-        self.lag = 0
-        self.stored = 0
-        self.batches = Buckets()
+    clock_s: Callable[[], float] = time.monotonic
+    lag: int = 0
+    stored: int = 0
+    batches: Buckets = field(default_factory=Buckets)
+
+    def __post_init__(self) -> None:
+        self._caught_up_s = self.clock_s()
 
     def looked(self, lag: int) -> None:
         """Note how many bodies of the log are not read."""
         self.lag = lag
         if not lag:
-            self._caught_up_s = self._clock_s()
+            self._caught_up_s = self.clock_s()
 
     def stored_batch(self, receipts: int, seconds: float, *, took_all: bool) -> None:
         """Note a batch that was published; `took_all` if it read all there was when it began."""
         self.stored += receipts
         self.batches.add(seconds)
         if took_all:
-            self._caught_up_s = self._clock_s() - seconds
+            self._caught_up_s = self.clock_s() - seconds
 
     def lag_s(self) -> float:
         """Return for how long the oldest body that is not read may be there, 0 if there is none."""
-        return self._clock_s() - self._caught_up_s if self.lag else 0.0
+        return self.clock_s() - self._caught_up_s if self.lag else 0.0
 
 
 _make: MetricMaker[JobStats] = MetricMaker(Exporter.PIPELINE)

@@ -1,9 +1,8 @@
 """A range of the log of receipts as rows of a DataFrame, read by Spark's workers.
 
-Turns bodies of the log into Arrow columns, without touching any row in Python.
-
-Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
-end of each range that was read, which says how many bodies that had.
+Bodies become Arrow columns, and no row is touched in Python. Besides receipts there are two other
+kinds of rows: a body that cannot be used, and a mark at the end of each range that was read, which
+says how many bodies that had.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """Maintains the store a piece at a time: restores sampled batches, and compacts files.
 
-Plans a compaction from the manifest alone: pure functions, without Spark or files.
+The running job does this when the log has nothing new; `maintain` does it when no job runs.
 
-Only finished time is merged: an hour of detail rows, a day of counts. Batches whose sampled rows
-are still to be restored are left alone.
+A compaction is planned from the manifest alone. It merges finished time only, an hour of detail
+rows or a day of counts, puts events into rows, and removes what earlier ones replaced. Batches
+whose sampled rows are still to be restored are left alone.
 
-Runs one compaction on Spark, from its plan to its manifest.
-
-It sums counts, unites sketches, puts events into rows, and removes what earlier ones replaced.
-
-The running job does this when the log has nothing new; `maintain` does it when no job runs. To
-restore a batch, it is read again between its own positions. Its file of `seen` says which of its
+To restore a batch, it is read again between its own positions. Its file of `seen` says which of its
 receipts were new then, and those become the rows. One manifest replaces the sample.
 """
 
@@ -442,8 +438,7 @@ def maintain(
 ) -> Compacted:
     """Restore all sampled batches, then compact.
 
-    Raises:
-        StoreBusy: a job writes the store, and does the same when it has nothing else to do.
+    Raises StoreBusy if a job writes the store, which does the same when it has nothing else to do.
     """
     with open_job_context(settings, session) as job:
         idle = StoreMaintenance(job, on_note)

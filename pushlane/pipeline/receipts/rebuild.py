@@ -246,13 +246,10 @@ def _start_positions(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[
 
 
 def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
-    """Raise if the new store counts less than the old one, as then the log does not reach back.
+    """Raise ReceiptsGone if the new store counts less than the old one, which then stays.
 
     Receipts that the old store had never seen are left out of the comparison, since they would make
     up for missing ones.
-
-    Raises:
-        ReceiptsGone: it does not; the old generation stays.
     """
     if old is None:
         return

@@ -35,10 +35,7 @@ class Status:
 def status(settings: Settings) -> Status:
     """Return the state of the pipeline that the settings name.
 
-    Raises:
-        BadInput: there is no store.
-        CorruptStore: the store is damaged.
-        Unreachable: the log does not answer.
+    Raises what `open_store` does, and Unreachable if the log does not answer.
     """
     root = store_root(settings)
     snapshot = open_store(root).snapshot()

@@ -1,15 +1,12 @@
-"""The tables of a batch as Spark expressions: which receipts are new, and what is kept of them.
-
-The tables of a batch as Spark expressions over its rows (`pipeline.receipts.log_source.ROWS`).
+"""The tables of a batch as Spark expressions over rows of `log_source.ROWS`, and what of it is new.
 
 Counts and latencies are additive: rows of several batches, or hours, are summed. None of it runs
 Python code in workers.
 
-Finds out which receipts are new: each push finishes once, however often it is reported.
-
-For every task, kind and 32,768 seqs there is a bitmap of what was seen. Each batch adds a file with
-its new bits to the table `seen`. Only the bitmaps that batches need are kept in memory, up to a
-bound. Bitmaps end at their last set bit, so that small tasks cost little.
+Each push finishes once, however often it is reported: for every task, kind and 32,768 seqs there is
+a bitmap of what was seen. Each batch adds a file with its new bits to the table `seen`. Only the
+bitmaps that batches need are kept in memory, up to a bound. Bitmaps end at their last set bit, so
+that small tasks cost little.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ class FilesMoved(PushlaneError):
 class Engine:
     """Runs queries on one period of a store; used as a context manager.
 
-    Raises:
-        BadInput: the store's folder has a name that DuckDB takes for a pattern.
+    Raises BadInput if the store's folder has a name that DuckDB takes for a pattern.
     """
 
     def __init__(self, store: Store, root: Path, period: Period, memory: str = MEMORY) -> None:

@@ -1,9 +1,4 @@
-"""One question to the store: which period, which receipts, broken down by what.
-
-The dimensions of a report, to break it down by or filter on: fixed words and attributes.
-
-Reads the filters of a report, like `outcome=dead,sink=webhook|fcm`, into values.
-"""
+"""One question to the store: which period, which receipts, broken down by what."""
 
 from __future__ import annotations
 
@@ -58,8 +53,7 @@ def parse_dimension(text: str) -> Dimension:
 def parse_by(text: str) -> tuple[Dimension, ...]:
     """Return the dimensions in a text like `level,attribute:region`; a repeated one counts once.
 
-    Raises:
-        BadInput: one is not known, or there are too many.
+    Raises BadInput if one is not known, or there are too many.
     """
     words = [word for word in text.split(",") if word.strip()]
     dimensions = tuple(dict.fromkeys(map(parse_dimension, words)))
@@ -95,9 +89,7 @@ def parse_where(texts: Iterable[str]) -> tuple[Condition, ...]:
 
     A condition that holds a comma is written in double quotes, as in a CSV file. `!=` negates, and
     `|` stands between alternatives. An empty value matches pushes that have none.
-
-    Raises:
-        BadInput: one cannot be read, names no dimension, or one of time.
+    Raises BadInput if one cannot be read, or names no dimension or one of time.
     """
     found = tuple(_condition(item) for text in texts for item in _items(text))
     if len(found) > _MOST_CONDITIONS:
@@ -141,8 +133,7 @@ class Period:
     def of(since_ms: int, until_ms: int) -> Period:
         """Return the period of all minutes that these times touch.
 
-        Raises:
-            BadInput: it ends before it starts.
+        Raises BadInput if it ends before it starts.
         """
         if until_ms <= since_ms:
             raise BadInput("the period ends before it starts: give an --until after --since")

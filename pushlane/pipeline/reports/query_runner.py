@@ -1,14 +1,8 @@
 """Runs queries on a store, and gives their answers as rows or as one table.
 
-Reads single receipts and events, the last first, to show what a number is made of.
-
-Recipients are masked already in the store.
-
-Shows an answer as one table: a heading for each column, and values as a program wants them.
-
-Times are texts in UTC, to the minute. Unknown values are None.
-
-Runs queries on a store, and starts anew if the store was rewritten meanwhile.
+Rows are single receipts and events, the last first, to show what a number is made of; recipients
+are masked already in the store. In a table times are texts in UTC, to the minute, and unknown
+values are None.
 """
 
 from __future__ import annotations
@@ -71,11 +65,7 @@ class ReceiptRows:
 
 
 def last_rows(engine: Engine, query: Query, limit: int) -> ReceiptRows:
-    """Return the last `limit` rows that meet the conditions; `by` has no meaning here.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
+    """Return the last `limit` rows that meet the conditions; `by` has no meaning here."""
     since_ms = _first_ms(engine, query, limit)
     if since_ms is None:
         return ReceiptRows([])

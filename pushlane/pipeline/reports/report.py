@@ -1,10 +1,7 @@
 """Makes a whole report: the breakdown that was asked for, and the sections of every report.
 
-Finds the names of the tasks that have receipts, and the task that a user means.
-
-Notes on an answer: what of its period is sampled, no longer kept, or cut by its ends.
-
-All times are Unix milliseconds, all days and hours those of UTC.
+Its notes say what of the period is sampled, no longer kept, or cut by its ends. All times are Unix
+milliseconds, all days and hours those of UTC.
 """
 
 from __future__ import annotations
@@ -42,8 +39,7 @@ def names(engine: Engine) -> Names:
 def by_id(query: Query, known: Names) -> Query:
     """Return the question with ids in place of the names of tasks.
 
-    Raises:
-        UnknownTask: no task in the store, or several, have such an id or name.
+    Raises UnknownTask if no task in the store, or several, have such an id or name.
     """
     return replace(query, where=tuple(_with_ids(each, known) for each in query.where))
 
@@ -192,9 +188,7 @@ def build_report(
 ) -> Report:
     """Make the report; `submitted` is what the registry knows, None if it was not asked.
 
-    Raises:
-        UnknownTask: the question names a task without receipts.
-        CorruptStore: a file cannot be read.
+    Raises what `by_id` does, and CorruptStore if a file cannot be read.
     """
     known = names(engine)
     query = by_id(query, known)

@@ -1,27 +1,23 @@
 """The sections of a report: counts, latencies, distinct recipients, shares of the sinks.
 
-Counts receipts, events and recipients in any breakdown.
-
 A breakdown by outcome has one number a row; any other has a number for each outcome. Counts from a
 sample of detail rows are estimates, each with the half-width of its 95 % interval.
 
-Computes quantiles of waits and deliveries from log buckets.
+Quantiles of waits and deliveries come from log buckets. A bucket's geometric middle stands for all
+in it, so that a quantile is at most 5 % off: the square root of 1.1, the buckets' step. Less than a
+millisecond counts as 0.
 
-A bucket's geometric middle stands for all in it, so that a quantile is at most 5 % off: the square
-root of 1.1, the buckets' step. Less than a millisecond counts as 0.
-
-Counts distinct recipients, by uniting the store's sketches.
-
-Each sketch is of one minute and key, and their union counts a recipient once. Its estimate is
+Recipients are counted by uniting the store's sketches, of one minute and key each. The estimate is
 within 3.3 % in 95 of 100 cases, and cut to the number of pushes, since none has two recipients.
 With attributes there are no sketches: then the recipients of detail rows are counted, and a sample
 shows only some of them.
 
-Computes who got which share of the sinks over time, and what each was entitled to.
+In shares of the sinks every tried delivery counts, whatever its outcome, since each took a slot.
+Within a minute, a level is entitled to its weight among the levels that sent anything, and a task
+to its quota among the tasks of its level. One that had little to send takes less than that, and
+others then take more.
 
-Every tried delivery counts, whatever its outcome, since each took a slot. Within a minute, a level
-is entitled to its weight among the levels that sent anything, and a task to its quota among the
-tasks of its level. One that had little to send takes less than that, and others then take more.
+Each function raises CorruptStore if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -88,11 +84,7 @@ class CountRows:
 
 
 def count(engine: Engine, query: Query, limit: int) -> CountRows:
-    """Count, and return the first `limit` rows of the answer.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
+    """Count, and return the first `limit` rows of the answer."""
     found = engine.rows(_sql(query, counted(engine, query), limit))
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
@@ -144,11 +136,7 @@ class Lateness:
 
 
 def lateness(engine: Engine, query: Query) -> list[Lateness]:
-    """Return the quantiles of every stage, for every row of the answer.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
+    """Return the quantiles of every stage, for every row of the answer."""
     buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
     for *key, stage, bucket, n in engine.rows(_latency_sql(engine, query)):
         buckets[tuple(key), stage].append((bucket, n))
@@ -223,11 +211,7 @@ _PAGE = 10_000
 
 
 def recipients(engine: Engine, query: Query) -> dict[Key, int]:
-    """Return the number of distinct recipients for each row of the answer.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
+    """Return the number of distinct recipients for each row of the answer."""
     return _in_detail(engine, query) if query.attributes else _in_sketches(engine, query)
 
 
@@ -325,11 +309,7 @@ class Share:
 
 
 def sent(engine: Engine, query: Query) -> list[SentByLevel]:
-    """Return what was sent by minute, level and task; conditions on attributes are not possible.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
+    """Return what was sent by minute, level and task; conditions on attributes are not possible."""
     wanted = where_clause(query)
     tried = ", ".join(f"'{outcome}'" for outcome in TRIED)
     text = (

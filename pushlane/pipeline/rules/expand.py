@@ -49,8 +49,7 @@ class SparkExpander:
     async def count(self, rule: Rule) -> AudienceCounts:
         """Count what a run would publish now, without writing anything.
 
-        Raises:
-            BadInput: the rule cannot be expanded: its SQL, audience, task or rows.
+        Raises BadInput if the rule cannot be expanded: its SQL, audience, task or rows.
         """
         from pushlane.pipeline.fanout.fan_out import fan_out
 

@@ -1,18 +1,9 @@
-"""The history of a rule's runs: which have come due, and how each goes on and ends.
-
-The history of a rule's runs: those that are open, the last that ended, and spent budgets.
+"""The history of a rule's runs: which have come due, which are open, and how the last ones ended.
 
 Each rule has one document, so that a run, its budget and its end change together. It is bounded:
-the oldest ended runs are dropped first.
-
-Notes in a rule's history which runs have come due, and which are skipped.
-
-All functions are pure. Each due time is noted once, however often and by whomever this is called.
-The rule's catch-up policy for missed times is applied here.
-
-The transitions of a run, as pure changes of a history: it begins, and ends or waits for a retry.
-
-A transition raises Superseded if another leader has begun the run since.
+the oldest ended runs are dropped first. All functions are pure. Each due time is noted once,
+however often and by whomever, by the rule's catch-up policy for missed times. A change of a run
+raises Superseded if another leader has begun the run since.
 """
 
 from __future__ import annotations

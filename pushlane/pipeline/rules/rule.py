@@ -1,14 +1,13 @@
 """A rule says which recipients get which pushes when, and how many at most.
 
-Computes when a rule is due, from a cron expression on the clock of a time zone.
-
-A wall time that a change of the clocks skips is due once, at the change; one that comes twice is
-due the first time. Where the minute or the hour is a star the expression means real time, and is
-due again in the hour that comes twice. (It is not exact where clocks change by half an hour, on
-Lord Howe Island: there, use times of day.)
-
 It is frozen and validated once, and holds its task by value: a task spec file that changes later
 changes no rule.
+
+A rule is due by a cron expression on the clock of a time zone. A wall time that a change of the
+clocks skips is due once, at the change; one that comes twice is due the first time. Where the
+minute or the hour is a star the expression means real time, and is due again in the hour that comes
+twice. (It is not exact where clocks change by half an hour, as on Lord Howe Island: use times of
+day there.)
 """
 
 from __future__ import annotations
@@ -65,11 +64,7 @@ class CronSchedule:
 
 
 def parse_schedule(cron: str, zone: str) -> CronSchedule:
-    """Make a schedule, and check that it comes due at all.
-
-    Raises:
-        BadInput: an expression or a zone that cannot be, or that is never due.
-    """
+    """Make a schedule; raises BadInput for one that cannot be, or that is never due."""
     find_zone(zone)
     if len(cron.split()) != _FIELDS:
         raise BadInput(f"cron {cron!r} has {len(cron.split())} fields; {_HOW}")
@@ -173,8 +168,7 @@ def decode_rule(name: str, body: bytes) -> Rule:
 def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
     """Make a new rule that is due from now on.
 
-    Raises:
-        BadInput: a name, field, schedule or size that cannot be; says which and what it may be.
+    Raises BadInput for a name, field, schedule or size that cannot be, and says what it may be.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(

@@ -22,8 +22,7 @@ _ALLOWED = ("silent", "literal_braces")
 def read_rule_file(path: Path) -> dict[str, Any]:
     """Read the fields of a rule from a TOML file; the file's name is the rule's unless it has one.
 
-    Raises:
-        BadInput: the file, or the task spec that it names, cannot be read.
+    Raises BadInput if the file, or the task spec that it names, cannot be read.
     """
     fields = {name.replace("-", "_"): value for name, value in read_toml(path, "rule").items()}
     return {"name": path.stem, **_placed(fields, path.absolute().parent)}
@@ -37,8 +36,7 @@ def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
 def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Rule:
     """Make a rule of these fields, and check everything that can be checked without Spark.
 
-    Raises:
-        BadInput: a field, the schedule or the task cannot be; says which, and what it may be.
+    Raises BadInput if a field, the schedule or the task cannot be, and says what it may be.
     """
     name = str(fields.get("name", ""))
     rule = make_rule(name, {key: fields[key] for key in fields if key != "name"}, now_ms)
@@ -52,11 +50,7 @@ def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Ru
 
 
 def rule_spec(rule: Rule) -> TaskSpec:
-    """Return the task spec of the rule's runs, named after the rule unless it has a name.
-
-    Raises:
-        BadInput: an option is unknown, missing or has a bad value.
-    """
+    """Return the task spec of the rule's runs, named after the rule unless it has a name."""
     spec = parse_spec(rule.task, f"of rule {rule.name!r}")
     allowed = {name: getattr(rule, name) is not False for name in _ALLOWED}
     made: TaskSpec = spec.model_copy(update={**allowed, "name": spec.name or rule.name})

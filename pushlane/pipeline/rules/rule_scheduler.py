@@ -2,8 +2,6 @@
 
 The process that holds the lease does this, and the others stand by. A leader that loses the lease
 stops its run where it is, and the next leader resumes it.
-
-Requests runs by hand, now or once more for a time that was due, and reason for their end.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -49,29 +48,22 @@ class RunId(NamedTuple):
     at_ms: int
 
 
+@dataclass(eq=False)
 class RuleScheduler:
     """Notes and runs what is due while it leads; with `only`, no other run is carried out.
 
     `contact` is told when the registry answers, and of its start and stop, `stats` of each look.
     """
 
-    def __init__(
-        self,
-        store: RuleStore,
-        runner: Runner,
-        leader: Leader,
-        clock: Clock,
-        only: RunId | None = None,
-        contact: Contact | None = None,
-        stats: RuleStats | None = None,
-    ) -> None:
-        self._store = store
-        self._runner = runner
-        self._leader = leader
-        self._clock = clock
-        self._only = only
-        self._contact = contact or Contact(REGISTRY)
-        self._stats = stats or RuleStats()
+    store: RuleStore
+    runner: Runner
+    leader: Leader
+    clock: Clock
+    only: RunId | None = None
+    contact: Contact = field(default_factory=lambda: Contact(REGISTRY))
+    stats: RuleStats = field(default_factory=RuleStats)
+
+    def __post_init__(self) -> None:
         self._fence: Fence | None = None
         self._current: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -86,23 +78,22 @@ class RuleScheduler:
     def stop(self) -> None:
         """Make `run` end soon; a run under way is left for the next leader."""
         self._stopping = True
-        self._contact.stopping()
+        self.contact.stopping()
         self._wake.set()
 
     async def run(self, *, once: bool = False) -> None:
         """Lead until stopped; or `once`, until nothing is left to do now or another process leads.
 
-        Raises:
-            Unreachable: a service does not answer; only `once`, else it is waited for.
+        Raises Unreachable if a service does not answer; only `once`, else it is waited for.
         """
-        self._contact[REGISTRY].asked()
+        self.contact[REGISTRY].asked()
         try:
             while not self._stopping:
                 self._wake.clear()
                 wait_s = await (self._lead() if once else self._look())
                 if once and self._current is None:
                     return
-                await self._clock.wait(self._wake, wait_s)
+                await self.clock.wait(self._wake, wait_s)
         finally:
             await self._halt()
             await self._resign()
@@ -120,9 +111,9 @@ class RuleScheduler:
         return wait_s
 
     async def _lead(self) -> float:
-        fence = await self._leader.fence()
-        self._contact[REGISTRY].heard()
-        self._contact.started()
+        fence = await self.leader.fence()
+        self.contact[REGISTRY].heard()
+        self.contact.started()
         if fence != self._fence or self._is_new:
             await self._halt()
             self._fence, self._is_new = fence, False
@@ -131,30 +122,30 @@ class RuleScheduler:
                 extra={"action": "leads" if fence else "stands_by"},
             )
         if fence is None:
-            self._stats.looked(0, leads=False)
+            self.stats.looked(0, leads=False)
             return LOOK_S
         await self._collect()
-        records = [await self._noted(record, fence) for record in await self._store.records()]
-        self._stats.looked(sum(len(one.history.open) for one in records), leads=True)
+        records = [await self._noted(record, fence) for record in await self.store.records()]
+        self.stats.looked(sum(len(one.history.open) for one in records), leads=True)
         if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
         return self._wait_s(records)
 
     async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:
         """Store what came due for this rule, and return its record after that."""
-        rule, now_ms = record.rule, self._clock.now_ms()
+        rule, now_ms = record.rule, self.clock.now_ms()
         noted = partial(note_due, rule, now_ms=now_ms, fence=fence.number)
         if noted(record.history) == record.history:
             return record
-        return RuleRecord(rule, await self._store.change_history(rule.name, noted))
+        return RuleRecord(rule, await self.store.change_history(rule.name, noted))
 
     def _choose(self, records: Iterable[RuleRecord]) -> RunId | None:
         """Choose the next run: a begun one first, then the one that is due for longest."""
         ready = [
             (not run.has_begun, run.at_ms, record.rule.name)
             for record in records
-            for run in _ready(record, self._clock.now_ms())
-            if self._only in (None, (record.rule.name, run.at_ms))
+            for run in _ready(record, self.clock.now_ms())
+            if self.only in (None, (record.rule.name, run.at_ms))
         ]
         if not ready:
             return None
@@ -162,13 +153,13 @@ class RuleScheduler:
         return RunId(name, at_ms)
 
     def _begin(self, chosen: RunId, fence: Fence) -> None:
-        work = self._runner.carry_out(chosen.rule, chosen.at_ms, fence.number)
+        work = self.runner.carry_out(chosen.rule, chosen.at_ms, fence.number)
         self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
         self._current.add_done_callback(lambda _: self._wake.set())
 
     def _wait_s(self, records: Iterable[RuleRecord]) -> float:
         """Return the seconds until something is due, at most those until the next look."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         times = [at_ms for record in records for at_ms in _times(record) if at_ms > now_ms]
         return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])
 
@@ -181,7 +172,7 @@ class RuleScheduler:
             await current
         except Superseded as error:
             log.warning("%s", error, extra={"action": "superseded"})
-            self._leader.step_down()
+            self.leader.step_down()
         except PushlaneError as error:
             log.warning("%s: %s", current.get_name(), error, extra={"action": "run_left"})
 
@@ -196,7 +187,7 @@ class RuleScheduler:
         if self._fence is None:
             return
         try:
-            await self._leader.resign()
+            await self.leader.resign()
         except Unreachable:  # the lease ends by itself
             log.warning("the lease could not be given back", extra={"action": "service_lost"})
 
@@ -263,8 +254,7 @@ async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
 async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
     """Request the run of a time that was due, which is made only if it was not made yet.
 
-    Raises:
-        BadInput: the rule was not due then, or there is no such rule.
+    Raises BadInput if the rule was not due then, or there is no such rule.
     """
     record = await store.record(name)
     if record.history.find(at_ms) is None:

@@ -1,7 +1,5 @@
 """Carries out one run: stores that it begins, expands it, and stores how it ended.
 
-What a scheduler of rules counts, and the metrics that it shows.
-
 After a kill at any point, the next leader carries it out again under the same key. The function
 that expands an audience is passed in.
 """
@@ -10,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pushlane.backends.ports import Registry
 from pushlane.core.errors import PushlaneError, TaskConflict, UserError
@@ -37,15 +36,15 @@ _OTHER = "other"
 _RESULTS = (RunState.DONE, RunState.WAITING, RunState.FAILED, RunState.REFUSED)
 
 
+@dataclass
 class RuleStats:
     """The counts of one scheduler since it started; rules behind the first hundred count as one."""
 
-    def __init__(self) -> None:
-        self.leads = False
-        self.looked_at_s = 0.0
-        self.due = 0
-        self.events: dict[tuple[str, str], int] = {}
-        self.pushes: dict[str, int] = {}
+    leads: bool = False
+    looked_at_s: float = 0.0
+    due: int = 0
+    events: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pushes: Counter[str] = field(default_factory=Counter)
 
     def looked(self, due: int, *, leads: bool) -> None:
         """Note a look at all rules, of which so many runs are due or under way."""
@@ -55,9 +54,8 @@ class RuleStats:
     def ran(self, rule: str, run: Run) -> None:
         """Note how an attempt at a run of a rule came out."""
         name = rule if rule in self.pushes or len(self.pushes) < _MOST_RULES else _OTHER
-        self.pushes[name] = self.pushes.get(name, 0) + (run.total or 0)
-        event = (name, run.state)
-        self.events[event] = self.events.get(event, 0) + 1
+        self.pushes[name] += run.total or 0
+        self.events[name, run.state] += 1
 
 
 _RULE: Labels = {"rule": ()}
@@ -121,22 +119,15 @@ class Expanded:
 Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
+@dataclass(frozen=True)
 class Runner:
     """Carries out runs that are noted in the store; `stats` is told how each came out."""
 
-    def __init__(
-        self,
-        store: RuleStore,
-        registry: Registry,
-        expand: Expand,
-        now_ms: Callable[[], int],
-        stats: RuleStats | None = None,
-    ) -> None:
-        self._stats = stats or RuleStats()
-        self._store = store
-        self._registry = registry
-        self._expand = expand
-        self._now_ms = now_ms
+    store: RuleStore
+    registry: Registry
+    expand: Expand
+    now_ms: Callable[[], int]
+    stats: RuleStats = field(default_factory=RuleStats)
 
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
         """Carry out the run of this rule and time, as the leader of this fence.
@@ -145,21 +136,21 @@ class Runner:
             Superseded: another leader has taken the run over.
             Unreachable: the shelf does not answer; the run is still as it was last written down.
         """
-        rule = (await self._store.record(name)).rule
-        started = begin(rule, at_ms, fence, self._now_ms())
-        run = (await self._store.change_history(name, started)).find(at_ms)
+        rule = (await self.store.record(name)).rule
+        started = begin(rule, at_ms, fence, self.now_ms())
+        run = (await self.store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _log_run(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
-            run = (await self._store.change_history(name, ended)).find(at_ms)
+            run = (await self.store.change_history(name, ended)).find(at_ms)
             if run is not None:
-                self._stats.ran(name, run)
+                self.stats.ran(name, run)
         if run is not None:
             _log_run(name, run)
 
     async def _expanded(self, order: RunOrder, run: Run) -> Edit:
         try:
-            made = await self._expand(order)
+            made = await self.expand(order)
         except EmptyAudience as error:
             return self._ended(run, RunState.DONE, str(error), total=0)
         except AudienceTooLarge as error:
@@ -176,14 +167,14 @@ class Runner:
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < MOST_FAILURES:
-            return retry_later(run.at_ms, run.fence, self._now_ms(), reason)
+            return retry_later(run.at_ms, run.fence, self.now_ms(), reason)
         task_id, total = await self._published(order.key)
         return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
     async def _published(self, key: str) -> tuple[str, int | None]:
         """Return the task that the run has made, and its pushes, None if that is not known."""
         try:
-            task = await self._registry.get(key)
+            task = await self.registry.get(key)
         except UnknownTask:
             return "", 0
         return (task.id, task.total) if task.key == key else ("", 0)
@@ -197,7 +188,7 @@ class Runner:
         task_id: str = "",
         total: int | None = None,
     ) -> Edit:
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         return end(run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total)
 
 

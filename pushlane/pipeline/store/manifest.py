@@ -1,9 +1,5 @@
 """Manifests say what counts in a store: one JSON document for each change, numbered from 1.
 
-Reads the store's Parquet files, and names the errors of a store.
-
-Where things are in a store: the generation that counts, its manifests and tables.
-
 CURRENT               the name of the generation that counts
 gen-000001/
     manifests/        what counts in it
@@ -108,8 +104,7 @@ class Generation:
 def current(root: Path) -> Generation | None:
     """Return the generation that counts; None if there is no store yet.
 
-    Raises:
-        CorruptStore: CURRENT names nothing that is there.
+    Raises CorruptStore if CURRENT names nothing that is there.
     """
     path = root / _CURRENT
     if not path.exists():
@@ -317,8 +312,7 @@ def _retired(retired: dict[str, int], manifest: Manifest) -> dict[str, int]:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Publish the manifest, which is there, whole and durable, when this returns.
 
-    Raises:
-        StoreBusy: there is one of this number, or the file was taken away by who writes now.
+    Raises StoreBusy if there is one of this number, or who writes now took the file away.
     """
     path = folder / _name(manifest.number)
     folder.mkdir(parents=True, exist_ok=True)
@@ -342,11 +336,7 @@ def write_checkpoint(folder: Path, state: StoreState) -> None:
 
 
 def read_state(folder: Path) -> StoreState:
-    """Read all that counts now.
-
-    Raises:
-        CorruptStore: a manifest cannot be read, or one is missing; says which.
-    """
+    """Read all that counts now; raises CorruptStore if a manifest is damaged or missing."""
     names = sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
     checkpoints = [name for name in names if name.startswith(_CHECKPOINT)]
     state = _read(folder / checkpoints[-1], StoreState) if checkpoints else StoreState()

@@ -92,8 +92,7 @@ class StoreWriter:
     ) -> StoreState:
         """Make everything written under the name count, and the removed files count no more.
 
-        Raises:
-            StoreBusy: another process has published this change's number: it writes the store now.
+        Raises StoreBusy if another process has published this number, and so writes the store now.
         """
         added = {table: written_files(self.generation, table, name) for table in TABLES}
         self._settle(name, added)
@@ -143,9 +142,7 @@ class StoreWriter:
 def open_writer(root: Path) -> Iterator[StoreWriter]:
     """Hold the right to write the store, which is made if there is none.
 
-    Raises:
-        StoreBusy: another process has it.
-        CorruptStore: the manifests cannot be read.
+    Raises StoreBusy if another process has it, CorruptStore if the manifests cannot be read.
     """
     with store_lock(root):
         generation = current(root)
@@ -192,11 +189,7 @@ def is_locked(root: Path) -> bool:
 
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
-    """Return the files written under this name, with the counts and times from their footers.
-
-    Raises:
-        CorruptStore: a file is no Parquet.
-    """
+    """Return the files written under this name, as `written_file` does."""
     found = [
         written_file(generation, table, path)
         for folder in generation.batch_folders(table, name)
@@ -206,7 +199,7 @@ def written_files(generation: Generation, table: str, name: str) -> list[FileEnt
 
 
 def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
-    """Return the entry of one file; raises CorruptStore if it is no Parquet."""
+    """Return the entry of a file, by its footer; raises CorruptStore if it is no Parquet."""
     footer = read_footer(path)
     column = TIME_COLUMN.get(table)
     low, high = column_range(footer, column) if column and footer.num_rows else (0, 0)
