@@ -118,11 +118,10 @@ def decode_rule(name: str, body: bytes) -> AlertRule:
 
 def parse_metric(word: str) -> Metric:
     """Return the metric of this name; raises BadInput if there is none."""
-    known = [metric.value for metric in Metric]
+    known = [str(metric) for metric in Metric]
     if word not in known:
-        raise BadInput(
-            f"unknown metric {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
-        )
+        hint = did_you_mean(word, known)
+        raise BadInput(f"unknown metric {word!r}; use {', '.join(known)}{hint}")
     return Metric(word)
 
 

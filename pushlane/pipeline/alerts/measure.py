@@ -8,7 +8,7 @@ next state. A message stays in the state, under an id that does not change, unti
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +24,20 @@ from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query
 from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.reports.sections import (
     QUANTILES,
+    TRIED,
     Count,
     Key,
     SentByLevel,
-    Share,
     count,
     lateness,
 )
-from pushlane.pipeline.store import CorruptStore, Store, open_store
+from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.util.errors import ReceiptsGone
 
 MINUTE_MS = 60_000
 MOST_GROUPS = 10_000
 QUEUED_MS = 1_000
 """A name whose pushes wait less than this has no queue, and so no claim to a share."""
-_TRIED = ("delivered", "dead", "retry")
 _STAGES = {Metric.P99_WAIT_MS: "wait", Metric.P99_DELIVERY_MS: "delivery"}
 _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 
@@ -66,9 +65,15 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     if rule.metric is Metric.LAG_S:
         behind_ms = 0 if lag == 0 else now_ms - known_ms
         return {(): Measured(behind_ms / 1000, lag or 1)}
-    end_ms = _end_ms(now_ms, known_ms, lag)
-    now, before = (_figures(root, rule, period) for period in _windows(rule, end_ms))
-    return {key: _measured(key, now, before) for key in {**now, **before}}
+    # A minute that was read by half counts too low, so the window ends before it.
+    end_ms = (now_ms if lag == 0 else min(now_ms, known_ms)) // MINUTE_MS * MINUTE_MS
+    length_ms = rule.window_s * 1000
+    ends = (end_ms, end_ms - length_ms)
+    now, before = (_figures(root, rule, Period.of(end - length_ms, end)) for end in ends)
+    return {
+        key: Measured(*now.get(key, (0.0, 0)), *before.get(key, (None, 0)))
+        for key in {**now, **before}
+    }
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:
@@ -80,51 +85,27 @@ async def lag_of(log: ReceiptLog, root: Path) -> int | None:
         return None
 
 
-def _end_ms(now_ms: int, known_ms: int, lag: int | None) -> int:
-    """Return the end of the last minute that was read completely: a half-read minute counts low."""
-    until_ms = now_ms if lag == 0 else min(now_ms, known_ms)
-    return until_ms // MINUTE_MS * MINUTE_MS
-
-
-def _windows(rule: AlertRule, end_ms: int) -> tuple[Period, Period]:
-    length_ms = rule.window_s * 1000
-    middle_ms = end_ms - length_ms
-    return Period.of(middle_ms, end_ms), Period.of(middle_ms - length_ms, middle_ms)
-
-
-def _measured(key: Key, now: Figures, before: Figures) -> Measured:
-    value, n = now.get(key, (0.0, 0))
-    past, n_before = before.get(key, (None, 0))
-    return Measured(value, n, past, n_before)
-
-
 def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
     query = Query(period, rule.dimensions, rule.conditions)
-
-    def work(_store: Store, engine: Engine) -> Figures:
-        return _answer(engine, rule, _with_ids(engine, query))
-
-    return run_query(root, period, work)
+    return run_query(root, period, lambda _, found: _answer(found, rule, _with_ids(found, query)))
 
 
 def _with_ids(engine: Engine, query: Query) -> Query:
     """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
     known = report.names(engine)
     named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
-    return report.by_id(
-        query, {**{value: "" for value in named if value not in known.values()}, **known}
-    )
+    absent = dict.fromkeys((value for value in named if value not in known.values()), "")
+    return report.by_id(query, {**absent, **known})
 
 
 def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
     if rule.metric is Metric.SHARE_ERROR:
         return _share_errors(sections.sent(engine, query.broken_down_by()), rule.dimensions[0].word)
-    if rule.metric in _STAGES:
+    if stage := _STAGES.get(rule.metric):
         place = QUANTILES.index(0.99)
+        late = lateness(engine, query.filtered(_DELIVERED))
         return {
-            each.key: (each.quantiles_ms[place], each.n)
-            for each in lateness(engine, query.filtered(_DELIVERED))
-            if each.stage == _STAGES[rule.metric]
+            each.key: (each.quantiles_ms[place], each.n) for each in late if each.stage == stage
         }
     rows = count(engine, query, MOST_GROUPS).rows
     return {row.key: _figure(rule.metric, row, rule.window_s) for row in rows}
@@ -132,15 +113,15 @@ def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
 
 def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
     """Return the figure, and of how many receipts it is."""
-    outcomes = row.by_outcome
-    tried = sum(outcomes.get(name, 0) for name in _TRIED)
+    outcomes = Counter(row.by_outcome)
+    tried = sum(outcomes[name] for name in TRIED)
     if metric is Metric.FAILURE_RATE:
-        return row.failure_rate or 0.0, tried - outcomes.get("retry", 0)
+        return row.failure_rate or 0.0, tried - outcomes["retry"]
     if metric is Metric.RETRY_RATE:
-        return outcomes.get("retry", 0) / tried if tried else 0.0, tried
+        return outcomes["retry"] / tried if tried else 0.0, tried
     if metric is Metric.RATE:
         return tried / window_s, row.n
-    return float(outcomes.get(metric.value, 0)), row.n
+    return float(outcomes[metric.value]), row.n
 
 
 def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
@@ -151,22 +132,19 @@ def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
     for each in found:
         if waited[each.at_ms, each.name] >= QUEUED_MS:
             less, of = missing[each.name]
-            missing[each.name] = (less + _missing(each), of + each.of)
+            missing[each.name] = (less + each.entitled * each.of - each.n, of + each.of)
     return {(name,): (max(0.0, less / of), of) for name, (less, of) in missing.items()}
-
-
-def _missing(share: Share) -> float:
-    return share.entitled * share.of - share.n
 
 
 def _waited(sent: Iterable[SentByLevel], word: str) -> dict[tuple[int, str], float]:
     """Return the mean wait in milliseconds of each name in each minute."""
-    sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    waits_ms: Counter[tuple[int, str]] = Counter()
+    pushes: Counter[tuple[int, str]] = Counter()
     for row in sent:
         key = (row.minute_ms, row.level if word == "level" else row.task_id)
-        wait_ms, n = sums[key]
-        sums[key] = (wait_ms + row.wait_ms_sum, n + row.n)
-    return {key: wait_ms / n for key, (wait_ms, n) in sums.items()}
+        waits_ms[key] += row.wait_ms_sum
+        pushes[key] += row.n
+    return {key: wait_ms / pushes[key] for key, wait_ms in waits_ms.items()}
 
 
 MOST_KEPT = 100
@@ -205,6 +183,10 @@ class AlertGroup(msgspec.Struct, frozen=True):
     told_at_ms: int = 0
     pending: AlertMessage | None = None
 
+    @property
+    def is_over(self) -> bool:
+        return self.pending is not None and self.pending.status == "recovered"
+
 
 AlertState = dict[str, AlertGroup]
 
@@ -229,17 +211,14 @@ def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> A
     """Return the state after the webhook has taken the pending message of this group."""
     group = state[name]
     rest = {other: kept for other, kept in state.items() if other != name}
-    if group.pending and group.pending.status == "recovered":
+    if group.is_over:
         return rest
     return {**rest, name: AlertGroup(group.since_ms, group.told, now_ms)}
 
 
 def fires(state: Mapping[str, AlertGroup]) -> int:
     """Return how many groups fire: those that were told, or are about to be, and not recovered."""
-    return sum(
-        group.told and not (group.pending and group.pending.status == "recovered")
-        for group in state.values()
-    )
+    return sum(group.told and not group.is_over for group in state.values())
 
 
 def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) -> bool:
@@ -274,11 +253,12 @@ def _next(
             return None
         return _announced(rule, group, key, measured, now_ms, "recovered")
     group = group or AlertGroup(now_ms)
-    if not group.told:
+    if group.told:
+        is_due = bool(rule.remind_s) and now_ms - group.told_at_ms >= rule.remind_s * 1000
+    else:
         is_due = now_ms - group.since_ms >= rule.for_s * 1000
-        return _announced(rule, group, key, measured, now_ms, "firing") if is_due else group
-    is_due = bool(rule.remind_s) and now_ms - group.told_at_ms >= rule.remind_s * 1000
-    return _announced(rule, group, key, measured, now_ms, "reminder") if is_due else group
+    status = "reminder" if group.told else "firing"
+    return _announced(rule, group, key, measured, now_ms, status) if is_due else group
 
 
 def _announced(

@@ -99,9 +99,8 @@ class AlertStore:
     async def load_state(self, name: str) -> StoredAlertState:
         """Return the stored state of a rule, which is empty for a rule that was never checked."""
         found = await self._documents.get(_STATE, name)
-        if found is None:
-            return StoredAlertState({}, None)
-        return StoredAlertState(msgspec.json.decode(found.body, type=AlertState), found.version)
+        state = msgspec.json.decode(found.body, type=AlertState) if found else {}
+        return StoredAlertState(state, found.version if found else None)
 
     async def save_state(
         self, name: str, state: AlertState, known: StoredAlertState
@@ -109,16 +108,13 @@ class AlertStore:
         """Store the state and return it with its version; None if another process was faster."""
         if state == known.state:
             return known
-        version = await self._documents.put(
-            _STATE, name, as_json(f"the state of alert {name!r}", state, AlertState), known.version
-        )
+        body = as_json(f"the state of alert {name!r}", state, AlertState)
+        version = await self._documents.put(_STATE, name, body, known.version)
         return None if version is None else StoredAlertState(state, version)
 
     async def _unknown(self, name: str) -> BadInput:
-        names = [rule.name for rule in await self.rules()]
-        return BadInput(
-            f"there is no alert {name!r}{did_you_mean(name, names)} (`pushlane alerts list`)"
-        )
+        hint = did_you_mean(name, [rule.name for rule in await self.rules()])
+        return BadInput(f"there is no alert {name!r}{hint} (`pushlane alerts list`)")
 
 
 Send = Callable[[str, AlertMessage], Awaitable[str]]
@@ -250,15 +246,13 @@ class Webhook:
             checked = await self.guard.check(url)
         except (RefusedUrl, UnknownHost) as error:
             return str(error)
-        why = ""
-        for attempt, wait_s in enumerate((0.0, *_WAITS_S)):
-            if attempt:
-                await self.sleep(wait_s)
+        for attempt, wait_s in enumerate((*_WAITS_S, None)):
             ip = checked.ips[attempt % len(checked.ips)]
             async with _client_of(checked, ip) as client:
                 why = await _post(client, checked.url, message)
-            if not why:
+            if not why or wait_s is None:
                 break
+            await self.sleep(wait_s)
         return why
 
 

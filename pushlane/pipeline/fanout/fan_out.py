@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow.parquet as pq
@@ -76,12 +75,7 @@ class FanoutSession:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._is_closed = True
         await asyncio.to_thread(self._end, error if isinstance(error, Exception) else None)
 
@@ -90,10 +84,9 @@ class FanoutSession:
         with self._starting:
             if self._spark is None and not self._is_closed:
                 options, memory = request.spark_options, request.memory
-                session = spark_session(
-                    "pushlane fanout", request.master, options, driver_memory=memory
+                self._spark = self._ends.enter_context(
+                    spark_session("pushlane fanout", request.master, options, driver_memory=memory)
                 )
-                self._spark = self._ends.enter_context(session)
             if self._spark is None or self._is_closed:
                 raise PipelineFailed("the fan-out was stopped before Spark had started")
             return self._spark
@@ -148,25 +141,18 @@ def bundles_of(frozen: FrozenRows, task_id: str, part: Part) -> Iterator[Packed]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["packed", "pushes"]):
             for row in batch.to_pylist():
                 pushes = row["pushes"]
-                message = _message(task_id, seq, pushes, row["packed"])
+                message = numbered(task_id, seq, row["packed"])
+                if pushes == 1:  # as single pushes go, which older versions read too
+                    message = open_bundle(message).body(0)
                 yield Packed(message, seq + pushes - 1, pushes)
                 seq += pushes
-
-
-def _message(task_id: str, seq: int, pushes: int, rest: bytes) -> bytes:
-    message = numbered(task_id, seq, rest)
-    if pushes == 1:  # as single pushes go, which older versions read too
-        return open_bundle(message).body(0)
-    return message
 
 
 _LOOK_S = 0.5
 
 
 async def fan_out(
-    settings: Settings,
-    request: FanoutRequest,
-    on_progress: OnProgress | None = None,
+    settings: Settings, request: FanoutRequest, on_progress: OnProgress | None = None
 ) -> FanoutResult:
     """Fan an audience out to a task, and return the sealed task.
 
@@ -202,11 +188,7 @@ async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress)
 
 class _FanOut:
     def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        request: FanoutRequest,
-        tell: OnProgress,
+        self, backend: Backend, settings: Settings, request: FanoutRequest, tell: OnProgress
     ) -> None:
         self._backend = backend
         self._settings = settings
@@ -230,7 +212,8 @@ class _FanOut:
         if known is None:  # whatever is frozen, none of it was published
             self._request.spec.check(self._settings, self._request.task_key)
         else:
-            await self._refuse_stopped(known)
+            async with self._rows_dropped_at_end():
+                await refuse_stopped(self._backend, known)
             self._refuse_other(known)
             if known.total is not None:
                 return await self._already(known, manifest)
@@ -325,23 +308,18 @@ class _FanOut:
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
 
     async def _seal(self, manifest: StageManifest) -> Task:
-        self._tell(
-            SubmitProgress(SubmitStage.SEALING, manifest.counts.total, task_id=manifest.task.id)
-        )
-        frozen = self._stage.frozen(manifest.task.id)
-        if await asyncio.to_thread(_unfinished_parts, manifest, frozen):
+        task, total = manifest.task, manifest.counts.total
+        self._tell(SubmitProgress(SubmitStage.SEALING, total, task_id=task.id))
+        if await asyncio.to_thread(_unfinished_parts, manifest, self._stage.frozen(task.id)):
             raise PipelineFailed(
-                f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
+                f"task {task.id} is not complete, though Spark ended well; run the same "
                 "command again, and it goes on"
             )
-        publication = Publication(self._backend, manifest.task)
-        task = await until_reachable(
-            lambda: publication.seal(manifest.counts.total),
-            lambda trouble: self._tell_note(manifest.task, trouble),
-            asyncio.sleep,
-        )
+        publication = Publication(self._backend, task)
+        seal, told = partial(publication.seal, total), partial(self._tell_note, task)
+        sealed = await until_reachable(seal, told, asyncio.sleep)
         await asyncio.to_thread(self._stage.drop_rows)
-        return task
+        return sealed
 
     async def _refuse_changed(self, session: FanoutSession, manifest: StageManifest) -> None:
         found = await session(lambda spark: changed(spark, self._request, manifest))
@@ -352,25 +330,22 @@ class _FanOut:
                 "--frozen; or fan out what it is now, as another task: with another --key"
             )
 
-    async def _refuse_stopped(self, task: Task) -> None:
-        """Raise if the task was cancelled or has expired, and drop its frozen rows."""
+    @asynccontextmanager
+    async def _rows_dropped_at_end(self) -> AsyncIterator[None]:
+        """Drop the frozen rows if this finds that the task has ended, as nobody needs them then."""
         try:
-            await refuse_stopped(self._backend, task)
-        except KeyEnded:
-            await asyncio.to_thread(self._stage.drop_rows)
-            raise
-
-    async def _refuse_ended(self, task: Task) -> None:
-        """Raise if the task has ended, and drop its frozen rows, which are not needed then."""
-        try:
-            refuse_ended(task)
-        except Ended:
+            yield
+        except (KeyEnded, Ended):
             await asyncio.to_thread(self._stage.drop_rows)
             raise
 
     def _is_whole(self, manifest: StageManifest) -> bool:
         """Return True if the manifest is of this request and its rows are still there."""
         return self._is_ours(manifest.task) and self._stage.frozen(manifest.task.id).rows.is_dir()
+
+    async def _refuse_ended(self, task: Task) -> None:
+        async with self._rows_dropped_at_end():
+            refuse_ended(task)
 
     def _is_ours(self, task: Task) -> bool:
         return task.fingerprint.rpartition("-")[0] == self._fingerprint
@@ -391,21 +366,20 @@ class _FanOut:
     @asynccontextmanager
     async def _progress_shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
         """Report meanwhile how far the workers are, by the progress they have stored."""
-        looking = asyncio.create_task(
-            self._report_progress(task, manifest), name="fan-out progress"
-        )
+
+        async def report() -> None:
+            frozen, total = self._stage.frozen(task.id), manifest.counts.total
+            while True:
+                rows = await asyncio.to_thread(_durable_rows, manifest, frozen)
+                self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
+                await asyncio.sleep(_LOOK_S)
+
+        looking = asyncio.create_task(report(), name="fan-out progress")
         try:
             yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
-
-    async def _report_progress(self, task: Task, manifest: StageManifest) -> None:
-        frozen, total = self._stage.frozen(task.id), manifest.counts.total
-        while True:
-            rows = await asyncio.to_thread(_durable_rows, manifest, frozen)
-            self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
-            await asyncio.sleep(_LOOK_S)
 
     def _tell_note(self, task: Task, note: str) -> None:
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note))
@@ -417,7 +391,6 @@ def _unfinished_parts(manifest: StageManifest, frozen: FrozenRows) -> list[Part]
 
 
 def _durable_rows(manifest: StageManifest, frozen: FrozenRows) -> int:
-    """Return how many rows are durable by the stored progress."""
     return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
 
 

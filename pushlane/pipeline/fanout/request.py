@@ -18,7 +18,6 @@ from pushlane.settings import Settings
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")
-_NO_BATCH = {"batch": 1}
 
 KEY_PARTS = ("audience", "format", "option", "where", "exclude", *DESCRIBED)
 """The names of what the key of a fan-out stands for, in the order of the hashes kept of it."""
@@ -61,17 +60,17 @@ class FanoutRequest:
 
     def fingerprint(self, settings: Settings) -> str:
         """Return a hash of all that a repeat must have in common with the first call."""
-        described = describe(self._submit(), settings.but(**_NO_BATCH))
+        described = describe(self._submit(), settings.but(batch=1))
         return _hash([described.decode(), *self._content()[:-1]])
 
     def made_of(self, settings: Settings) -> bytes:
         """Return short hashes of the same, one for each of KEY_PARTS."""
-        options = described(self._submit(), settings.but(**_NO_BATCH))
+        options = described(self._submit(), settings.but(batch=1))
         return short_hashes([*self._content()[:-1], *options.values()])
 
     def _submit(self) -> SubmitRequest:
         """Return the submit without start and expiry, as they count from the first call."""
-        unset = {"not_before": "", "delay": "", "expires": ""}
+        unset = dict.fromkeys(("not_before", "delay", "expires"), "")
         spec: TaskSpec = self.spec.model_copy(update=unset)
         return spec.request(0)
 
@@ -79,11 +78,7 @@ class FanoutRequest:
         options = {k: v for k, v in self.options.items() if not _is_secret(k)}
         source = [self.audience, self.format, sorted(options.items()), self.where]
         spec = self.spec.model_dump(mode="json")
-        counted = {
-            name: value
-            for name, value in spec.items()
-            if name not in CHECKS_ALONE and (value or name not in LATER)
-        }
+        counted = {n: v for n, v in spec.items() if n not in CHECKS_ALONE and (v or n not in LATER)}
         return [*source, list(self.exclude), counted]
 
 

@@ -21,21 +21,8 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-)
 
 from pushlane.core.errors import BadInput
 from pushlane.core.push import MAX_SEQ
@@ -46,7 +33,6 @@ from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest
 from pushlane.pipeline.fanout.stage import (
     FORMAT,
     FanoutStage,
-    FrozenRows,
     Signature,
     StageManifest,
     difference,
@@ -68,7 +54,7 @@ from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.texts import did_you_mean
 
-_ALIKE = (ByteType, ShortType, IntegerType, LongType, BooleanType, DateType)
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
 def rendered(text: str, rows: DataFrame, name: str) -> Column:
@@ -88,19 +74,19 @@ def _pieces(literal: str, field: str | None, rows: DataFrame, name: str) -> Iter
         yield F.coalesce(_text(rows.schema[field].dataType, field, name), F.lit(""))
 
 
-def _text(kind: DataType, field: str, name: str) -> Column:
+def _text(kind: T.DataType, field: str, name: str) -> Column:
     column = F.col(f"`{field}`")
-    if isinstance(kind, StringType):
+    if isinstance(kind, T.StringType):
         return column
-    if isinstance(kind, _ALIKE):
+    if isinstance(kind, (*_WHOLE, T.BooleanType, T.DateType)):
         return column.cast("string")
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, T.BinaryType):
         raise BadInput(
             f"{name}: template field {field!r} is binary and has no text; cast it in the audience, "
             "or leave it out"
         )
     udf: Any = arrow_udf  # its stubs do not know that type hints tell the kind
-    made: Column = udf(_as_submitted, StringType())(column)
+    made: Column = udf(_as_submitted, T.StringType())(column)
     return made
 
 
@@ -108,20 +94,12 @@ def _as_submitted(values: pa.Array) -> pa.Array:
     return pa.array([text_of(value) for value in values.to_pylist()], pa.string())
 
 
-_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".orc": "orc",
-    ".avro": "avro",
-}
+_FORMATS = {f".{kind}": kind for kind in ("parquet", "csv", "json", "orc", "avro")}
+_FORMATS |= {".jsonl": "json", ".ndjson": "json"}
 EXCLUDED = "__excluded"
 _TEXT = "__text_"
 _ZONE = "spark.sql.session.timeZone"
 _CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _BLANKS = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace())
 
 
@@ -181,7 +159,7 @@ def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
     Raises BadInput if the column is neither of texts nor of whole numbers.
     """
     kind = rows.schema[column].dataType
-    if not isinstance(kind, (StringType, *_WHOLE)):
+    if not isinstance(kind, (T.StringType, *_WHOLE)):
         raise BadInput(
             f"{name}: recipient column {column!r} is {kind.simpleString()}; a recipient is a text "
             "or a whole number"
@@ -192,7 +170,8 @@ def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
 def _recipients(spark: SparkSession, source: str, alias: str, default: str) -> DataFrame:
     path, column = _split(source)
     audience = read_audience(spark, path, "", {})
-    column = column or _only_column(audience, default)
+    only = audience.columns[0] if len(audience.columns) == 1 else default
+    column = column or (default if default in audience.columns else only)
     if column not in audience.columns:
         hint = did_you_mean(column, audience.columns)
         raise BadInput(
@@ -209,12 +188,6 @@ def _split(source: str) -> tuple[str, str]:
     return (path, column) if colon and "/" not in column else (source, "")
 
 
-def _only_column(audience: Audience, default: str) -> str:
-    if default in audience.columns or len(audience.columns) != 1:
-        return default
-    return audience.columns[0]
-
-
 def _read(spark: SparkSession, source: str, format_: str, options: Mapping[str, str]) -> DataFrame:
     format_ = format_.lower() or _format_of(source)
     if not format_:
@@ -228,9 +201,7 @@ def _read(spark: SparkSession, source: str, format_: str, options: Mapping[str, 
 
 
 def _format_of(source: str) -> str:
-    """Return the format by the name of a file or of the first file in a folder; empty for a
-    table.
-    """
+    """Return the format by the name of a file, or of a folder's first file; empty for a table."""
     path = Path(source.removeprefix("file://"))
     if path.is_dir():
         inside = (file for file in sorted(path.rglob("*")) if file.name[0] not in "._")
@@ -247,14 +218,8 @@ def _csv(spark: SparkSession, source: str, options: Mapping[str, str]) -> DataFr
     typed = spark.read.format("csv").options(**{**given, "inferSchema": "true"}).load(source)
     plain = spark.read.format("csv").options(**given).load(source)
     texts = (F.col(f"`{name}`").alias(_TEXT + name) for name in plain.columns)
-    kinds = (
-        F.col(f"`{field.name}`").try_cast(field.dataType).alias(field.name)
-        for field in typed.schema.fields
-    )
+    kinds = (F.col(f"`{f.name}`").try_cast(f.dataType).alias(f.name) for f in typed.schema.fields)
     return plain.select(*kinds, *texts)
-
-
-_NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
 
 
 def count(
@@ -289,37 +254,19 @@ def freeze(
     """
     frozen = stage.begin(task.id)
     try:
-        return _manifest(spark, settings, frozen, request, submit, task)
+        with spark_errors(f"fan-out of {request.audience!r}"):
+            limits = payload_limits(settings, task.chain)
+            audience, packed, observed = _plan_freeze(spark, request, submit, task, limits)
+            before = signature(audience.rows)
+            rows = packed.withColumn("part", F.spark_partition_id())
+            writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
+            writer.parquet(frozen.rows.as_uri())  # one file a part, whatever the session's defaults
+            _refuse_moving(request, before, signature(audience.rows))
+            parts = frozen.files()
+            counts = _checked_counts(request, observed, sum(part.rows for part in parts))
     except BaseException:
         stage.drop(task.id)
         raise
-
-
-def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest) -> str:
-    """Return how the audience differs from what was frozen; empty if it does not."""
-    audience = read_audience(spark, request.audience, request.format, request.options)
-    with spark_errors(f"audience {request.audience!r}"):
-        return difference(manifest.signature, signature(audience.rows))
-
-
-def _manifest(
-    spark: SparkSession,
-    settings: Settings,
-    frozen: FrozenRows,
-    request: FanoutRequest,
-    submit: SubmitRequest,
-    task: Task,
-) -> StageManifest:
-    with spark_errors(f"fan-out of {request.audience!r}"):
-        limits = payload_limits(settings, task.chain)
-        audience, packed, observed = _plan_freeze(spark, request, submit, task, limits)
-        before = signature(audience.rows)
-        rows = packed.withColumn("part", F.spark_partition_id())
-        writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
-        writer.parquet(frozen.rows.as_uri())  # a part is one file, whatever the session's defaults
-        _refuse_moving(request, before, signature(audience.rows))
-        parts = frozen.files()
-        counts = _checked_counts(request, observed, sum(part.rows for part in parts))
     return StageManifest(
         task=task,
         parts=parts,
@@ -331,6 +278,13 @@ def _manifest(
         collapses=bool(submit.collapse),
         format=FORMAT,
     )
+
+
+def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest) -> str:
+    """Return how the audience differs from what was frozen; empty if it does not."""
+    audience = read_audience(spark, request.audience, request.format, request.options)
+    with spark_errors(f"audience {request.audience!r}"):
+        return difference(manifest.signature, signature(audience.rows))
 
 
 def _plan_freeze(
@@ -404,7 +358,7 @@ def _grouped_by_zone(rows: DataFrame, submit: SubmitRequest) -> DataFrame:
 
 def _sortable(rows: DataFrame, name: str) -> Column:
     column = F.col(f"`{name}`")
-    is_nested = isinstance(rows.schema[name].dataType, (StructType, MapType, ArrayType))
+    is_nested = isinstance(rows.schema[name].dataType, (T.StructType, T.MapType, T.ArrayType))
     return F.to_json(column) if is_nested else column
 
 
@@ -423,19 +377,14 @@ def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) 
 def _checked_counts(
     request: FanoutRequest, observed: list[Observation], total: int
 ) -> AudienceCounts:
-    found: dict[str, Any] = dict(_NOTHING)
+    found: dict[str, Any] = {}
     for observation in observed:
         found |= _observed(observation, may_be_nothing=not total)
-    nameless, bad = found["nameless"], found["bad"]
-    counts = AudienceCounts(
-        matched=nameless + found["excluded"] + found["duplicates"] + bad + total,
-        without_recipient=nameless,
-        excluded=found["excluded"],
-        duplicates=found["duplicates"],
-        bad=bad,
-        total=total,
-    )
-    _refuse_unusable(request, counts, found["reason"])
+    names = ("nameless", "excluded", "duplicates", "bad")
+    nameless, excluded, duplicates, bad = (found.get(name, 0) for name in names)
+    matched = nameless + excluded + duplicates + bad + total
+    counts = AudienceCounts(matched, nameless, excluded, duplicates, bad, total)
+    _refuse_unusable(request, counts, found.get("reason"))
     return counts
 
 

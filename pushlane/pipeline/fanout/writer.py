@@ -223,21 +223,19 @@ class PartWriter:
             if not first_seq:
                 first_seq = chunk[0].last_seq - chunk[0].pushes + 1
                 self._reach(first_seq, 0)
-            await self._send(publication, chunk, _producer(self.task_id, first_seq))
+            await self._send(publication, chunk, f"fanout-{self.task_id}-{first_seq}")
             self._reach(first_seq, chunk[-1].last_seq)
         return publication.published
 
     async def _publication(self, backend: Backend) -> Publication:
         find = partial(backend.registry.get, self.task_id)
         task = await until_reachable(find, lambda trouble: None, self.sleep)
-        announce = announcing(backend, self.collapses)
-        return Publication(backend, task, announce=announce)
+        return Publication(backend, task, announce=announcing(backend, self.collapses))
 
     async def _send(self, publication: Publication, chunk: Chunk, name: str) -> None:
         publish = partial(publication.publish_packed, chunk, name)
-        await until_reachable(
-            lambda: _when_free(publish, self.sleep), lambda trouble: None, self.sleep
-        )
+        when_free = partial(_when_free, publish, self.sleep)
+        await until_reachable(when_free, lambda trouble: None, self.sleep)
 
     def _reach(self, begun_with: int, last_seq: int) -> None:
         if self.progress is None:
@@ -263,7 +261,3 @@ async def _when_free(publish: Callable[[], Awaitable[None]], sleep: Sleep) -> No
             if time.monotonic() > deadline:
                 raise
         await sleep(_BUSY_STEP_S)
-
-
-def _producer(task_id: str, first_seq: int) -> str:
-    return f"fanout-{task_id}-{first_seq}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -32,13 +32,6 @@ from pushlane.pipeline.receipts.batch import read_batch, repeats_frame, write_de
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.tables import (
-    all_seen_but,
-    find_new,
-    partitioned,
-    seen_in,
-    seen_rows,
-)
 from pushlane.pipeline.store import FileEntry, Generation, SampledBatch, Store, StoreWriter
 from pushlane.pipeline.store.manifest import batch_of, became_current_at_ms, local_uri
 from pushlane.pipeline.store.schema import EVENTS, TABLES
@@ -75,20 +68,21 @@ def plan(store: Store, settings: Settings, now_ms: int) -> CompactionPlan:
     """Plan the compaction of a store as it is now."""
     kept_since_ms = now_ms - settings.reports_detail_days * DAY_MS
     expired = {
-        table: [each for each in store.entries(table) if each.max_ms < kept_since_ms]
+        table: _older(store.entries(table), kept_since_ms)[0]
         for table in ("detail", "events", "quarantine")
     }
-    held = _held(store, kept_since_ms)
-    this_hour_ms = now_ms // HOUR_MS * HOUR_MS
-    open_entries = [
+    held = {each.batch for each in store.state.pending if each.max_ms >= kept_since_ms}
+    finished, _ = _older(store.entries("detail"), now_ms // HOUR_MS * HOUR_MS)
+    detail = [e for e in finished if e.max_ms >= kept_since_ms and batch_of(e.path) not in held]
+    small = [
         each
-        for each in store.entries("detail")
-        if each.max_ms < this_hour_ms and each not in expired["detail"] and not _is_of(each, held)
+        for each in store.entries("seen")
+        if each.bytes < LARGEST_SEEN_BYTES and batch_of(each.path) not in held
     ]
     return CompactionPlan(
-        detail=_crowded(open_entries, HOUR_MS),
-        rolls=[*_counts(store, settings, now_ms), *_others(store, settings, now_ms)],
-        seen=_small_seen(store, held),
+        detail=_crowded(detail, HOUR_MS),
+        rolls=[roll for roll in _rolls(store, settings, now_ms) if roll.entries],
+        seen=small if len(small) > 1 else [],
         expired=expired,
     )
 
@@ -98,66 +92,38 @@ def pending_batches(store: Store) -> set[int]:
     return {each.batch for each in store.state.pending}
 
 
-def _held(store: Store, kept_since_ms: int) -> set[int]:
-    return {each.batch for each in store.state.pending if each.max_ms >= kept_since_ms}
+def _rolls(store: Store, settings: Settings, now_ms: int) -> Iterator[Roll]:
+    """Roll old minutes into hours and old hours into days, and merge the files of other days.
 
-
-def _is_of(entry: FileEntry, batches: set[int]) -> bool:
-    return batch_of(entry.path) in batches
-
-
-def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
-    """Roll old minutes into hours and old hours into days, and merge the files of other days."""
-    to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
-    to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
-    minutes = _finished(store.entries("minutes"), now_ms)
-    hours = store.entries("hours")
-    rolls = [
-        Roll("minutes", "hours", HOUR_MS, [e for e in minutes if e.max_ms < to_hours_ms]),
-        Roll("minutes", "minutes", 1, _crowded([e for e in minutes if e.max_ms >= to_hours_ms])),
-        Roll("hours", "days", DAY_MS, [e for e in hours if e.max_ms < to_days_ms]),
-        Roll("hours", "hours", 1, _crowded([e for e in hours if e.max_ms >= to_days_ms])),
-        Roll("days", "days", 1, _if_many(store.entries("days"))),
-    ]
-    return [roll for roll in rolls if roll.entries]
-
-
-def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
-    """Roll up latencies and attributes in their own tables, by hour and then by day."""
-    to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
-    to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
-    rolls = []
-    for table in ("latency", "attributes"):
-        over = _finished(store.entries(table), now_ms)
-        fine = [each for each in over if "/unit=" not in each.path]
-        hourly = [each for each in over if f"/unit={HOUR_MS}/" in each.path]
-        daily = [each for each in over if f"/unit={DAY_MS}/" in each.path]
-        rolls += [
-            Roll(table, table, HOUR_MS, [e for e in fine if e.max_ms < to_hours_ms]),
-            Roll(table, table, 1, _crowded([e for e in fine if e.max_ms >= to_hours_ms])),
-            Roll(table, table, DAY_MS, [e for e in hourly if e.max_ms < to_days_ms]),
-            Roll(table, table, HOUR_MS, _if_many([e for e in hourly if e.max_ms >= to_days_ms])),
-            Roll(table, table, DAY_MS, _if_many(daily)),
-        ]
-    return [roll for roll in rolls if roll.entries]
-
-
-def _small_seen(store: Store, held: set[int]) -> list[FileEntry]:
-    small = [
-        each
-        for each in store.entries("seen")
-        if each.bytes < LARGEST_SEEN_BYTES and not _is_of(each, held)
-    ]
-    return small if len(small) > 1 else []
-
-
-def _cutoff(days: int, now_ms: int) -> int:
-    return (now_ms - days * DAY_MS) // DAY_MS * DAY_MS
-
-
-def _finished(entries: Iterable[FileEntry], now_ms: int) -> list[FileEntry]:
+    Latencies and attributes have one table for minutes, hours and days.
+    """
     this_hour_ms = now_ms // HOUR_MS * HOUR_MS
-    return [each for each in entries if each.max_ms < this_hour_ms]
+    to_hours_ms = (now_ms - settings.reports_minutes_days * DAY_MS) // DAY_MS * DAY_MS
+    to_days_ms = (now_ms - settings.reports_hours_days * DAY_MS) // DAY_MS * DAY_MS
+    finished, _ = _older(store.entries("minutes"), this_hour_ms)
+    old, recent = _older(finished, to_hours_ms)
+    yield Roll("minutes", "hours", HOUR_MS, old)
+    yield Roll("minutes", "minutes", 1, _crowded(recent))
+    old, recent = _older(store.entries("hours"), to_days_ms)
+    yield Roll("hours", "days", DAY_MS, old)
+    yield Roll("hours", "hours", 1, _crowded(recent))
+    yield Roll("days", "days", 1, _if_many(store.entries("days")))
+    for table in ("latency", "attributes"):
+        finished, _ = _older(store.entries(table), this_hour_ms)
+        old, recent = _older([e for e in finished if "/unit=" not in e.path], to_hours_ms)
+        yield Roll(table, table, HOUR_MS, old)
+        yield Roll(table, table, 1, _crowded(recent))
+        old, recent = _older([e for e in finished if f"/unit={HOUR_MS}/" in e.path], to_days_ms)
+        yield Roll(table, table, DAY_MS, old)
+        yield Roll(table, table, HOUR_MS, _if_many(recent))
+        daily = [each for each in finished if f"/unit={DAY_MS}/" in each.path]
+        yield Roll(table, table, DAY_MS, _if_many(daily))
+
+
+def _older(entries: list[FileEntry], before_ms: int) -> tuple[list[FileEntry], list[FileEntry]]:
+    """Return the files whose rows are all of before this time, and the others."""
+    old = [each for each in entries if each.max_ms < before_ms]
+    return old, [each for each in entries if each.max_ms >= before_ms]
 
 
 def _crowded(entries: Iterable[FileEntry], unit_ms: int = DAY_MS) -> list[FileEntry]:
@@ -206,13 +172,12 @@ def compact(
         _roll(spark, writer, roll, name)
     if todo.seen:
         removed["seen"] += _paths(todo.seen)
-        folder = store.generation.folder
-        writer.write(
-            "seen", seen_rows(seen_in(str(folder / path) for path in _paths(todo.seen))), name
-        )
+        seen = tables.seen_in(store.generation.paths(_paths(todo.seen)))
+        writer.write("seen", tables.seen_rows(seen), name)
     _merge_detail(spark, writer, todo, removed, name)
     swept = _sweep(writer, now_ms() - grace_ms)
-    gone = _expired_samples(store, now - settings.reports_detail_days * DAY_MS)
+    kept_since_ms = now - settings.reports_detail_days * DAY_MS
+    gone = [_now(each, "gone") for each in store.state.pending if each.max_ms < kept_since_ms]
     if swept or gone or any(removed.values()):
         writer.publish("compact", name, removed=removed, intervals=gone, swept=swept)
     return Compacted(before, _count(writer.store), len(swept))
@@ -253,15 +218,6 @@ def _merge_detail(
         write_compacted_detail(rows, events, store.generation.table("detail"), name)
 
 
-def _expired_samples(store: Store, kept_since_ms: int) -> list[SampledBatch]:
-    """Return the sampled batches that are too old to be restored, marked as gone."""
-    return [
-        msgspec.structs.replace(each, state="gone")
-        for each in store.state.pending
-        if each.max_ms < kept_since_ms
-    ]
-
-
 def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
     """Remove files that have not counted since then, and generations that a replay has replaced."""
     folder = writer.generation.folder
@@ -270,9 +226,8 @@ def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
         _unlink(folder, Path(path))
     root = writer.generation.root
     if became_current_at_ms(root) <= before_ms:
-        for other in root.glob("gen-*"):
-            if other != folder:
-                shutil.rmtree(other)
+        for other in {*root.glob("gen-*")} - {folder}:
+            shutil.rmtree(other)
     return old
 
 
@@ -313,14 +268,18 @@ def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
     keys = [name for name in rows.columns if name not in (*_SUMS, "recipients", "minute_ms")]
     at = F.col("minute_ms")
     whole = (at - F.pmod(at, F.lit(unit_ms))).alias("minute_ms")
-    summed = rows.groupBy(whole, *keys).agg(*_sums(rows.columns))
+    sums = [F.sum(name).alias(name) for name in _SUMS if name in rows.columns]
+    if "recipients" in rows.columns:
+        sums.append(F.hll_union_agg("recipients").alias("recipients"))
+    summed = rows.groupBy(whole, *keys).agg(*sums)
     written = summed.select(*rows.columns).coalesce(1).sortWithinPartitions("minute_ms", "task_id")
     written.write.mode("append").parquet(local_uri(folder))
 
 
 def write_compacted_detail(rows: DataFrame, events: DataFrame, folder: Path, name: str) -> None:
     """Write one file for each hour, with the devices' events in the rows of their pushes."""
-    amended = partitioned(with_events(rows, events).repartition(_hour()), name)
+    hour = F.floor(F.col("responded_at_ms") / HOUR_MS)
+    amended = tables.partitioned(with_events(rows, events).repartition(hour), name)
     writer = amended.write.mode("append").option("maxRecordsPerFile", _MOST_ROWS)
     writer.partitionBy("day", "hour", "batch").parquet(local_uri(folder))
 
@@ -329,30 +288,14 @@ def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
     """Return detail rows with the times of their events, the first of each kind."""
     said = events.groupBy("task_id", "seq").agg(_first("displayed"), _first("clicked"))
     joined = rows.join(said, ["task_id", "seq"], "left")
-    finished = F.col("outcome") != "retry"
-    return joined.withColumns(
-        {
-            f"{event}_at_ms": F.coalesce(
-                f"{event}_at_ms", F.when(finished, F.col(f"{event}_first"))
-            )
-            for event in ("displayed", "clicked")
-        }
-    ).select(*rows.columns)
-
-
-def _sums(columns: Sequence[str]) -> list[Column]:
-    sums = [F.sum(name).alias(name) for name in _SUMS if name in columns]
-    if "recipients" in columns:
-        return [*sums, F.hll_union_agg("recipients").alias("recipients")]
-    return sums
+    for event in ("displayed", "clicked"):
+        first = F.when(F.col("outcome") != "retry", F.col(f"{event}_first"))
+        joined = joined.withColumn(f"{event}_at_ms", F.coalesce(f"{event}_at_ms", first))
+    return joined.select(*rows.columns)
 
 
 def _first(event: str) -> Column:
     return F.min(F.when(F.col("outcome") == event, F.col("at_ms"))).alias(f"{event}_first")
-
-
-def _hour() -> Column:
-    return F.floor(F.col("responded_at_ms") / 3_600_000)
 
 
 _MOST_TASKS_NAMED = 1_000
@@ -371,17 +314,16 @@ def find_amendments(
     rows = read_table(spark, store.generation, "detail", list(entries))
     rows = rows.filter(F.col("outcome") != "retry").filter(_of_tasks(events))
     keys = events.select("task_id", "seq").distinct()
-    named_rows = rows.withColumn("file", F.input_file_name())
-    found = named_rows.join(keys, ["task_id", "seq"], "left_semi")
-    found = found.select("task_id", "seq", "file").persist()
+    named = rows.withColumn("file", F.input_file_name())
+    found = named.join(keys, ["task_id", "seq"], "left_semi").select("task_id", "seq", "file")
+    found = found.persist()
     try:
         files = [row["file"] for row in found.select("file").distinct().collect()]
         left = events.join(found, ["task_id", "seq"], "left_anti").select(*EVENTS.names).toArrow()
     finally:
         found.unpersist()
-    named = (unquote(file) for file in files)
     folder = f"{store.generation.folder.resolve()}/"
-    paths = (file.partition(folder)[2] for file in named)
+    paths = (unquote(file).partition(folder)[2] for file in files)
     return [entries[path] for path in paths], left.cast(EVENTS)
 
 
@@ -460,10 +402,9 @@ def _fill(job: JobContext, interval: SampledBatch) -> str:
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         reading = read_batch(kept, now_ms())
-        folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
-        fresh = seen_in(str(folder / path) for path in seen)
-        found = find_new(reading.dedup_keys, all_seen_but(fresh))
+        fresh = tables.seen_in(writer.generation.paths(seen))
+        found = tables.find_new(reading.dedup_keys, tables.all_seen_but(fresh))
         receipts = tables.new_receipts(kept, repeats_frame(job.spark, found.repeats))
         write_detail(writer, tables.detail(receipts, 1.0, name))
     finally:

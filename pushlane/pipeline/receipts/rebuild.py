@@ -19,23 +19,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from pushlane.core.task import now_ms
+from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
 from pushlane.pipeline.receipts.log_source import dedup_keys_of, read_range
 from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.tables import (
-    NO_BITS,
-    Bits,
-    DedupGroup,
-    add_bits,
-    bitmaps,
-    find_new,
-    nothing_seen,
-    seen_in,
-    seen_rows,
-    without,
-)
+from pushlane.pipeline.receipts.tables import Bits, DedupGroup, without
 from pushlane.pipeline.store import (
     CorruptStore,
     FileCounts,
@@ -56,6 +46,7 @@ from pushlane.pipeline.store.manifest import (
     read_parquet,
     write_checkpoint,
 )
+from pushlane.pipeline.store.reading import ADDITIVE
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
 from pushlane.settings import Settings
@@ -133,7 +124,7 @@ def _first_state(
     files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
     number = old.state.number + 1
     counted = _counted_before(generation, files, {group.task_id for group in reread}, on_note)
-    reread = {g: without(bits, counted.get(g, NO_BITS)) for g, bits in reread.items()}
+    reread = {g: without(bits, counted.get(g, tables.NO_BITS)) for g, bits in reread.items()}
     files["seen"] = _carried_seen(old, generation, reread, number)
     kept = {batch_of(path) for entries in files.values() for path in entries}
     return StoreState(
@@ -179,9 +170,9 @@ def _carried_seen(
     old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
 ) -> dict[str, FileEntry]:
     """Copy the seen bits, without those of receipts that will be read again."""
-    kept = seen_in(old.files("seen"))
-    left = {group: without(bits, again.get(group, NO_BITS)) for group, bits in kept.items()}
-    rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
+    kept = tables.seen_in(old.files("seen"))
+    left = {group: without(bits, again.get(group, tables.NO_BITS)) for group, bits in kept.items()}
+    rows = tables.seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
     target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
@@ -218,7 +209,7 @@ def _counted_before(
 
 def _add_keys(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """Add the keys of these rows to the groups."""
-    add_bits(groups, find_new(rows, nothing_seen).fresh.items())
+    tables.add_bits(groups, tables.find_new(rows, tables.nothing_seen).fresh.items())
 
 
 def _current_store(root: Path, on_note: Callable[[str], None]) -> Store | None:
@@ -273,14 +264,13 @@ def _counted(paths: Sequence[str]) -> int:
 
 def _count_seen(store: Store) -> int:
     """Return how many keys a store has seen; no bit is in two of its files."""
-    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_parquet(Path(path))))
-    return sum(int(np.unpackbits(bits).sum()) for bits in found)
+    found = tables.seen_in(store.files("seen"))
+    return sum(int(np.unpackbits(bits).sum()) for bits in found.values())
 
 
 def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> FileCounts:
-    tables = ("minutes", "hours", "days")
-    paths = [str(generation.folder / path) for table in tables for path in files[table]]
-    return FileCounts(receipts=_counted(paths))
+    paths = [path for table in ADDITIVE for path in files[table]]
+    return FileCounts(receipts=_counted(generation.paths(paths)))
 
 
 def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:

@@ -20,7 +20,6 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack
 from functools import cache
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pushlane.backends.backend import connect_receipts
@@ -48,18 +47,15 @@ class SyncReceiptLog:
     def __enter__(self) -> SyncReceiptLog:
         self._thread.start()
         try:
-            self._log = self._wait_for(self._open())
+            self._log = self._wait_for(
+                self._stack.enter_async_context(connect_receipts(self._settings))
+            )
         except BaseException:
             self._end()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._wait_for(self._stack.aclose())
         finally:
@@ -91,14 +87,12 @@ class SyncReceiptLog:
 
     def run_beside(self, work: Callable[[ReceiptLog], Coroutine[Any, Any, None]]) -> None:
         """Run this work with the log in its event loop, until the log is closed."""
-        assert self._log is not None
-        log = self._log
 
-        async def start() -> None:
+        async def start(log: ReceiptLog) -> None:
             task = asyncio.create_task(work(log))
             self._stack.push_async_callback(_ended, task)
 
-        self._wait_for(start())
+        self._call(start)
 
     def read(self, partition: int, start: str, end: str) -> Iterator[list[bytes]]:
         """Yield the bodies page by page, as the port does; a caller may stop in the middle."""
@@ -108,25 +102,19 @@ class SyncReceiptLog:
             while (page := self._wait_for(_next(pages))) is not None:
                 yield page
         finally:
-            self._let_go(pages)
+            # Without waiting, since this may run in the loop's own thread.
+            if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
+                asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
 
     def _call(self, work: Callable[[ReceiptLog], Awaitable[T]]) -> T:
         assert self._log is not None
         return self._wait_for(work(self._log))
-
-    async def _open(self) -> ReceiptLog:
-        return await self._stack.enter_async_context(connect_receipts(self._settings))
 
     def _wait_for(self, work: Awaitable[T]) -> T:
         async def waited() -> T:
             return await work
 
         return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
-
-    def _let_go(self, pages: AsyncIterator[list[bytes]]) -> None:
-        """Close the pages without waiting, since this may run in the loop's own thread."""
-        if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

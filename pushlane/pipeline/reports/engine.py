@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -45,8 +46,13 @@ class Engine:
     """
 
     def __init__(self, store: Store, root: Path, period: Period, memory: str = MEMORY) -> None:
-        _require_plain(root)
+        if _GLOB_SIGNS & set(str(root)):
+            raise BadInput(
+                f"the store's folder {str(root)!r} has one of * ? [ in its name; choose another "
+                "(setting reports_dir)"
+            )
         self.period = period
+        self._bounds = (period.since_ms, period.until_ms)
         self._store = store
         self._views: dict[str, list[str]] = {}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
@@ -74,8 +80,7 @@ class Engine:
 
         A table without files is empty.
         """
-        period = (self.period.since_ms, self.period.until_ms)
-        return self._view(name, name, *period)
+        return self._view(name, name, *self._bounds)
 
     def all_of(self, name: str) -> str:
         """Return the view on all files of a table."""
@@ -84,8 +89,7 @@ class Engine:
     @property
     def coarsest_ms(self) -> int:
         """Return the longest step by which counts of the period are kept: a minute, hour or day."""
-        period = (self.period.since_ms, self.period.until_ms)
-        kept = [step for table, step in ROLLED_UP_MS.items() if self._store.files(table, *period)]
+        kept = (ms for table, ms in ROLLED_UP_MS.items() if self._store.files(table, *self._bounds))
         return max(kept, default=TIMES_MS["minute"])
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
@@ -108,25 +112,21 @@ class Engine:
             raise self._translated(error) from error
 
     def _view(self, view: str, table: str, since_ms: int | None, until_ms: int | None) -> str:
-        if view not in self._views:
-            if table == COUNTED:
-                self._views[view] = self._store.counted(since_ms, until_ms)
-                self._make_view(view, TABLES["minutes"])
-            else:
-                self._views[view] = self._store.files(table, since_ms, until_ms)
-                self._make_view(view, TABLES[table])
-        return view
-
-    def _make_view(self, view: str, schema: Any) -> None:
-        files = self._views[view]
+        if view in self._views:
+            return view
+        is_counted = table == COUNTED
+        files_of = self._store.counted if is_counted else partial(self._store.files, table)
+        self._views[view] = files = files_of(since_ms, until_ms)
         try:
             if files:
                 found = self._connection.read_parquet(files, hive_partitioning=False)
             else:
+                schema = TABLES["minutes" if is_counted else table]
                 found = self._connection.from_arrow(schema.empty_table())
             found.create_view(view)
         except duckdb.Error as error:
             raise self._translated(error) from error
+        return view
 
     def _translated(self, error: duckdb.Error) -> PushlaneError:
         if isinstance(error, duckdb.OutOfMemoryException):
@@ -137,8 +137,7 @@ class Engine:
         files = [file for files in self._views.values() for file in files]
         if any(not os.path.exists(file) for file in files):
             return FilesMoved("the store was rewritten while it was read; ask again")
-        damaged = next((file for file in files if not self._is_readable(file)), None)
-        if damaged:
+        if damaged := next((file for file in files if not self._is_readable(file)), None):
             return CorruptStore.of(Path(damaged), "this Parquet file cannot be read")
         return PushlaneError(f"the report's query failed with {type(error).__name__}")
 
@@ -150,11 +149,3 @@ class Engine:
         except duckdb.Error:
             return False
         return True
-
-
-def _require_plain(root: Path) -> None:
-    if _GLOB_SIGNS & set(str(root)):
-        raise BadInput(
-            f"the store's folder {str(root)!r} has one of * ? [ in its name; choose another "
-            "(setting reports_dir)"
-        )

@@ -84,16 +84,13 @@ def _svg(plot: Plot, place: int) -> Markup:
 
 
 def _latency_rows(report: Report) -> list[Sequence[Any]]:
-    order = list(STAGES)
-    ordered = sorted(report.latency, key=lambda each: (each.key, order.index(each.stage)))
+    ordered = sorted(report.latency, key=lambda each: (each.key, [*STAGES].index(each.stage)))
     return [(each.key[0], each.stage, each.n, each.quantiles_ms) for each in ordered]
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}"
+    if isinstance(value, int | float):
+        return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
     return str(value) or "(none)"

@@ -23,9 +23,6 @@ LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")
 PLAIN_TEXT: dict[Any, Any] = {"text.parse_math": False}
 """Settings with which a dollar sign in a task's name does not begin a formula."""
-_BAR = "#0072B2"
-_DEATH = "#D55E00"
-_HEAT = "viridis"
 _STAGES = {"wait": "-", "delivery": "--"}
 _MOST_LABEL = 34
 _LEAST_BARS = 3
@@ -80,7 +77,7 @@ def _funnel(report: Report) -> Plot | None:
         return None
 
     def draw(axes: Any) -> None:
-        _bars(axes, steps, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], _BAR, whole * 1.25)
+        _bars(axes, steps, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], "#0072B2", whole * 1.25)
 
     text = ", ".join(f"{name} {n:,}" for name, n in steps)
     return Plot("From submitted to clicked", text, draw, (8.0, 2.4))
@@ -111,10 +108,9 @@ def _shares(
 def _share_lines(axes: Any, shares: Sequence[Share], colour: str, report: Report) -> None:
     """Draw measured and, dotted, entitled shares; a step without anything sent breaks the line."""
     by_time = {share.at_ms: share for share in shares}
-    span = report.span
-    assert span is not None
-    first = span.since_ms - span.since_ms % report.step_ms
-    steps = range(first, span.until_ms, report.step_ms)
+    assert report.span is not None
+    since_ms, step_ms = report.span.since_ms, report.step_ms
+    steps = range(since_ms - since_ms % step_ms, report.span.until_ms, step_ms)
     times = [_utc(at) for at in steps]
     got = [by_time.get(at) for at in steps]
     measured = [100 * share.share if share else math.nan for share in got]
@@ -174,7 +170,7 @@ def _deaths(report: Report) -> Plot | None:
     def draw(axes: Any) -> None:
         counts = [(_short(str(row.key[0]) or "(none)"), row.n) for row in rows]
         longest = max(row.n for row in rows)
-        _bars(axes, counts, [f"{row.n:,}" for row in rows], _DEATH, longest * 1.15)
+        _bars(axes, counts, [f"{row.n:,}" for row in rows], "#D55E00", longest * 1.15)
 
     text = ", ".join(f"{row.key[0] or '(none)'}: {row.n:,}" for row in rows)
     return Plot("Reasons of death", text, draw, (8.0, 0.4 + 0.34 * max(len(rows), _LEAST_BARS)))
@@ -190,12 +186,9 @@ def _heat(report: Report) -> Plot | None:
         grid[days.index(at.date())][at.hour] = row.n
 
     def draw(axes: Any) -> None:
+        is_large = 24 * len(days) > _MOST_CELLS
         drawn = axes.pcolormesh(
-            grid,
-            cmap=_HEAT,
-            vmin=0,
-            edgecolors="face",
-            rasterized=24 * len(days) > _MOST_CELLS,
+            grid, cmap="viridis", vmin=0, edgecolors="face", rasterized=is_large
         )
         step = max(1, len(days) // 14)
         axes.set_xticks([hour + 0.5 for hour in range(0, 24, 2)], range(0, 24, 2))
@@ -224,14 +217,8 @@ def _time_axis(axes: Any, report: Report) -> None:
 
 
 def _legend(axes: Any) -> None:
-    """Draw the legend below the plot."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.08),
-        ncols=5,
-        fontsize="small",
-        frameon=False,
-    )
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08)}
+    axes.legend(**below, ncols=5, fontsize="small", frameon=False)
 
 
 def _bars(

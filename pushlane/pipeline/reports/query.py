@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -62,11 +62,6 @@ def parse_by(text: str) -> tuple[Dimension, ...]:
             f"{len(dimensions)} dimensions are too many: a report takes up to {MOST_DIMENSIONS}"
         )
     return dimensions
-
-
-def attributes_of(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-    """Return the names of the attributes among these dimensions, each once."""
-    return tuple(dict.fromkeys(d.attribute for d in dimensions if d.attribute))
 
 
 _MOST_CONDITIONS = 20
@@ -153,14 +148,18 @@ class Query:
     where: tuple[Condition, ...] = ()
 
     @property
+    def used(self) -> tuple[Dimension, ...]:
+        """Return the dimensions of its breakdown and its conditions."""
+        return (*self.by, *(condition.dimension for condition in self.where))
+
+    @property
     def attributes(self) -> tuple[str, ...]:
-        """Return the names of the attributes in its breakdown and its conditions."""
-        return attributes_of((*self.by, *(condition.dimension for condition in self.where)))
+        """Return the names of the attributes among these, each once."""
+        return tuple(dict.fromkeys(each.attribute for each in self.used if each.attribute))
 
     @property
     def asks_reason(self) -> bool:
-        used = (*self.by, *(condition.dimension for condition in self.where))
-        return any(dimension.word == "reason" for dimension in used)
+        return any(dimension.word == "reason" for dimension in self.used)
 
     @property
     def finest_ms(self) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pushlane.pipeline.reports import report
 from pushlane.pipeline.reports.engine import Engine, FilesMoved, Sql
 from pushlane.pipeline.reports.query import Dimension, Period, Query
-from pushlane.pipeline.reports.report import Report, build_report
+from pushlane.pipeline.reports.report import Report
 from pushlane.pipeline.reports.sections import (
     QUANTILES,
     Count,
@@ -27,7 +28,7 @@ from pushlane.pipeline.reports.sections import (
     lateness,
     recipients,
 )
-from pushlane.pipeline.reports.sources import OUTCOMES, bound, detailed, where_clause, with_minute
+from pushlane.pipeline.reports.sources import OUTCOMES, detailed, where_clause, with_minute
 from pushlane.pipeline.store import Store, open_store
 from pushlane.pipeline.store.schema import STAGES
 
@@ -88,7 +89,7 @@ def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:
         f"select {columns} from ({with_minute(query, detailed(engine, query))}) "
         f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"
     )
-    return Sql(text, {**bound(query), **wanted.values, "most": limit})
+    return Sql(text, {**wanted.values, "most": limit})
 
 
 _SHOWN_QUANTILES = (0.5, 0.99)
@@ -149,40 +150,37 @@ def _by_outcome(counts: CountRows) -> list[_Column]:
         columns.append(("plus_minus", lambda row: row.plus_minus))
     if any(dimension.word == "outcome" for dimension in counts.by):
         return columns
-    outcomes: list[_Column] = [(name, _of(name)) for name in OUTCOMES]
-    return [*columns, *outcomes, ("failure_rate", _failure_rate)]
+    outcomes: list[_Column] = [(name, partial(_of_outcome, name)) for name in OUTCOMES]
+    return [*columns, *outcomes, ("failure_rate", lambda row: _rounded(row.failure_rate, 6))]
 
 
-def _of(outcome: str) -> Callable[[Count], int]:
-    return lambda row: row.by_outcome.get(outcome, 0)
+def _of_outcome(outcome: str, row: Count) -> int:
+    return row.by_outcome.get(outcome, 0)
 
 
-def _failure_rate(row: Count) -> float | None:
-    rate = row.failure_rate
-    return None if rate is None else round(rate, 6)
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _lateness(found: Sequence[Lateness] | None) -> list[_Column]:
     if found is None:
         return []
-    known = {(each.key, each.stage): each for each in found}
+    known = {
+        (each.key, each.stage, quantile): ms
+        for each in found
+        for quantile, ms in zip(QUANTILES, each.quantiles_ms, strict=True)
+    }
     return [
-        (f"{stage}_p{quantile * 100:g}_ms", _quantile(known, stage, quantile))
+        (f"{stage}_p{part * 100:g}_ms", partial(_quantile, known, stage, part))
         for stage in STAGES
-        for quantile in _SHOWN_QUANTILES
+        for part in _SHOWN_QUANTILES
     ]
 
 
 def _quantile(
-    known: Mapping[tuple[Key, str], Lateness], stage: str, quantile: float
-) -> Callable[[Count], float | None]:
-    place = QUANTILES.index(quantile)
-
-    def value(row: Count) -> float | None:
-        found = known.get((row.key, stage))
-        return round(found.quantiles_ms[place], 1) if found else None
-
-    return value
+    known: Mapping[tuple[Key, str, float], float], stage: str, part: float, row: Count
+) -> float | None:
+    return _rounded(known.get((row.key, stage, part)), 1)
 
 
 _MOST_TRIES = 3
@@ -220,11 +218,8 @@ def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
         names = report.names(engine)
         resolved = report.by_id(query, names)
         counts = count(engine, resolved, options.limit)
-        return Answer(
-            counts,
-            _table(engine, resolved, options, counts, names),
-            report.notes(store, query.period),
-        )
+        shown = _table(engine, resolved, options, counts, names)
+        return Answer(counts, shown, report.notes(store, query.period))
 
     return run_query(root, query.period, work)
 
@@ -235,7 +230,7 @@ def report_of(
     """Return a whole report, and its breakdown as a table; raises what `counts_of` does."""
 
     def work(store: Store, engine: Engine) -> tuple[Report, Table]:
-        made = build_report(store, engine, query, limit=options.limit, submitted=submitted)
+        made = report.build_report(store, engine, query, limit=options.limit, submitted=submitted)
         return made, _table(engine, made.query, options, made.counts, made.names)
 
     return run_query(root, query.period, work)
@@ -260,15 +255,12 @@ def _table(
 
 def run_query(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
     """Return what `work` returns; it starts anew, a few times, if files were removed meanwhile."""
-    for _ in range(_MOST_TRIES - 1):
+    tries = 0
+    while True:
+        store, tries = open_store(root), tries + 1
         try:
-            return _once(root, period, work)
+            with Engine(store, root, period) as engine:
+                return work(store, engine)
         except FilesMoved:
-            continue
-    return _once(root, period, work)
-
-
-def _once(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
-    store = open_store(root)
-    with Engine(store, root, period) as engine:
-        return work(store, engine)
+            if tries == _MOST_TRIES:
+                raise

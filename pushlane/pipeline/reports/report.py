@@ -6,6 +6,7 @@ milliseconds, all days and hours those of UTC.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,13 +42,13 @@ def by_id(query: Query, known: Names) -> Query:
 
     Raises UnknownTask if no task in the store, or several, have such an id or name.
     """
-    return replace(query, where=tuple(_with_ids(each, known) for each in query.where))
-
-
-def _with_ids(condition: Condition, known: Names) -> Condition:
-    if condition.dimension.word != "task":
-        return condition
-    return replace(condition, values=tuple(_id_of(value, known) for value in condition.values))
+    where = (
+        replace(each, values=tuple(_id_of(value, known) for value in each.values))
+        if each.dimension.word == "task"
+        else each
+        for each in query.where
+    )
+    return replace(query, where=tuple(where))
 
 
 def _id_of(word: str, known: Names) -> str:
@@ -79,11 +80,7 @@ def sampled(store: Store, period: Period) -> list[SampledBatch]:
 
 def notes(store: Store, period: Period) -> list[str]:
     """Return what a reader of this period has to know, one line each."""
-    return [
-        *_cut_steps(store, period),
-        *_gone(store, period),
-        *_sampled(sampled(store, period)),
-    ]
+    return [*_cut_steps(store, period), *_gone(store, period), *_sampled(sampled(store, period))]
 
 
 def _gone(store: Store, period: Period) -> list[str]:
@@ -197,7 +194,10 @@ def build_report(
     steps = funnel(total.by_outcome, submitted)
     span = extent(engine, query)
     step = sections.step_ms(span) if span else 0
-    sent = sections.sent(engine, Query(span, (), _of_sinks(bare))) if span else []
+    # Of sinks alone, since other conditions would hide competing tasks.
+    of_sinks = tuple(each for each in query.where if each.dimension.word == "sink")
+    sent = sections.sent(engine, Query(span, where=of_sinks)) if span else []
+    found = recipients(engine, bare).get((), 0)
     return Report(
         title=_title(query, known),
         query=query,
@@ -206,7 +206,7 @@ def build_report(
         counts=count(engine, query, limit),
         total=total,
         levels=count(engine, bare.broken_down_by(_LEVEL), len(known) + 10).rows,
-        recipients=_recipients(recipients(engine, bare).get((), 0), steps),
+        recipients=min(found, steps.submitted) if steps.submitted_is_known else found,
         funnel=steps,
         latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
         deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
@@ -221,19 +221,13 @@ def build_report(
 def extent(engine: Engine, query: Query) -> Period | None:
     """Return the period from the first to the last minute with receipts; None if there are none."""
     kept = tuple(each for each in query.where if not each.dimension.attribute)
-    wanted = where_clause(Query(query.period, (), kept))
+    wanted = where_clause(Query(query.period, where=kept))
     text = (
         f"select min(minute_ms), max(minute_ms) from {engine.table(COUNTED)} "
         f"where {within('minute_ms')} and {wanted.text}"
     )
-    period = {"since_ms": query.period.since_ms, "until_ms": query.period.until_ms}
-    [(first, last)] = engine.rows(Sql(text, {**period, **wanted.values}))
+    [(first, last)] = engine.rows(Sql(text, wanted.values))
     return None if first is None else Period.of(first, last + 1)
-
-
-def _recipients(estimate: int, steps: Funnel) -> int:
-    """Return the estimate, cut to the pushes that were submitted where that is known."""
-    return min(estimate, steps.submitted) if steps.submitted_is_known else estimate
 
 
 def _title(query: Query, names: Names) -> str:
@@ -246,17 +240,12 @@ def _title(query: Query, names: Names) -> str:
     return f"Task {name} ({task_id})" if name else f"Task {task_id}"
 
 
-def _of_sinks(query: Query) -> tuple[Condition, ...]:
-    """Return the conditions on sinks alone, since others would hide competing tasks."""
-    return tuple(each for each in query.where if each.dimension.word == "sink")
-
-
 def _largest(found: Sequence[Share]) -> list[Share]:
     """Return the shares of the tasks that sent most: a picture cannot tell more of them apart."""
-    sent: dict[str, int] = {}
+    sent: Counter[str] = Counter()
     for share in found:
-        sent[share.name] = sent.get(share.name, 0) + share.n
-    largest = set(sorted(sent, key=lambda name: -sent[name])[:_MOST_TASKS])
+        sent[share.name] += share.n
+    largest = {name for name, _ in sent.most_common(_MOST_TASKS)}
     return [share for share in found if share.name in largest]
 
 
@@ -286,15 +275,14 @@ def funnel(by_outcome: Mapping[str, int], submitted: int | None = None) -> Funne
     Pushes that finished before the period began can be displayed in it, so each step is cut to the
     one before.
     """
-    delivered = by_outcome.get("delivered", 0)
-    sent = delivered + by_outcome.get("dead", 0)
-    finished = sent + by_outcome.get("expired", 0) + by_outcome.get("dropped", 0)
-    displayed = min(by_outcome.get("displayed", 0), delivered)
+    of = Counter(by_outcome)
+    sent = of["delivered"] + of["dead"]
+    displayed = min(of["displayed"], of["delivered"])
     return Funnel(
-        submitted=max(finished, submitted or 0),
+        submitted=max(sent + of["expired"] + of["dropped"], submitted or 0),
         sent=sent,
-        delivered=delivered,
+        delivered=of["delivered"],
         displayed=displayed,
-        clicked=min(by_outcome.get("clicked", 0), displayed),
+        clicked=min(of["clicked"], displayed),
         submitted_is_known=submitted is not None,
     )

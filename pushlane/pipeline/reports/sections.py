@@ -36,7 +36,6 @@ from pushlane.pipeline.reports.query import TIMES_MS, Dimension, Period, Query
 from pushlane.pipeline.reports.sources import (
     NO_EVENT,
     OUTCOMES,
-    bound,
     counted,
     finished_rows,
     key_columns,
@@ -85,33 +84,29 @@ class CountRows:
 
 def count(engine: Engine, query: Query, limit: int) -> CountRows:
     """Count, and return the first `limit` rows of the answer."""
-    found = engine.rows(_sql(query, counted(engine, query), limit))
+    found = engine.rows(_count_sql(query, counted(engine, query), limit))
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
     is_estimate = any(row.plus_minus for row in rows)
     return CountRows(query.by, rows, found[0][-1] if found else 0, is_estimate)
 
 
-def _sql(query: Query, source: Sql, limit: int) -> Sql:
+def _count_sql(query: Query, source: Sql, limit: int) -> Sql:
     wanted = where_clause(query)
     outcomes = [
         f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
     ]
     columns = [*key_columns(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
-    grouped = ", ".join(f"d{place}" for place in range(len(query.by)))
+    names = [f"d{place}" for place in range(len(query.by))]
+    times = [name for name, each in zip(names, query.by, strict=True) if each.step_ms]
+    others = [name for name in names if name not in times]
+    grouped = ", ".join(names)
     text = (
         f"select *, count(*) over () from (select {', '.join(columns)} from ({source.text}) "
         f"where {wanted.text} {f'group by {grouped}' if grouped else ''} having sum(n) > 0.5) "
-        f"order by {_order(query)} limit $most"
+        f"order by {', '.join([*times, 'n desc', *others])} limit $most"
     )
     return Sql(text, {**source.values, **wanted.values, "most": limit})
-
-
-def _order(query: Query) -> str:
-    """Return the order of rows: by time first, then the largest, then by name."""
-    times = [f"d{place}" for place, each in enumerate(query.by) if each.step_ms]
-    names = [f"d{place}" for place, each in enumerate(query.by) if not each.step_ms]
-    return ", ".join([*times, "n desc", *names])
 
 
 def _count(key: Key, found: tuple[Any, ...]) -> Count:
@@ -169,15 +164,14 @@ def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
 
 def _latency_sql(engine: Engine, query: Query) -> Sql:
     wanted = where_clause(query)
-    values = {**bound(query), **wanted.values}
     if query.attributes or query.asks_reason:
-        return Sql(_of_detail(engine, query, wanted.text), values)
+        return Sql(_of_detail(engine, query, wanted.text), wanted.values)
     columns = ", ".join([*key_columns(query), "stage", "bucket"])
     text = (
         f"select {columns}, sum(n) from {engine.table('latency')} "
         f"where {within('minute_ms')} and {wanted.text} group by all"
     )
-    return Sql(text, values)
+    return Sql(text, wanted.values)
 
 
 def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
@@ -223,7 +217,7 @@ def _in_sketches(engine: Engine, query: Query) -> dict[Key, int]:
         f"where {within('minute_ms')} and {wanted.text} and {NO_EVENT}"
     )
     found: dict[Key, _Recipients] = defaultdict(_Recipients)
-    for page in engine.pages(Sql(text, {**bound(query), **wanted.values}), _PAGE):
+    for page in engine.pages(Sql(text, wanted.values), _PAGE):
         for *key, is_retry, n, sketch in page:
             found[tuple(key)].add(hll_sketch.deserialize(sketch), n, is_retry)
     return {key: each.number for key, each in found.items()}
@@ -238,8 +232,7 @@ class _Recipients:
 
     def __init__(self) -> None:
         self._finished, self._all = hll_union(SKETCH_LG_K), hll_union(SKETCH_LG_K)
-        self._pushes: int = 0
-        self._retries: int = 0
+        self._pushes = self._retries = 0
 
     def add(self, sketch: hll_sketch, receipts: int, is_retry: bool) -> None:
         self._all.update(sketch)
@@ -272,7 +265,7 @@ def _in_detail(engine: Engine, query: Query) -> dict[Key, int]:
     columns = ", ".join([*key_columns(query), "count(distinct recipient_hash)"])
     rows = with_minute(query, finished_rows(engine))
     text = f"select {columns} from ({rows}) where {wanted.text} group by all"
-    found = engine.rows(Sql(text, {**bound(query), **wanted.values}))
+    found = engine.rows(Sql(text, wanted.values))
     return {tuple(key): n for *key, n in found}
 
 
@@ -318,7 +311,7 @@ def sent(engine: Engine, query: Query) -> list[SentByLevel]:
         f"where {within('minute_ms')} and outcome in ({tried}) and {wanted.text} "
         "group by all having sum(n) > 0 order by 1, 2, 3"
     )
-    return [SentByLevel(*row) for row in engine.rows(Sql(text, {**bound(query), **wanted.values}))]
+    return [SentByLevel(*row) for row in engine.rows(Sql(text, wanted.values))]
 
 
 def step_ms(period: Period) -> int:

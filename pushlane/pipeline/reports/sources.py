@@ -25,7 +25,11 @@ _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 def counted(engine: Engine, query: Query) -> Sql:
     """Return the source to count receipts and events in for this question."""
     if not query.attributes:
-        return Sql(_minutes(engine), bound(query))
+        text = (
+            f"select {_LABELS}, reason, n, 0 as variance "
+            f"from {engine.table(COUNTED)} where {within('minute_ms')}"
+        )
+        return Sql(text, bound(query))
     if not is_aggregated(engine, query):
         return _in_detail(engine, query, finished=True)
     kept = Sql(_one_attribute(engine), bound(query))
@@ -83,20 +87,14 @@ def _in_one_pass(engine: Engine, query: Query, *, finished: bool) -> Sql:
         f"from (with grouped as materialized (from ({grouped}) where {pushes.text}) {parts}) "
         f"union all select {_LABELS}, reason{_names(query)}, {_WEIGHED} from ({unmerged})"
     )
-    return Sql(text, {**bound(query), **pushes.values})
+    return Sql(text, pushes.values)
 
 
 def _only_asked(query: Query) -> str:
     """Return the labels, with unused ones emptied, since fewer values are grouped faster."""
-    used = {each.word for each in (*query.by, *(condition.dimension for condition in query.where))}
-    columns = {
-        "task_id": "task",
-        "app": "app",
-        "level": "level",
-        "sink": "sink",
-        "reason": "reason",
-    }
-    labels = [name if word in used else f"'' as {name}" for name, word in columns.items()]
+    used = {each.word for each in query.used}
+    columns = {"task": "task_id", **{word: word for word in ("app", "level", "sink", "reason")}}
+    labels = [name if word in used else f"'' as {name}" for word, name in columns.items()]
     return ", ".join([*labels, "outcome"])
 
 
@@ -166,13 +164,6 @@ def _names(query: Query) -> str:
     return "".join(f", a{place}" for place in range(len(query.attributes)))
 
 
-def _minutes(engine: Engine) -> str:
-    return (
-        f"select {_LABELS}, reason, n, 0 as variance "
-        f"from {engine.table(COUNTED)} where {within('minute_ms')}"
-    )
-
-
 def _one_attribute(engine: Engine) -> str:
     """Count all receipts under an empty value, then move those with a value to that value."""
     values = (
@@ -231,21 +222,18 @@ def key_columns(query: Query) -> list[str]:
 
 
 def where_clause(query: Query, words: Sequence[str] = ()) -> Sql:
-    """Return a condition for the rows that are asked for.
+    """Return a condition for the rows that are asked for; its values include those of `bound`.
 
     If `words` are given, only the conditions on dimensions of these words are in it.
     """
     texts = ["true"]
-    values: dict[str, str] = {}
+    values = bound(query)
     for place, each in enumerate(query.where):
         if words and each.dimension.word not in words:
             continue
         names = [f"value{place}_{number}" for number in range(len(each.values))]
-        texts.append(_is_one_of(expression(query, each.dimension), each, names))
+        listed = ", ".join(f"${name}" for name in names)
+        is_one = "not in" if each.negated else "in"
+        texts.append(f"{expression(query, each.dimension)} {is_one} ({listed})")
         values.update(zip(names, each.values, strict=True))
     return Sql(" and ".join(texts), values)
-
-
-def _is_one_of(column: str, each: Condition, names: list[str]) -> str:
-    listed = ", ".join(f"${name}" for name in names)
-    return f"{column} {'not in' if each.negated else 'in'} ({listed})"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,6 +92,10 @@ class Generation:
 
     def table(self, table: str) -> Path:
         return self.folder / table
+
+    def paths(self, below: Iterable[str]) -> list[str]:
+        """Return the whole paths of these files, as a manifest names them."""
+        return [str(self.folder / path) for path in below]
 
     def batch_folders(self, table: str, batch: str) -> list[Path]:
         """Return all folders of a table that were written under this batch name or name pattern."""

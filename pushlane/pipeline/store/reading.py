@@ -74,8 +74,8 @@ class Store:
         self, table: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[str]:
         """Return the paths of `entries`; the files may hold rows outside of the range too."""
-        folder = self.generation.folder
-        return [str(folder / each.path) for each in self.entries(table, since_ms, until_ms)]
+        entries = self.entries(table, since_ms, until_ms)
+        return self.generation.paths(each.path for each in entries)
 
     def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
         """Return the files of `minutes`, `hours` and `days` together, which have one schema.

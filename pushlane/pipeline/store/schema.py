@@ -8,92 +8,68 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-_TEXTS = pa.map_(pa.string(), pa.string())
-_COUNTED = [
-    ("minute_ms", pa.int64()),
-    ("task_id", pa.string()),
-    ("app", pa.string()),
-    ("level", pa.string()),
-    ("sink", pa.string()),
-    ("outcome", pa.string()),
-]
+_Columns = list[tuple[str, pa.DataType]]
+_TEXT = pa.string()
+_ATTRIBUTES = ("attributes", pa.map_(_TEXT, _TEXT))
+
+
+def _texts(*names: str) -> _Columns:
+    return [(name, _TEXT) for name in names]
+
+
+def _ints(*names: str) -> _Columns:
+    return [(name, pa.int32()) for name in names]
+
+
+def _longs(*names: str) -> _Columns:
+    return [(name, pa.int64()) for name in names]
+
+
+_COUNTED = [*_longs("minute_ms"), *_texts("task_id", "app", "level", "sink", "outcome")]
 
 RECEIPT_COLUMNS = [
-    ("task_id", pa.string()),
-    ("task_name", pa.string()),
-    ("app", pa.string()),
-    ("level", pa.string()),
-    ("sink", pa.string()),
-    ("seq", pa.int64()),
-    ("outcome", pa.string()),
-    ("reason", pa.string()),
-    ("attempt", pa.int32()),
-    ("recipient", pa.string()),
-    ("recipient_hash", pa.int64()),
-    ("quota", pa.int32()),
-    ("weight", pa.int32()),
-    ("submitted_at_ms", pa.int64()),
-    ("eligible_at_ms", pa.int64()),
-    ("dispatched_at_ms", pa.int64()),
-    ("responded_at_ms", pa.int64()),
-    ("trace_id", pa.string()),
-    ("attributes", _TEXTS),
+    *_texts("task_id", "task_name", "app", "level", "sink"),
+    *_longs("seq"),
+    *_texts("outcome", "reason"),
+    *_ints("attempt"),
+    *_texts("recipient"),
+    *_longs("recipient_hash"),
+    *_ints("quota", "weight"),
+    *_longs("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms", "responded_at_ms"),
+    *_texts("trace_id"),
+    _ATTRIBUTES,
 ]
 """The columns of a receipt, in the log's rows and in the store."""
 
 DETAIL = pa.schema(
     [
         *RECEIPT_COLUMNS,
-        ("displayed_at_ms", pa.int64()),
-        ("clicked_at_ms", pa.int64()),
+        *_longs("displayed_at_ms", "clicked_at_ms"),
         ("sample_weight", pa.float64()),
     ]
 )
 EVENTS = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("seq", pa.int64()),
-        ("outcome", pa.string()),
-        ("at_ms", pa.int64()),
-        ("attributes", _TEXTS),
-    ]
+    [*_texts("task_id"), *_longs("seq"), *_texts("outcome"), *_longs("at_ms"), _ATTRIBUTES]
 )
 MINUTES = pa.schema(
     [
-        ("minute_ms", pa.int64()),
-        ("task_id", pa.string()),
-        ("task_name", pa.string()),
-        ("app", pa.string()),
-        ("level", pa.string()),
-        ("sink", pa.string()),
-        ("outcome", pa.string()),
-        ("reason", pa.string()),
-        ("quota", pa.int32()),
-        ("weight", pa.int32()),
-        ("n", pa.int64()),
-        ("wait_ms_sum", pa.int64()),
+        *_longs("minute_ms"),
+        *_texts("task_id", "task_name", "app", "level", "sink", "outcome", "reason"),
+        *_ints("quota", "weight"),
+        *_longs("n", "wait_ms_sum"),
         ("recipients", pa.binary()),
     ]
 )
-LATENCY = pa.schema([*_COUNTED, ("stage", pa.string()), ("bucket", pa.int32()), ("n", pa.int64())])
-ATTRIBUTES = pa.schema(
-    [*_COUNTED, ("attribute", pa.string()), ("value", pa.string()), ("n", pa.int64())]
-)
-SEEN = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("kind", pa.int32()),
-        ("bucket", pa.int32()),
-        ("bits", pa.binary()),
-    ]
-)
+LATENCY = pa.schema([*_COUNTED, *_texts("stage"), *_ints("bucket"), *_longs("n")])
+ATTRIBUTES = pa.schema([*_COUNTED, *_texts("attribute", "value"), *_longs("n")])
+SEEN = pa.schema([*_texts("task_id"), *_ints("kind", "bucket"), ("bits", pa.binary())])
 QUARANTINE = pa.schema(
     [
-        ("at_ms", pa.int64()),
-        ("partition", pa.int32()),
-        ("position", pa.string()),
-        ("bytes", pa.int32()),
-        ("why", pa.string()),
+        *_longs("at_ms"),
+        *_ints("partition"),
+        *_texts("position"),
+        *_ints("bytes"),
+        *_texts("why"),
     ]
 )
 
@@ -112,11 +88,7 @@ TABLES: dict[str, pa.Schema] = {
 TIME_COLUMN = {
     "detail": "responded_at_ms",
     "events": "at_ms",
-    "minutes": "minute_ms",
-    "hours": "minute_ms",
-    "days": "minute_ms",
-    "latency": "minute_ms",
-    "attributes": "minute_ms",
+    **dict.fromkeys(("minutes", "hours", "days", "latency", "attributes"), "minute_ms"),
     "quarantine": "at_ms",
 }
 """The column that the time range of a table's files is about; `seen` has none."""
