@@ -112,7 +112,7 @@ def _death(trace: str) -> str:
     what = f"exit code {code[1]}" if code else "no signal told; killed, or out of memory"
     if fatal:
         what = f"signal {_SIGNALS[fatal[1]]}" if fatal[1] in _SIGNALS else fatal[1].lower()
-    where = f" at {_where(frame)}" if fatal and frame else ""
+    where = f" at {_where(*frame.groups())}" if fatal and frame else ""
     return f"a worker process died ({what}){where}"
 
 
@@ -122,7 +122,7 @@ def _python(block: str) -> str:
         return ""
     raised = _UNINDENTED.search(block, frames[-1].end())
     name = _PYTHON.match(raised[0]) if raised else None
-    return f"{name[0] if name else 'an error'} at {_where(frames[-1])}"
+    return f"{name[0] if name else 'an error'} at {_where(*frames[-1].groups())}"
 
 
 def _java(trace: str) -> str:
@@ -133,8 +133,7 @@ def _java(trace: str) -> str:
     return f"{name[1]}{f' at {place[1]}' if place else ''}" if name else ""
 
 
-def _where(frame: re.Match[str]) -> str:
-    path, line, function = frame.groups()
+def _where(path: str, line: object, function: str | None) -> str:
     return f"{'/'.join(path.split('/')[-3:])}:{line}{f' in {function}' if function else ''}"
 
 
@@ -143,8 +142,7 @@ def _place_of(error: BaseException | None) -> str:
     name = type(error).__name__
     if not frames:
         return name
-    path = "/".join(frames[-1].filename.split("/")[-3:])
-    return f"{name} at {path}:{frames[-1].lineno} in {frames[-1].name}"
+    return f"{name} at {_where(frames[-1].filename, frames[-1].lineno, frames[-1].name)}"
 
 
 _MOST_COLUMNS = 40
@@ -168,16 +166,11 @@ def spark_errors(doing: str, columns: Sequence[str] = ()) -> Iterator[None]:
     try:
         yield
     except ParseException as error:
-        raise BadInput(f"{doing}: {_pointed(error)}") from error
+        raise BadInput(f"{doing}: {_first_line(error)}") from error
     except AnalysisException as error:
         raise BadInput(f"{doing}: {_analysis(error, columns)}") from error
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineFailed(f"{doing}: Spark stopped with {cause_of(error)}") from error
-
-
-def _pointed(error: ParseException) -> str:
-    text = _first_line(str(error))
-    return re.sub(r"^\[[\w.]+\]\s*", "", text)
 
 
 def _analysis(error: AnalysisException, columns: Sequence[str]) -> str:
@@ -190,7 +183,7 @@ def _analysis(error: AnalysisException, columns: Sequence[str]) -> str:
     if condition == "PATH_NOT_FOUND":
         path = parameters.get("path", "")
         return f"nothing is at {path}; give a path that Spark's workers see, or a table's name"
-    text = re.sub(r"^\[[\w.]+\]\s*", "", _first_line(str(error)))
+    text = _first_line(error)
     return f"{text}; the columns are: {shown(columns)}" if columns else text
 
 
@@ -201,6 +194,8 @@ def shown(columns: Sequence[str]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[0].split(" SQLSTATE:")[0][:_MOST_CHARACTERS] if lines else "no reason given"
+def _first_line(error: PySparkException) -> str:
+    """Return the first line of its text, without the condition and the state that Spark adds."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0].split(" SQLSTATE:")[0][:_MOST_CHARACTERS] if lines else "no reason given"
+    return re.sub(r"^\[[\w.]+\]\s*", "", text)

@@ -185,20 +185,20 @@ class Jvm:
             target=self._copy, args=(reading,), name="spark-log", daemon=True
         )
         self._copying.start()
-        self.gateway = self._launched(SparkConf(loadDefaults=False).setAll(_shown(options)), pipe)
+        # Without secrets, since every user of the machine can read a command line.
+        shown = [(name, value) for name, value in options.items() if not _SECRET.search(name)]
+        self.gateway = self._launched(SparkConf(loadDefaults=False).setAll(shown), pipe)
 
     def _launched(self, conf: SparkConf, pipe: int) -> JavaGateway:
-        failure: PySparkException | None = None
         try:
-            return launch_gateway(conf, {"stdout": pipe, "stderr": pipe})  # type: ignore[no-untyped-call]
+            try:
+                return launch_gateway(conf, {"stdout": pipe, "stderr": pipe})  # type: ignore[no-untyped-call]
+            finally:
+                os.close(pipe)  # so that the log ends with the process
         except PySparkException as error:
-            failure = error
-        finally:
-            os.close(pipe)  # so that the log ends with the process
-        self._copying.join(_ENDS_WITHIN_S)
-        raise PipelineFailed(
-            f"Spark's Java process does not start: {reason_in(self.log)} (what it said: {self.log})"
-        ) from failure
+            self._copying.join(_ENDS_WITHIN_S)
+            said = f"{reason_in(self.log)} (what it said: {self.log})"
+            raise PipelineFailed(f"Spark's Java process does not start: {said}") from error
 
     def _copy(self, reading: int) -> None:
         with self._file, os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
@@ -270,11 +270,6 @@ def reason_in(log: Path) -> str:
     return _PREFIX.sub("", telling[0])[:_MOST_CHARACTERS] if telling else "it said nothing"
 
 
-def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the options that hold no secret: every user of the machine can read a command line."""
-    return [(name, value) for name, value in options.items() if not _SECRET.search(name)]
-
-
 _LEAST = 17
 _DEADLINE_S = 30.0
 _HOW_TO_GET_IT = (
@@ -285,11 +280,9 @@ _HOW_TO_GET_IT = (
 
 def require_java() -> None:
     """Check that there is a Java that Spark can run on; raises BadInput with how to get one."""
-    java = _java()
-    if not java:
+    if not (java := _java()):
         raise BadInput(f"Spark needs Java, and there is none: {_HOW_TO_GET_IT}")
-    found = _major_version(java)
-    if not found:
+    if not (found := _major_version(java)):
         raise BadInput(f"{java} does not say a version of Java: {_HOW_TO_GET_IT}")
     if found < _LEAST:
         raise BadInput(f"Java {found} ({java}) is too old for Spark: {_HOW_TO_GET_IT}")
@@ -397,13 +390,12 @@ def _active_session() -> SparkSession | None:
 def _settings(
     name: str, master: str, options: Mapping[str, str], driver_memory: str
 ) -> dict[str, str]:
-    memory = {"spark.driver.memory": driver_memory} if driver_memory else {}
     if driver_memory and not _MEMORY.fullmatch(driver_memory):
         raise BadInput(f"driver memory {driver_memory!r} is no size: give it like 512m or 2g")
     return {
         **_ALWAYS,
         **(_LOCAL if _is_on_loopback(master) else {}),
-        **memory,
+        **({"spark.driver.memory": driver_memory} if driver_memory else {}),
         **options,
         "spark.app.name": name,
         "spark.master": with_retries(master),

@@ -18,6 +18,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import asdict
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,7 +34,7 @@ from pushlane.pipeline.receipts.log_source import (
     QUARANTINED,
     read_range,
 )
-from pushlane.pipeline.receipts.tables import Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.tables import KEY_COLUMNS, Numbers, Seen, find_new, seen_rows
 from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.manifest import local_uri
 from pushlane.pipeline.store.schema import QUARANTINE
@@ -59,10 +60,7 @@ FULL = SamplingMode()
 
 
 class BatchTimer:
-    """Measures the time from one batch to the next, each taken when it was read.
-
-    So it includes the time that a batch takes to be written.
-    """
+    """Measures the time from one batch to the next, as each was read: that includes its writing."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -148,24 +146,13 @@ class Batches:
         counts = FileCounts(
             reading.bodies, reading.receipts, len(found.repeats), reading.quarantined.num_rows
         )
-        self._writer.publish(
-            "batch",
-            name,
-            positions=end,
-            counts=counts,
-            intervals=[] if mode.is_full else [self._interval(reading, end, mode)],
-        )
+        sampled = [] if mode.is_full else [self._interval(reading, end, mode)]
+        self._writer.publish("batch", name, positions=end, counts=counts, intervals=sampled)
         self._seen.add(found.whole)
         self._log.commit(end)
+        seconds = time.monotonic() - started_s
         return BatchDone(
-            self._writer.state.number,
-            counts.bodies,
-            counts.receipts,
-            counts.duplicates,
-            counts.quarantined,
-            lag,
-            mode,
-            time.monotonic() - started_s,
+            self._writer.state.number, **asdict(counts), lag=lag, mode=mode, seconds=seconds
         )
 
     def _write(
@@ -205,9 +192,7 @@ class Batches:
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
     """Return the ids of rows to leave out as a DataFrame; None if there are none, as usual."""
-    if not len(row_ids):
-        return None
-    return spark.createDataFrame(pa.table({"row_id": row_ids}))
+    return spark.createDataFrame(pa.table({"row_id": row_ids})) if len(row_ids) else None
 
 
 def write_detail(writer: StoreWriter, rows: DataFrame) -> None:
@@ -216,17 +201,7 @@ def write_detail(writer: StoreWriter, rows: DataFrame) -> None:
     rows.write.mode("append").partitionBy("day", "hour", "batch").parquet(folder)
 
 
-_COLUMNS = (
-    "row_id",
-    "kind",
-    "task_id",
-    "seq",
-    "responded_at_ms",
-    "partition",
-    "position",
-    "bytes",
-    "why",
-)
+_BAD_COLUMNS = ("partition", "position", "bytes", "why")
 
 
 @dataclass(frozen=True)
@@ -252,14 +227,14 @@ def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
     Only narrow columns are collected on the driver.
     """
     has = F.col("attributes").isNotNull().alias("has_attributes")
-    table = rows.select(*_COLUMNS, has).toArrow()
+    table = rows.select(*KEY_COLUMNS, *_BAD_COLUMNS, has).toArrow()
     receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
     marks = table.filter(pc.equal(table["kind"], MARK))
     bad = table.filter(pc.equal(table["kind"], QUARANTINED))
     span = pc.min_max(receipts["responded_at_ms"]).as_py()
     kinds = set(pc.unique(receipts["kind"]).to_pylist())
     return BatchReading(
-        dedup_keys=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
+        dedup_keys=receipts.select(KEY_COLUMNS),
         quarantined=_quarantine(bad, now_ms),
         bodies=int(pc.sum(marks["bytes"]).as_py() or 0),
         min_ms=span["min"] or 0,
@@ -271,5 +246,5 @@ def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
 
 def _quarantine(bad: pa.Table, now_ms: int) -> pa.Table:
     at = pa.array([now_ms] * bad.num_rows, pa.int64())
-    named = bad.select(["partition", "position", "bytes", "why"])
+    named = bad.select(_BAD_COLUMNS)
     return named.add_column(0, "at_ms", at).cast(QUARANTINE)

@@ -127,9 +127,8 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
         with open_job_context(settings, options.session) as work:
             run_on(work, options, stop)
     except ReceiptsGone as error:
-        raise ReceiptsGone(
-            f"{error}; run the command again, which goes on with what the log has"
-        ) from error
+        again = "run the command again, which goes on with what the log has"
+        raise ReceiptsGone(f"{error}; {again}") from error
 
 
 def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None:
@@ -244,8 +243,7 @@ def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]
 
 
 def _describe(gaps: list[Gap]) -> str:
-    count = len(gaps)
-    partitions = "a partition" if count == 1 else f"{count} partitions"
+    partitions = "a partition" if len(gaps) == 1 else f"{len(gaps)} partitions"
     return (
         f"the log has dropped receipts of {partitions} that were not read yet, and goes on with "
         "its oldest; `pushlane pipeline status` shows where. Raise receipts_max_bytes, set "

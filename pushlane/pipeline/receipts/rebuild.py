@@ -152,10 +152,9 @@ def _keys_to_reread(
     """
     older: dict[DedupGroup, Bits] = {}
     newer: dict[DedupGroup, Bits] = {}
-    columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
     while (end := log.advance(start, most_bodies)) != start:
         rows = read_range(spark, settings, start, end)
-        table = rows.filter("kind >= 0").select(*columns).toArrow()
+        table = rows.filter("kind >= 0").select(*tables.KEY_COLUMNS).toArrow()
         is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
         _add_keys(newer, table.filter(is_new))
         _add_keys(older, table.filter(pc.invert(is_new)))

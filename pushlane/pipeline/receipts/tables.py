@@ -136,6 +136,7 @@ def _stage(name: str) -> Column:
     return F.when(was, F.struct(F.lit(name).alias("stage"), bucket.alias("bucket")))
 
 
+KEY_COLUMNS = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
 SEQ_BITS = 15
 _IN_BUCKET = (1 << SEQ_BITS) - 1
 _KIND_BITS = 12
@@ -230,10 +231,9 @@ def all_seen_but(fresh: Mapping[DedupGroup, Bits]) -> OldBits:
 
 
 def find_new(rows: pa.Table, seen: OldBits) -> FoundReceipts:
-    """Find the new receipts of a batch.
+    """Find the new receipts of a batch, of which `rows` has the `KEY_COLUMNS`.
 
-    `rows` has the columns row_id, task_id, kind, seq and responded_at_ms. Of several rows with one
-    key the earliest wins, and of those the first row.
+    Of several rows with one key the earliest wins, and of those the first row.
     """
     if not rows.num_rows:
         return FoundReceipts(np.empty(0, "int64"), {}, {})

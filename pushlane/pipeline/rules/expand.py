@@ -36,7 +36,7 @@ class SparkExpander:
     async def __call__(self, order: RunOrder) -> Expanded:
         from pushlane.pipeline.fanout.fan_out import fan_out
 
-        request = self._request(order.rule, order.key, most=order.most, frozen=True)
+        request = self._request(order.rule, order.key, order.most, frozen=True)
         try:
             result = await fan_out(self.settings, request, self.on_progress)
         except KeyEnded as error:
@@ -53,20 +53,12 @@ class SparkExpander:
         """
         from pushlane.pipeline.fanout.fan_out import fan_out
 
-        request = self._request(rule, f"rule-{rule.name}", most=rule.budget_run, dry_run=True)
+        request = self._request(rule, f"rule-{rule.name}", rule.budget_run, dry_run=True)
         result = await fan_out(self.settings, request, self.on_progress)
         assert result.counts is not None
         return result.counts
 
-    def _request(
-        self,
-        rule: Rule,
-        key: str,
-        *,
-        most: int | None,
-        frozen: bool = False,
-        dry_run: bool = False,
-    ) -> FanoutRequest:
+    def _request(self, rule: Rule, key: str, most: int | None, **how: bool) -> FanoutRequest:
         return FanoutRequest(
             audience=rule.audience,
             spec=rule_spec(rule),
@@ -77,12 +69,11 @@ class SparkExpander:
             options=rule.options,
             key=key,
             most=most,
-            frozen=frozen,
             advise=partial(self._advise, rule.name) if rule.silent is None else None,
-            dry_run=dry_run,
             master=self.master,
             memory=self.memory,
             spark_options=self.spark_options,
+            **how,
         )
 
     def _advise(self, name: str, text: str) -> None:

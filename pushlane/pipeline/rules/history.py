@@ -121,9 +121,7 @@ class History(BaseModel):
         return self.spent.get(day, 0) + sum(run.most or 0 for run in taken)
 
     def encode(self) -> bytes:
-        """Encode the history; if it is larger than a document, the oldest ended runs are left
-        out.
-        """
+        """Encode the history, without the oldest ended runs if it is larger than a document."""
         ended = [run.at_ms for run in self.runs if not run.state.is_open]
         gone = set(ended[: max(0, len(ended) - MOST_ENDED)])
         while len(body := self._encoded(gone)) > MOST_BYTES and len(gone) < len(ended):
@@ -176,12 +174,17 @@ def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:
     window_ms = max(round(rule.catch_up_s * 1000), ON_TIME_MS)
     reach_ms = now_ms - window_ms
     if first_ms <= reach_ms and not history.find(first_ms):
-        handled = handled.with_runs(_too_old(rule, first_ms, reach_ms, now_ms))
+        why = (
+            f"it and all that came due up to {iso_utc(reach_ms)} are longer ago than the "
+            f"{rule.catch_up_s:g} s in which runs are caught up"
+        )
+        handled = handled.with_runs(Run(at_ms=first_ms).ended(RunState.SKIPPED, now_ms, why))
     times = [*rule.schedule.between(max(start_ms, reach_ms), now_ms)]
     if not times:
         return handled
     due, skipped, why = _choose(rule, handled, times, now_ms)
-    return _skip(_add(handled, due, fence), skipped, why, now_ms)
+    new = [Run(at_ms=at_ms, fence=fence) for at_ms in due if not handled.find(at_ms)]
+    return _skip(handled.with_runs(*new), skipped, why, now_ms)
 
 
 def overdue(rule: Rule, run: Run, now_ms: int, fence: int) -> str:
@@ -220,15 +223,9 @@ def _choose(
         return times[-1:], [*late, *times[:-1]], "a later run came due before it began"
     if scheduled:
         return [], times, f"the run of {iso_utc(scheduled[0].at_ms)} was still under way"
-    missed = [at_ms for at_ms in times if at_ms < now_ms - ON_TIME_MS]
-    if len(missed) < len(times):
-        return times[-1:], times[:-1], "nobody was there to make it"
-    return [], missed, "nobody was there to make it"
-
-
-def _add(history: History, due: Sequence[int], fence: int) -> History:
-    new = [at_ms for at_ms in due if history.find(at_ms) is None]
-    return history.with_runs(*(Run(at_ms=at_ms, fence=fence) for at_ms in new))
+    on_time = [at_ms for at_ms in times[-1:] if at_ms >= now_ms - ON_TIME_MS]
+    missed = times[:-1] if on_time else times
+    return on_time, missed, "nobody was there to make it"
 
 
 def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> History:
@@ -242,14 +239,6 @@ def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> Hi
     if new:
         ended.append(Run(at_ms=new[-1], times=len(new)).ended(RunState.SKIPPED, now_ms, why))
     return history.with_runs(*ended)
-
-
-def _too_old(rule: Rule, first_ms: int, reach_ms: int, now_ms: int) -> Run:
-    why = (
-        f"it and all that came due up to {iso_utc(reach_ms)} are longer ago than the "
-        f"{rule.catch_up_s:g} s in which runs are caught up"
-    )
-    return Run(at_ms=first_ms).ended(RunState.SKIPPED, now_ms, why)
 
 
 MOST_FAILURES = 4
@@ -304,14 +293,9 @@ def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
 
     def edit(history: History) -> History:
         run = _ours(history, at_ms, fence)
-        pause_ms = _FIRST_PAUSE_MS * 4**run.failures
-        waiting = run.changed(
-            state=RunState.WAITING,
-            failures=run.failures + 1,
-            retry_at_ms=now_ms + pause_ms,
-            reason=reason,
-        )
-        return history.with_runs(waiting)
+        retry_at_ms = now_ms + _FIRST_PAUSE_MS * 4**run.failures
+        later = {"retry_at_ms": retry_at_ms, "failures": run.failures + 1, "reason": reason}
+        return history.with_runs(run.changed(state=RunState.WAITING, **later))
 
     return edit
 
@@ -326,10 +310,8 @@ def request_run(at_ms: int) -> Edit:
         run = history.find(at_ms)
         if run is not None and (run.state.is_open or run.state is RunState.DONE):
             return history
-        if len(history.open) >= 2 * MOST_OPEN:
-            raise BadInput(
-                f"{len(history.open)} runs of this rule wait already; let them end first"
-            )
+        if (count := len(history.open)) >= 2 * MOST_OPEN:
+            raise BadInput(f"{count} runs of this rule wait already; let them end first")
         return history.with_runs(Run(at_ms=at_ms, asked=True))
 
     return edit

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from typing import Any, Literal
 
 from cronsim import CronSim, CronSimError
@@ -27,7 +28,6 @@ from pushlane.model.documents import checked
 from pushlane.model.times import find_zone
 from pushlane.util.texts import MASK, did_you_mean, masked
 
-_FIELDS = 5
 _HOW = "use five fields: minute hour day month weekday, like '0 9 * * MON' (Mondays at 9)"
 
 
@@ -43,11 +43,8 @@ class CronSchedule:
         return next(self._after(at_ms), None)
 
     def between(self, after_ms: int, until_ms: int) -> Iterator[int]:
-        """Yield the due times after the first and up to the second, in order."""
-        for due_ms in self._after(after_ms):
-            if due_ms > until_ms:
-                return
-            yield due_ms
+        """Return the due times after the first and up to the second, in order."""
+        return takewhile(lambda due_ms: due_ms <= until_ms, self._after(after_ms))
 
     def day(self, at_ms: int) -> str:
         """Return the date that a calendar in the zone shows at this time."""
@@ -66,10 +63,11 @@ class CronSchedule:
 def parse_schedule(cron: str, zone: str) -> CronSchedule:
     """Make a schedule; raises BadInput for one that cannot be, or that is never due."""
     find_zone(zone)
-    if len(cron.split()) != _FIELDS:
-        raise BadInput(f"cron {cron!r} has {len(cron.split())} fields; {_HOW}")
+    fields = cron.split()
+    if len(fields) != 5:
+        raise BadInput(f"cron {cron!r} has {len(fields)} fields; {_HOW}")
     try:
-        schedule = CronSchedule(" ".join(cron.split()), zone)
+        schedule = CronSchedule(" ".join(fields), zone)
         is_due = schedule.first_after(0) is not None
     except CronSimError as error:
         what = str(error).removeprefix("Bad ")
@@ -128,9 +126,7 @@ class Rule(BaseModel):
         return self.model_copy(update={**fields, "revision": self.revision + 1})
 
     def replacing(self, old: Rule) -> Rule:
-        """Return this rule in place of an older one: it stays paused, and keeps an equal
-        schedule's start.
-        """
+        """Return this rule in place of an older one, whose pause and start of schedule stay."""
         is_same = (self.cron, self.zone) == (old.cron, old.zone)
         fields = {"paused": self.paused or old.paused, "revision": old.revision + 1}
         return self.model_copy(update={**fields, **({"since_ms": old.since_ms} if is_same else {})})
@@ -147,9 +143,12 @@ class Rule(BaseModel):
             name: MASK if _SECRET.search(name) else masked(value)
             for name, value in self.options.items()
         }
-        hidden = {"options": options, "audience": masked(self.audience)}
-        hidden["exclude"] = [masked(source) for source in self.exclude]
-        return {**self.model_dump(mode="json", include=set(Rule.model_fields)), **hidden}
+        return {
+            **self.model_dump(mode="json", include=set(Rule.model_fields)),
+            "options": options,
+            "audience": masked(self.audience),
+            "exclude": [masked(source) for source in self.exclude],
+        }
 
     def encode(self) -> bytes:
         """Raises Unstorable if it could not be read back."""
@@ -175,18 +174,19 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
             f"rule name {name[:80]!r} cannot be used; take up to 64 letters, digits, dots, dashes "
             "and underscores, like weekly-news"
         )
-    known = Rule.model_fields.keys() - set(_OURS)
+    known = [field for field in Rule.model_fields if field not in _OURS]
     if other := next((field for field in fields if field not in known), None):
-        raise _no_field(name, other)
+        hint = f"{did_you_mean(other, known)}; known: {', '.join(known)}"
+        raise BadInput(f"rule {name!r}: there is no field {other!r}{hint}")
     try:
         rule = Rule(name=name, since_ms=now_ms, **fields)
     except ValidationError as error:
         raise _bad_field(name, error) from error
     schedule = parse_schedule(rule.cron, rule.zone)
-    if len(rule.encode()) > MOST_BYTES:
+    if (size := len(rule.encode())) > MOST_BYTES:
         raise BadInput(
-            f"rule {name!r} has {len(rule.encode()):,} bytes, and may have {MOST_BYTES:,}; shorten "
-            "its SQL or its texts"
+            f"rule {name!r} has {size:,} bytes, and may have {MOST_BYTES:,}; shorten its SQL or "
+            "its texts"
         )
     return rule.model_copy(update={"cron": schedule.cron})
 
@@ -198,9 +198,3 @@ def _bad_field(name: str, error: ValidationError) -> BadInput:
     if found["type"] == "missing":
         return BadInput(f"rule {name!r} has no {field!r}; add it")
     return BadInput(f"rule {name!r}: {field!r}: {found['msg'][:1].lower()}{found['msg'][1:]}")
-
-
-def _no_field(name: str, field: str) -> BadInput:
-    known = [known for known in Rule.model_fields if known not in _OURS]
-    hint = did_you_mean(field, known)
-    return BadInput(f"rule {name!r}: there is no field {field!r}{hint}; known: {', '.join(known)}")

@@ -98,6 +98,5 @@ def _excluded(source: Any, base: Path) -> Any:
     if not isinstance(source, str):
         return source
     path, colon, column = source.rpartition(":")
-    if not colon or "/" in column:
-        return _absolute(source, base)
-    return f"{_absolute(path, base)}:{column}"
+    has_column = colon and "/" not in column
+    return f"{_absolute(path, base)}:{column}" if has_column else _absolute(source, base)

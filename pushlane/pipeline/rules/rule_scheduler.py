@@ -67,8 +67,7 @@ class RuleScheduler:
         self._fence: Fence | None = None
         self._current: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._stopping = False
-        self._is_away = False
+        self._stopping = self._is_away = False
         self._is_new = True
 
     @property
@@ -117,10 +116,8 @@ class RuleScheduler:
         if fence != self._fence or self._is_new:
             await self._halt()
             self._fence, self._is_new = fence, False
-            log.info(
-                "leading the rules" if fence else "another process leads the rules",
-                extra={"action": "leads" if fence else "stands_by"},
-            )
+            said = "leading the rules" if fence else "another process leads the rules"
+            log.info(said, extra={"action": "leads" if fence else "stands_by"})
         if fence is None:
             self.stats.looked(0, leads=False)
             return LOOK_S

@@ -126,8 +126,5 @@ class RuleStore:
         )
 
     async def _unknown(self, name: str) -> BadInput:
-        known = [one.name for one in await self._documents.list(_RULE)]
-        return BadInput(
-            f"there is no rule {name!r}{did_you_mean(name, known)} (`pushlane rules list` lists "
-            "them)"
-        )
+        hint = did_you_mean(name, [one.name for one in await self._documents.list(_RULE)])
+        return BadInput(f"there is no rule {name!r}{hint} (`pushlane rules list` lists them)")

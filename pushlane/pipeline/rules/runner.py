@@ -152,24 +152,21 @@ class Runner:
         try:
             made = await self.expand(order)
         except EmptyAudience as error:
-            return self._ended(run, RunState.DONE, str(error), total=0)
+            return self._ended(run, RunState.DONE, str(error), "", 0)
         except AudienceTooLarge as error:
-            return self._ended(run, RunState.REFUSED, str(error), total=0)
-        except TaskConflict as error:
-            return await self._failed(order, run, str(error), may_pass=True)
+            return self._ended(run, RunState.REFUSED, str(error), "", 0)
         except PushlaneError as error:
-            may_pass = not isinstance(error, UserError)
+            may_pass = isinstance(error, TaskConflict) or not isinstance(error, UserError)
             return await self._failed(order, run, str(error), may_pass=may_pass)
         except Exception as error:  # noqa: BLE001 - other rules go on; its text may quote rows
             reason = f"unexpected {type(error).__name__}; please report it"
             return await self._failed(order, run, reason, may_pass=True)
-        return self._ended(run, RunState.DONE, task_id=made.task_id, total=made.total)
+        return self._ended(run, RunState.DONE, "", made.task_id, made.total)
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < MOST_FAILURES:
             return retry_later(run.at_ms, run.fence, self.now_ms(), reason)
-        task_id, total = await self._published(order.key)
-        return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
+        return self._ended(run, RunState.FAILED, reason, *await self._published(order.key))
 
     async def _published(self, key: str) -> tuple[str, int | None]:
         """Return the task that the run has made, and its pushes, None if that is not known."""
@@ -180,13 +177,7 @@ class Runner:
         return (task.id, task.total) if task.key == key else ("", 0)
 
     def _ended(
-        self,
-        run: Run,
-        state: RunState,
-        reason: str = "",
-        *,
-        task_id: str = "",
-        total: int | None = None,
+        self, run: Run, state: RunState, reason: str, task_id: str, total: int | None
     ) -> Edit:
         now_ms = self.now_ms()
         return end(run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total)
@@ -196,9 +187,8 @@ def _log_run(name: str, run: Run) -> None:
     why = f": {run.reason}" if run.reason and run.state is not RunState.RUNNING else ""
     level = logging.WARNING if run.state in _TROUBLE else logging.INFO
     extra = {"action": f"run_{run.state}", "rule": name, "task": run.task_id}
-    log.log(
-        level, "rule %s, run of %s: %s%s", name, iso_utc(run.at_ms), run.state, why, extra=extra
-    )
+    said = (name, iso_utc(run.at_ms), run.state, why)
+    log.log(level, "rule %s, run of %s: %s%s", *said, extra=extra)
 
 
 _TROUBLE = (RunState.WAITING, RunState.FAILED, RunState.REFUSED)
