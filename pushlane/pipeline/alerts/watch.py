@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -142,34 +142,20 @@ async def check_all(
     `send` posts a message and returns why it could not; `lag` is how many bodies of the log the
     store has not read.
     """
-    checks = []
-    for rule in await store.rules():
-        try:
-            found = await asyncio.to_thread(measure, root, rule, now_ms, lag)
-        except PushlaneError as error:
-            checks.append(AlertCheck(rule, {}, [], str(error)))
-            continue
-        told: list[AlertMessage] = []
-        known = await store.load_state(rule.name)
-        state = firing.next_state(rule, known.state, found, now_ms)
-        problem = await _announce(store, rule, known, state, send, now_ms, told)
-        checks.append(AlertCheck(rule, found, told, problem, firing.fires(state)))
-    return checks
+    return [await _check(store, root, send, lag, now_ms, rule) for rule in await store.rules()]
 
 
-async def _announce(
-    store: AlertStore,
-    rule: AlertRule,
-    known: StoredAlertState,
-    state: AlertState,
-    send: Send,
-    now_ms: int,
-    told: list[AlertMessage],
-) -> str:
-    """Store the next state and send its messages, each of which is added to `told` once it went.
-
-    Return why not all went, or an empty text.
-    """
+async def _check(
+    store: AlertStore, root: Path, send: Send, lag: int | None, now_ms: int, rule: AlertRule
+) -> AlertCheck:
+    """Measure a rule, store its next state and send its messages."""
+    try:
+        found = await asyncio.to_thread(measure, root, rule, now_ms, lag)
+    except PushlaneError as error:
+        return AlertCheck(rule, {}, [], str(error))
+    known = await store.load_state(rule.name)
+    state = firing.next_state(rule, known.state, found, now_ms)
+    check = AlertCheck(rule, found, [], firing=firing.fires(state))
     kept = await store.save_state(rule.name, state, known)
     for name, group in state.items():
         if kept is None:
@@ -177,11 +163,17 @@ async def _announce(
         if group.pending is None:
             continue
         if why := await send(rule.url, group.pending):
-            return f"the webhook on {rule.host} did not take it: {why}"
-        told.append(group.pending)
-        state = firing.after_delivery(kept.state, name, now_ms)
-        kept = await store.save_state(rule.name, state, kept)
-    return "" if kept is not None else "another process looks after this alert as well"
+            return replace(check, problem=f"the webhook on {rule.host} did not take it: {why}")
+        check.told.append(group.pending)
+        kept = await store.save_state(
+            rule.name, firing.after_delivery(kept.state, name, now_ms), kept
+        )
+    is_ours = kept is not None
+    return (
+        check
+        if is_ours
+        else replace(check, problem="another process looks after this alert as well")
+    )
 
 
 async def serve(

@@ -121,11 +121,7 @@ def publish(
 
 
 def publish_part(
-    settings: Settings,
-    frozen: FrozenRows,
-    task_id: str,
-    collapses: bool,
-    work: tuple[Part, int],
+    settings: Settings, frozen: FrozenRows, task_id: str, collapses: bool, work: tuple[Part, int]
 ) -> None:
     """Publish one part from the seq on at which it starts, and return when it is durable."""
     part, start = work
@@ -216,16 +212,13 @@ class _FanOut:
                 await refuse_stopped(self._backend, known)
             self._refuse_other(known)
             if known.total is not None:
-                return await self._already(known, manifest)
+                await asyncio.to_thread(self._stage.drop_rows)
+                progress = await progress_of(self._backend, known)
+                counts = manifest.counts if manifest else None
+                return FanoutResult(known, counts, already_done=True, progress=progress)
             self._refuse_lost(known, manifest)
         async with FanoutSession(self._request) as session:
             return await self._fan_out(session, manifest)
-
-    async def _already(self, known: Task, manifest: StageManifest | None) -> FanoutResult:
-        await asyncio.to_thread(self._stage.drop_rows)
-        counts = manifest.counts if manifest else None
-        progress = await progress_of(self._backend, known)
-        return FanoutResult(known, counts, already_done=True, progress=progress)
 
     async def _fan_out(
         self, session: FanoutSession, manifest: StageManifest | None

@@ -53,12 +53,13 @@ def signature(audience: DataFrame) -> Signature:
     """
     paths = [_local(uri) for uri in audience.inputFiles()]
     if paths and all(paths):
-        return Signature(files={path: _stamp(path) for path in sorted(filter(None, paths))})
+        found = {path: Path(path).stat() for path in sorted(filter(None, paths))}
+        return Signature({path: (it.st_size, it.st_mtime_ns) for path, it in found.items()})
     columns = [_hashable(audience, name) for name in audience.columns]
     hashed = F.xxhash64(*columns).cast("decimal(38,0)")
-    found = audience.agg(F.count("*").alias("n"), F.sum(hashed).alias("h")).first()
-    assert found is not None
-    return Signature(rows=found["n"], hash=str(found["h"]))
+    row = audience.agg(F.count("*").alias("n"), F.sum(hashed).alias("h")).first()
+    assert row is not None
+    return Signature(rows=row["n"], hash=str(row["h"]))
 
 
 def difference(before: Signature, now: Signature) -> str:
@@ -73,17 +74,16 @@ def difference(before: Signature, now: Signature) -> str:
 
 
 def _of_files(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) -> str:
-    changed = [path for path in before.keys() & now.keys() if before[path] != now[path]]
     parts = {
-        "added": sorted(now.keys() - before.keys()),
-        "removed": sorted(before.keys() - now.keys()),
-        "changed": sorted(changed),
+        "added": now.keys() - before.keys(),
+        "removed": before.keys() - now.keys(),
+        "changed": {path for path in before.keys() & now.keys() if before[path] != now[path]},
     }
     return ", ".join(f"{len(some)} {what} ({_named(some)})" for what, some in parts.items() if some)
 
 
-def _named(paths: list[str]) -> str:
-    names = ", ".join(os.path.basename(path) for path in paths[:_MOST_NAMED])
+def _named(paths: set[str]) -> str:
+    names = ", ".join(os.path.basename(path) for path in sorted(paths)[:_MOST_NAMED])
     return names if len(paths) <= _MOST_NAMED else f"{names} …"
 
 
@@ -91,11 +91,6 @@ def _local(uri: str) -> str | None:
     parsed = urlparse(uri)
     path = unquote(parsed.path)
     return path if parsed.scheme in ("", "file") and Path(path).is_file() else None
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    found = Path(path).stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def _hashable(audience: DataFrame, name: str) -> Column:
@@ -242,9 +237,7 @@ class FrozenRows:
     """The rows of one freeze, and how far they are published."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = path / "rows"
-        self.progress = path / "progress"
+        self.path, self.rows, self.progress = path, path / "rows", path / "progress"
 
     def files(self) -> list[Part]:
         """Return the files that were written, numbered from seq 1 on, after making each durable."""
@@ -262,11 +255,10 @@ class FrozenRows:
 
         It differs from the first seq after a reconciliation.
         """
-        try:
+        changed: dict[int, int] = {}
+        with suppress(FileNotFoundError):
             text = (self.path / "starts.json").read_bytes()
-        except FileNotFoundError:
-            text = b"{}"
-        changed = msgspec.json.decode(text, type=dict[int, int])
+            changed = msgspec.json.decode(text, type=dict[int, int])
         return {part.first_seq: changed.get(part.first_seq, part.first_seq) for part in parts}
 
     def store_starts(self, starts: dict[int, int]) -> None:

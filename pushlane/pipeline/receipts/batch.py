@@ -230,21 +230,16 @@ def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
     table = rows.select(*KEY_COLUMNS, *_BAD_COLUMNS, has).toArrow()
     receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
     marks = table.filter(pc.equal(table["kind"], MARK))
-    bad = table.filter(pc.equal(table["kind"], QUARANTINED))
+    bad = table.filter(pc.equal(table["kind"], QUARANTINED)).select(_BAD_COLUMNS)
+    at = pa.array([now_ms] * bad.num_rows, pa.int64())
     span = pc.min_max(receipts["responded_at_ms"]).as_py()
     kinds = set(pc.unique(receipts["kind"]).to_pylist())
     return BatchReading(
         dedup_keys=receipts.select(KEY_COLUMNS),
-        quarantined=_quarantine(bad, now_ms),
+        quarantined=bad.add_column(0, "at_ms", at).cast(QUARANTINE),
         bodies=int(pc.sum(marks["bytes"]).as_py() or 0),
         min_ms=span["min"] or 0,
         max_ms=span["max"] or 0,
         has_events=bool(kinds & {DISPLAYED, CLICKED}),
         has_attributes=bool(pc.any(receipts["has_attributes"]).as_py()),
     )
-
-
-def _quarantine(bad: pa.Table, now_ms: int) -> pa.Table:
-    at = pa.array([now_ms] * bad.num_rows, pa.int64())
-    named = bad.select(_BAD_COLUMNS)
-    return named.add_column(0, "at_ms", at).cast(QUARANTINE)

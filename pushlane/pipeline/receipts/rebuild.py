@@ -25,7 +25,7 @@ from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, o
 from pushlane.pipeline.receipts.log_source import dedup_keys_of, read_range
 from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.tables import Bits, DedupGroup, without
+from pushlane.pipeline.receipts.tables import Bits, DedupGroup
 from pushlane.pipeline.store import (
     CorruptStore,
     FileCounts,
@@ -34,18 +34,11 @@ from pushlane.pipeline.store import (
     Store,
     StoreState,
     StoreWriter,
+    manifest,
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.manifest import (
-    batch_of,
-    current,
-    make_current,
-    new_batch_name,
-    next_generation,
-    read_parquet,
-    write_checkpoint,
-)
+from pushlane.pipeline.store.manifest import batch_of, read_parquet
 from pushlane.pipeline.store.reading import ADDITIVE
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
@@ -53,9 +46,11 @@ from pushlane.settings import Settings
 from pushlane.util.errors import ReceiptsGone
 from pushlane.util.files import sync_below
 
-_BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
 _OF_EVENTS = ("task_id", "seq", "outcome")
+GroupBits = dict[DedupGroup, Bits]
+Files = dict[str, dict[str, FileEntry]]
+OnNote = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class ReplayOptions:
     session: SessionOptions
     most_bodies: int
     on_batch: Callable[[BatchDone], None]
-    on_note: Callable[[str], None]
+    on_note: OnNote
 
 
 @dataclass(frozen=True)
@@ -89,13 +84,14 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
     with store_lock(root), open_log_session(settings, options.session) as (spark, log):
         old = _current_store(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)
-        start = _start_positions(log, since_ms, old is not None)
-        generation = next_generation(root)
+        # From an hour before, to know what was reported before already.
+        start = log.since(max(0, since_ms - HOUR_MS)) if old else log.first()
+        generation = manifest.next_generation(root)
         first = StoreState(positions=start, at_ms=now_ms())
         if old is not None:
             reread = _keys_to_reread(spark, log, settings, start, since_ms, options.most_bodies)
             first = _first_state(old, generation, since_ms, start, reread, options.on_note)
-        write_checkpoint(generation.manifests, first)
+        manifest.write_checkpoint(generation.manifests, first)
         writer = StoreWriter(generation)
         batches = Batches(JobContext(spark, writer, log, settings), start)
         receipts = 0
@@ -105,7 +101,7 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         _require_whole(old, writer.store, options.on_note)
         files = writer.state.files.values()
         sync_below(generation.folder, [path for entries in files for path in entries])
-        make_current(generation)
+        manifest.make_current(generation)
         return Replayed(generation.name, since_ms, receipts)
 
 
@@ -114,8 +110,8 @@ def _first_state(
     generation: Generation,
     since_ms: int,
     start: list[str],
-    reread: dict[DedupGroup, Bits],
-    on_note: Callable[[str], None],
+    reread: GroupBits,
+    on_note: OnNote,
 ) -> StoreState:
     """Return the state that the new generation begins with: all that is older than `since_ms`.
 
@@ -124,15 +120,15 @@ def _first_state(
     files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
     number = old.state.number + 1
     counted = _counted_before(generation, files, {group.task_id for group in reread}, on_note)
-    reread = {g: without(bits, counted.get(g, tables.NO_BITS)) for g, bits in reread.items()}
-    files["seen"] = _carried_seen(old, generation, reread, number)
+    files["seen"] = _carried_seen(old, generation, _without(reread, counted), number)
     kept = {batch_of(path) for entries in files.values() for path in entries}
+    counted_in = [path for table in ADDITIVE for path in files[table]]
     return StoreState(
         number=number,
         at_ms=now_ms(),
         positions=start,
         files=files,
-        counts=_counts(generation, files),
+        counts=FileCounts(receipts=_counted(generation.paths(counted_in))),
         gaps=old.state.gaps,
         intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
     )
@@ -145,13 +141,13 @@ def _keys_to_reread(
     start: list[str],
     since_ms: int,
     most_bodies: int,
-) -> dict[DedupGroup, Bits]:
+) -> GroupBits:
     """Return the keys that the log has of this time or later, and of no earlier one.
 
     Times decide, because the order of the log's partitions is not that in which they were counted.
     """
-    older: dict[DedupGroup, Bits] = {}
-    newer: dict[DedupGroup, Bits] = {}
+    older: GroupBits = {}
+    newer: GroupBits = {}
     while (end := log.advance(start, most_bodies)) != start:
         rows = read_range(spark, settings, start, end)
         table = rows.filter("kind >= 0").select(*tables.KEY_COLUMNS).toArrow()
@@ -159,22 +155,24 @@ def _keys_to_reread(
         _add_keys(newer, table.filter(is_new))
         _add_keys(older, table.filter(pc.invert(is_new)))
         start = end
-    return {
-        group: without(bits, older[group]) if group in older else bits
-        for group, bits in newer.items()
-    }
+    return _without(newer, older)
+
+
+def _without(groups: GroupBits, gone: GroupBits) -> GroupBits:
+    return {g: tables.without(bits, gone.get(g, tables.NO_BITS)) for g, bits in groups.items()}
 
 
 def _carried_seen(
-    old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
+    old: Store, generation: Generation, again: GroupBits, number: int
 ) -> dict[str, FileEntry]:
     """Copy the seen bits, without those of receipts that will be read again."""
-    kept = tables.seen_in(old.files("seen"))
-    left = {group: without(bits, again.get(group, tables.NO_BITS)) for group, bits in kept.items()}
+    left = _without(tables.seen_in(old.files("seen")), again)
     rows = tables.seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
-    target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
+    target = (
+        generation.table("seen") / f"batch={manifest.new_batch_name(number)}" / "part-0.parquet"
+    )
     target.parent.mkdir(parents=True)
     pq.write_table(rows, target, compression="zstd")
     entry = written_file(generation, "seen", target)
@@ -182,17 +180,14 @@ def _carried_seen(
 
 
 def _counted_before(
-    generation: Generation,
-    files: dict[str, dict[str, FileEntry]],
-    tasks: set[str],
-    on_note: Callable[[str], None],
-) -> dict[DedupGroup, Bits]:
+    generation: Generation, files: Files, tasks: set[str], on_note: OnNote
+) -> GroupBits:
     """Return the keys of these tasks in copied detail rows, whose counts were copied too.
 
     They count however long ago they were reported, and whatever the log still has. Of rows that are
     a sample, only the sample is known.
     """
-    found: dict[DedupGroup, Bits] = {}
+    found: GroupBits = {}
     wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
     for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
         for path in files[table]:
@@ -206,14 +201,13 @@ def _counted_before(
     return found
 
 
-def _add_keys(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
-    """Add the keys of these rows to the groups."""
+def _add_keys(groups: GroupBits, rows: pa.Table) -> None:
     tables.add_bits(groups, tables.find_new(rows, tables.nothing_seen).fresh.items())
 
 
-def _current_store(root: Path, on_note: Callable[[str], None]) -> Store | None:
+def _current_store(root: Path, on_note: OnNote) -> Store | None:
     """Return the current store; None if there is none, or if it cannot be read."""
-    if current(root) is None:
+    if manifest.current(root) is None:
         return None
     try:
         return open_store(root)
@@ -228,14 +222,7 @@ def _rounded(since_ms: int, settings: Settings) -> int:
     return since_ms // unit_ms * unit_ms
 
 
-def _start_positions(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
-    """Return where to read from: an hour before, to know what was reported before already."""
-    if not has_old:
-        return log.first()
-    return log.since(max(0, since_ms - _BEFORE_MS))
-
-
-def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
+def _require_whole(old: Store | None, new: Store, on_note: OnNote) -> None:
     """Raise ReceiptsGone if the new store counts less than the old one, which then stays.
 
     Receipts that the old store had never seen are left out of the comparison, since they would make
@@ -257,7 +244,6 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
 
 
 def _counted(paths: Sequence[str]) -> int:
-    """Return the number of receipts in these files of counts."""
     return sum(pc.sum(read_parquet(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
@@ -265,11 +251,6 @@ def _count_seen(store: Store) -> int:
     """Return how many keys a store has seen; no bit is in two of its files."""
     found = tables.seen_in(store.files("seen"))
     return sum(int(np.unpackbits(bits).sum()) for bits in found.values())
-
-
-def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> FileCounts:
-    paths = [path for table in ADDITIVE for path in files[table]]
-    return FileCounts(receipts=_counted(generation.paths(paths)))
 
 
 def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:

@@ -110,9 +110,7 @@ def latency(receipts: DataFrame) -> DataFrame:
 def attributes(receipts: DataFrame) -> DataFrame:
     """Count receipts by the value of each attribute."""
     rows = receipts.select(
-        _minute_ms(),
-        *ATTRIBUTES.names[1:6],
-        F.explode("attributes").alias("attribute", "value"),
+        _minute_ms(), *ATTRIBUTES.names[1:6], F.explode("attributes").alias("attribute", "value")
     )
     return rows.groupBy(*ATTRIBUTES.names[:-1]).agg(F.count(F.lit(1)).alias("n"))
 

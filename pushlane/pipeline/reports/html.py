@@ -7,7 +7,6 @@ theme.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,7 @@ def page(report: Report, table: Table) -> str:
     )
     environment.filters["cell"] = _cell
     period = report.span or report.query.period
+    latency = sorted(report.latency, key=lambda each: (each.key, [*STAGES].index(each.stage)))
     return environment.get_template("report.html").render(
         report=report,
         table=table,
@@ -62,7 +62,7 @@ def page(report: Report, table: Table) -> str:
         until=utc_text(period.until_ms),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         pictures=[(plot, _svg(plot, place)) for place, plot in enumerate(plots(report))],
-        latency=_latency_rows(report),
+        latency=[(each.key[0], each.stage, each.n, each.quantiles_ms) for each in latency],
         quantiles=[f"p{quantile * 100:g}" for quantile in QUANTILES],
     )
 
@@ -81,11 +81,6 @@ def _svg(plot: Plot, place: int) -> Markup:
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     label = Markup.escape(f"{plot.title}: {plot.text}")
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))  # noqa: S704
-
-
-def _latency_rows(report: Report) -> list[Sequence[Any]]:
-    ordered = sorted(report.latency, key=lambda each: (each.key, [*STAGES].index(each.stage)))
-    return [(each.key[0], each.stage, each.n, each.quantiles_ms) for each in ordered]
 
 
 def _cell(value: Any) -> str:

@@ -53,21 +53,18 @@ def plots(report: Report) -> list[Plot]:
 
 def write_png(report: Report, path: Path) -> None:
     """Write all plots as one picture on a white ground."""
-    with mpl.rc_context(PLAIN_TEXT):
-        _draw_all(report).savefig(path, dpi=90, format="png")
-
-
-def _draw_all(report: Report) -> Figure:
     drawn = plots(report)
     lines = max(1, math.ceil(len(drawn) / 2))
-    figure = Figure(figsize=(14, 0.8 + 3.1 * lines), layout="constrained", facecolor="white")
     period = report.span or report.query.period
-    figure.suptitle(f"{report.title}: {utc_text(period.since_ms)} to {utc_text(period.until_ms)}")
-    for place, plot in enumerate(drawn, 1):
-        axes = figure.add_subplot(lines, 2, place)
-        axes.set_title(plot.title, fontsize="medium", loc="left")
-        plot.draw(axes)
-    return figure
+    title = f"{report.title}: {utc_text(period.since_ms)} to {utc_text(period.until_ms)}"
+    with mpl.rc_context(PLAIN_TEXT):
+        figure = Figure(figsize=(14, 0.8 + 3.1 * lines), layout="constrained", facecolor="white")
+        figure.suptitle(title)
+        for place, plot in enumerate(drawn, 1):
+            axes = figure.add_subplot(lines, 2, place)
+            axes.set_title(plot.title, fontsize="medium", loc="left")
+            plot.draw(axes)
+        figure.savefig(path, dpi=90, format="png")
 
 
 def _funnel(report: Report) -> Plot | None:

@@ -176,12 +176,7 @@ class Report:
 
 
 def build_report(
-    store: Store,
-    engine: Engine,
-    query: Query,
-    *,
-    limit: int,
-    submitted: int | None = None,
+    store: Store, engine: Engine, query: Query, *, limit: int, submitted: int | None = None
 ) -> Report:
     """Make the report; `submitted` is what the registry knows, None if it was not asked.
 

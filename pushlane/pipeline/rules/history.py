@@ -117,7 +117,8 @@ class History(BaseModel):
 
     def spent_on(self, day: str) -> int:
         """Return the pushes of a day, including what the runs under way may still publish."""
-        taken = [run for run in self.runs if run.has_begun and run.rule and _day(run) == day]
+        begun = ((run, run.rule) for run in self.runs if run.has_begun)
+        taken = (run for run, rule in begun if rule and rule.schedule.day(run.begun_at_ms) == day)
         return self.spent.get(day, 0) + sum(run.most or 0 for run in taken)
 
     def encode(self) -> bytes:
@@ -151,11 +152,6 @@ def iso_utc(at_ms: int) -> str:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     precision = "milliseconds" if at_ms % 1000 else "seconds"
     return at.isoformat(timespec=precision).replace("+00:00", "Z")
-
-
-def _day(run: Run) -> str:
-    assert run.rule is not None
-    return run.rule.schedule.day(run.begun_at_ms)
 
 
 ON_TIME_MS = 60_000

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import REGISTRY, Contact
@@ -58,7 +58,7 @@ class RuleScheduler:
     store: RuleStore
     runner: Runner
     leader: Leader
-    clock: Clock
+    clock: RealClock
     only: RunId | None = None
     contact: Contact = field(default_factory=lambda: Contact(REGISTRY))
     stats: RuleStats = field(default_factory=RuleStats)
@@ -204,23 +204,15 @@ def _times(record: RuleRecord) -> list[int]:
     return [*retries, *([] if due_ms is None else [due_ms])]
 
 
-class Clock(Protocol):
-    """The time and waiting for it, so that tests can use a fake clock."""
+class RealClock:
+    """The clock of the operating system and the event loop; tests have another one."""
 
     def now_ms(self) -> int:
         """Return the time in Unix milliseconds."""
-
-    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
-        """Wait until the event is set, but at most this long."""
-
-
-class RealClock:
-    """The clock of the operating system and the event loop."""
-
-    def now_ms(self) -> int:
         return task_changes.now_ms()
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Wait until the event is set, but at most this long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await event.wait()
@@ -261,7 +253,7 @@ async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) ->
 
 
 async def wait_for_end(
-    backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
+    backend: Backend, wanted: RunId, expand: Expand, clock: RealClock, tell: Callable[[str], None]
 ) -> Run:
     """Wait until the run has ended, made here or by the process that leads the rules."""
     store = RuleStore(backend.documents)

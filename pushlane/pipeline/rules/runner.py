@@ -15,17 +15,8 @@ from dataclasses import dataclass, field
 from pushlane.backends.ports import Registry
 from pushlane.core.errors import PushlaneError, TaskConflict, UserError
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
-from pushlane.pipeline.rules.history import (
-    MOST_FAILURES,
-    Edit,
-    Run,
-    RunState,
-    begin,
-    end,
-    iso_utc,
-    retry_later,
-    run_key,
-)
+from pushlane.pipeline.rules import history
+from pushlane.pipeline.rules.history import Edit, Run, RunState, iso_utc
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.util.errors import UnknownTask
@@ -137,11 +128,13 @@ class Runner:
             Unreachable: the shelf does not answer; the run is still as it was last written down.
         """
         rule = (await self.store.record(name)).rule
-        started = begin(rule, at_ms, fence, self.now_ms())
+        started = history.begin(rule, at_ms, fence, self.now_ms())
         run = (await self.store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _log_run(name, run)
-            ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
+            ended = await self._expanded(
+                RunOrder(run.rule, history.run_key(name, at_ms), run.most), run
+            )
             run = (await self.store.change_history(name, ended)).find(at_ms)
             if run is not None:
                 self.stats.ran(name, run)
@@ -164,8 +157,8 @@ class Runner:
         return self._ended(run, RunState.DONE, "", made.task_id, made.total)
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
-        if may_pass and run.failures + 1 < MOST_FAILURES:
-            return retry_later(run.at_ms, run.fence, self.now_ms(), reason)
+        if may_pass and run.failures + 1 < history.MOST_FAILURES:
+            return history.retry_later(run.at_ms, run.fence, self.now_ms(), reason)
         return self._ended(run, RunState.FAILED, reason, *await self._published(order.key))
 
     async def _published(self, key: str) -> tuple[str, int | None]:
@@ -180,7 +173,9 @@ class Runner:
         self, run: Run, state: RunState, reason: str, task_id: str, total: int | None
     ) -> Edit:
         now_ms = self.now_ms()
-        return end(run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total)
+        return history.end(
+            run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total
+        )
 
 
 def _log_run(name: str, run: Run) -> None:

@@ -10,13 +10,12 @@ from pushlane.pipeline.store.manifest import (
     FileEntry,
     Gap,
     Generation,
-    Manifest,
     SampledBatch,
     StoreBusy,
     StoreState,
 )
-from pushlane.pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
-from pushlane.pipeline.store.writing import StoreWriter, written_files
+from pushlane.pipeline.store.reading import Snapshot, Store, open_store, store_root
+from pushlane.pipeline.store.writing import StoreWriter
 
 __all__ = [
     "CorruptStore",
@@ -24,15 +23,12 @@ __all__ = [
     "FileEntry",
     "Gap",
     "Generation",
-    "Manifest",
     "SampledBatch",
     "Snapshot",
     "Store",
     "StoreBusy",
     "StoreState",
     "StoreWriter",
-    "TableSize",
     "open_store",
     "store_root",
-    "written_files",
 ]

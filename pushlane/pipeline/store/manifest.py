@@ -65,8 +65,8 @@ def read_footer(path: Path) -> pq.FileMetaData:
 def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
     """Return the least and the greatest value of a column, by the footer of a file with rows."""
     place = footer.schema.names.index(column)
-    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
-    found = [group.statistics for group in groups]
+    groups = (footer.row_group(index) for index in range(footer.num_row_groups))
+    found = [group.column(place).statistics for group in groups]
     return min(each.min for each in found), max(each.max for each in found)
 
 

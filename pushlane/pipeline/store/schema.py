@@ -42,11 +42,7 @@ RECEIPT_COLUMNS = [
 """The columns of a receipt, in the log's rows and in the store."""
 
 DETAIL = pa.schema(
-    [
-        *RECEIPT_COLUMNS,
-        *_longs("displayed_at_ms", "clicked_at_ms"),
-        ("sample_weight", pa.float64()),
-    ]
+    [*RECEIPT_COLUMNS, *_longs("displayed_at_ms", "clicked_at_ms"), ("sample_weight", pa.float64())]
 )
 EVENTS = pa.schema(
     [*_texts("task_id"), *_longs("seq"), *_texts("outcome"), *_longs("at_ms"), _ATTRIBUTES]
@@ -64,13 +60,7 @@ LATENCY = pa.schema([*_COUNTED, *_texts("stage"), *_ints("bucket"), *_longs("n")
 ATTRIBUTES = pa.schema([*_COUNTED, *_texts("attribute", "value"), *_longs("n")])
 SEEN = pa.schema([*_texts("task_id"), *_ints("kind", "bucket"), ("bits", pa.binary())])
 QUARANTINE = pa.schema(
-    [
-        *_longs("at_ms"),
-        *_ints("partition"),
-        *_texts("position"),
-        *_ints("bytes"),
-        *_texts("why"),
-    ]
+    [*_longs("at_ms"), *_ints("partition"), *_texts("position"), *_ints("bytes"), *_texts("why")]
 )
 
 TABLES: dict[str, pa.Schema] = {

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,7 +86,6 @@ class StoreWriter:
         removed: Mapping[str, list[str]] | None = None,
         counts: FileCounts | None = None,
         intervals: Iterable[SampledBatch] = (),
-        carried: Mapping[str, list[FileEntry]] | None = None,
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
     ) -> StoreState:
@@ -96,8 +95,6 @@ class StoreWriter:
         """
         added = {table: written_files(self.generation, table, name) for table in TABLES}
         self._settle(name, added)
-        for table, entries in (carried or {}).items():
-            added[table] = [*added[table], *entries]
         manifest = Manifest(
             number=self.state.number + 1,
             kind=kind,
@@ -166,8 +163,7 @@ def store_lock(root: Path) -> Iterator[None]:
     """Hold the store's lock, which the system releases with the process, however it ends."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = root / _LOCK
-    lock = FileLock(path, 0o644)
-    try:
+    with closing(FileLock(path, 0o644)) as lock:
         try:
             is_ours = lock.acquire()
         except OSError as error:
@@ -179,8 +175,6 @@ def store_lock(root: Path) -> Iterator[None]:
             raise StoreBusy(f"process {holder} writes the store in {root}: wait for it, or stop it")
         path.write_text(str(os.getpid()))
         yield
-    finally:
-        lock.close()
 
 
 def is_locked(root: Path) -> bool:
@@ -190,11 +184,9 @@ def is_locked(root: Path) -> bool:
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
     """Return the files written under this name, as `written_file` does."""
-    found = [
-        written_file(generation, table, path)
-        for folder in generation.batch_folders(table, name)
-        for path in sorted(folder.glob("*.parquet"))
-    ]
+    folders = generation.batch_folders(table, name)
+    paths = (path for folder in folders for path in sorted(folder.glob("*.parquet")))
+    found = (written_file(generation, table, path) for path in paths)
     return [each for each in found if each.rows]
 
 
@@ -203,10 +195,5 @@ def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
     footer = read_footer(path)
     column = TIME_COLUMN.get(table)
     low, high = column_range(footer, column) if column and footer.num_rows else (0, 0)
-    return FileEntry(
-        path=str(path.relative_to(generation.folder)),
-        rows=footer.num_rows,
-        bytes=path.stat().st_size,
-        min_ms=low,
-        max_ms=high,
-    )
+    name = str(path.relative_to(generation.folder))
+    return FileEntry(name, footer.num_rows, path.stat().st_size, min_ms=low, max_ms=high)
