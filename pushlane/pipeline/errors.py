@@ -159,9 +159,7 @@ def spark_errors(doing: str, columns: Sequence[str] = ()) -> Iterator[None]:
 
     `doing` begins the message; `columns` are the names that SQL may use, for hints.
 
-    Raises:
-        BadInput: SQL that cannot be parsed, or names what is not there.
-        PipelineFailed: anything else.
+    Raises BadInput for SQL that cannot be parsed, or names what is not there, else PipelineFailed.
     """
     try:
         yield

@@ -472,7 +472,6 @@ def _environment(master: str) -> Iterator[None]:
 
 
 def _is_on_loopback(master: str) -> bool:
-    """Return True if the session can talk over the loopback address alone."""
     return master.startswith("local") or "127.0.0.1" in master
 
 

@@ -30,12 +30,9 @@ _NOT_HERE = {
 }
 
 
-_FIELDS: dict[str, Any] = {
-    name: kind for name, kind in written_options().items() if name not in _NOT_HERE
-}
-_Options: Any = create_model(
-    "_Options", __config__=ConfigDict(frozen=True, extra="forbid"), **_FIELDS
-)
+_FIELDS: Any = {name: kind for name, kind in written_options().items() if name not in _NOT_HERE}
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_Options: Any = create_model("_Options", __config__=_STRICT, **_FIELDS)
 
 
 class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskOptions

@@ -88,7 +88,19 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInput(f"window of {self.window_s} s: use one from 1m to 1d")
         if any(each.step_ms for each in self.dimensions):
             raise BadInput(f"by {self.by!r}: an alert's groups are no times; its window is one")
-        _require_dimensions(self.metric, self.dimensions, self.conditions)
+        self._require_dimensions()
+
+    def _require_dimensions(self) -> None:
+        if self.metric is Metric.LAG_S and (self.dimensions or self.conditions):
+            raise BadInput("lag_s is of the pipeline as a whole: leave out --by and --where")
+        if self.metric is not Metric.SHARE_ERROR:
+            return
+        if self.dimensions not in ((Dimension("level"),), (Dimension("task"),)):
+            raise BadInput("share_error is of levels or of tasks: give --by level or --by task")
+        if any(each.dimension != Dimension("sink") for each in self.conditions):
+            raise BadInput(
+                "share_error can be filtered by sink only, since all that is sent competes"
+            )
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -123,16 +135,3 @@ def parse_metric(word: str) -> Metric:
         hint = did_you_mean(word, known)
         raise BadInput(f"unknown metric {word!r}; use {', '.join(known)}{hint}")
     return Metric(word)
-
-
-def _require_dimensions(
-    metric: Metric, by: tuple[Dimension, ...], where: tuple[Condition, ...]
-) -> None:
-    if metric is Metric.LAG_S and (by or where):
-        raise BadInput("lag_s is of the pipeline as a whole: leave out --by and --where")
-    if metric is not Metric.SHARE_ERROR:
-        return
-    if by not in ((Dimension("level"),), (Dimension("task"),)):
-        raise BadInput("share_error is of levels or of tasks: give --by level or --by task")
-    if any(each.dimension != Dimension("sink") for each in where):
-        raise BadInput("share_error can be filtered by sink only, since all that is sent competes")

@@ -70,16 +70,14 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     length_ms = rule.window_s * 1000
     ends = (end_ms, end_ms - length_ms)
     now, before = (_figures(root, rule, Period.of(end - length_ms, end)) for end in ends)
-    return {
-        key: Measured(*now.get(key, (0.0, 0)), *before.get(key, (None, 0)))
-        for key in {**now, **before}
-    }
+    keys = {**now, **before}
+    return {k: Measured(*now.get(k, (0.0, 0)), *before.get(k, (None, 0))) for k in keys}
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:
     """Return how many bodies of the log the store has not read; None if that cannot be known."""
     try:
-        positions = open_store(root).snapshot().positions
+        positions = open_store(root).state.positions
         return await log.lag(positions if positions is not None else await log.first())
     except (BadInput, CorruptStore, ReceiptsGone):
         return None
@@ -104,9 +102,7 @@ def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
     if stage := _STAGES.get(rule.metric):
         place = QUANTILES.index(0.99)
         late = lateness(engine, query.filtered(_DELIVERED))
-        return {
-            each.key: (each.quantiles_ms[place], each.n) for each in late if each.stage == stage
-        }
+        return {one.key: (one.quantiles_ms[place], one.n) for one in late if one.stage == stage}
     rows = count(engine, query, MOST_GROUPS).rows
     return {row.key: _figure(rule.metric, row, rule.window_s) for row in rows}
 

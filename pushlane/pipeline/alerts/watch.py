@@ -165,15 +165,10 @@ async def _check(
         if why := await send(rule.url, group.pending):
             return replace(check, problem=f"the webhook on {rule.host} did not take it: {why}")
         check.told.append(group.pending)
-        kept = await store.save_state(
-            rule.name, firing.after_delivery(kept.state, name, now_ms), kept
-        )
-    is_ours = kept is not None
-    return (
-        check
-        if is_ours
-        else replace(check, problem="another process looks after this alert as well")
-    )
+        after = firing.after_delivery(kept.state, name, now_ms)
+        kept = await store.save_state(rule.name, after, kept)
+    busy = "" if kept is not None else "another process looks after this alert as well"
+    return replace(check, problem=busy)
 
 
 async def serve(

@@ -4,8 +4,6 @@ The audience is frozen first, as numbered Parquet, and only that is published. R
 the work sends the same batches, of which the broker keeps one copy.
 """
 
-from __future__ import annotations
-
 from pushlane.core.errors import BadInput
 
 

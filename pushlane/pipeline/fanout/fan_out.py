@@ -235,9 +235,8 @@ class _FanOut:
         self._refuse_lost(kept, manifest)
         busy = f"a submit of task {kept.id} is under way; wait for its end"
         hold = LeaseGuard(self._backend.lease, submit_lease(kept.id), busy, asyncio.sleep)
-        published = await hold.run(
-            lambda: self._publish(session, manifest), lambda: self._tell_note(kept, busy)
-        )
+        waits = partial(self._tell_note, kept, busy)
+        published = await hold.run(lambda: self._publish(session, manifest), waits)
         published_s = time.monotonic()
         task = await self._seal(manifest)
         return FanoutResult(
@@ -285,20 +284,15 @@ class _FanOut:
             self._tell_note(task, "the broker may have forgotten this fan-out: reading its lane")
             await reconcile(self._backend, task, manifest, frozen, old)
         left = await asyncio.to_thread(_unfinished_parts, manifest, frozen)
-        if left:
-            async with self._progress_shown(task, manifest):
-                await self._publish_parts(session, manifest, left)
-        return sum(part.rows for part in left)
-
-    async def _publish_parts(
-        self, session: FanoutSession, manifest: StageManifest, left: list[Part]
-    ) -> None:
-        frozen = self._stage.frozen(manifest.task.id)
+        if not left:
+            return 0
         try:
-            await session(lambda spark: publish(spark, self._settings, frozen, manifest, left))
+            async with self._progress_shown(task, manifest):
+                await session(lambda spark: publish(spark, self._settings, frozen, manifest, left))
         except PipelineFailed as error:
-            await self._refuse_ended(await self._backend.known(manifest.task.id))
+            await self._refuse_ended(await self._backend.known(task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
+        return sum(part.rows for part in left)
 
     async def _seal(self, manifest: StageManifest) -> Task:
         task, total = manifest.task, manifest.counts.total

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,13 @@ class PushlaneDataSource(DataSource):
             raise BadInput("what is on a lane cannot be overwritten; use mode('append')")
         if "seq" not in schema.fieldNames():
             raise BadInput("the rows have no column 'seq': 1, 2, 3 … over all of them, in order")
-        return _writer_of_task(self.settings or load(), self.options, schema)
+        for option in ("spec", "key"):
+            if option not in self.options:
+                raise BadInput(f'a write to pushlane needs .option("{option}", …)')
+        settings, spec = self.settings or load(), load_spec(Path(self.options["spec"]))
+        request = spec.request(task_changes.now_ms(), self.options["key"])
+        row_encoder(request, schema.fieldNames(), "the DataFrame")
+        return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
 
 
 @dataclass(repr=False)
@@ -113,17 +119,6 @@ class TaskWriter(DataSourceArrowWriter):
     async def _seal(self, total: int) -> None:
         async with connect(self.settings) as backend:
             await Publication(backend, self.task).seal(total)
-
-
-def _writer_of_task(
-    settings: Settings, options: Mapping[str, str], schema: StructType
-) -> TaskWriter:
-    for option in ("spec", "key"):
-        if option not in options:
-            raise BadInput(f'a write to pushlane needs .option("{option}", …)')
-    request = load_spec(Path(options["spec"])).request(task_changes.now_ms(), options["key"])
-    row_encoder(request, schema.fieldNames(), "the DataFrame")
-    return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
 
 
 async def _opened(settings: Settings, request: SubmitRequest) -> Task:

@@ -221,16 +221,13 @@ def remove_abandoned(settings: Settings) -> None:
     for folder in _root(settings).glob("*/"):
         if _IS_STAGE.fullmatch(folder.name) and any(folder.glob("*/")):
             with suppress(FileNotFoundError):  # another process removes it, or goes on with it
-                if _touched_s(folder) < oldest_s:
+                inside = (folder, *folder.rglob("*"))
+                if max(path.stat().st_mtime for path in inside) < oldest_s:
                     shutil.rmtree(folder)
 
 
 def _root(settings: Settings) -> Path:
     return (settings.fanout_dir or settings.data_dir / "fanout").absolute()
-
-
-def _touched_s(folder: Path) -> float:
-    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
 
 
 class FrozenRows:

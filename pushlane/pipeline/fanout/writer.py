@@ -202,11 +202,8 @@ class PartWriter:
     async def run(self, bundles: Iterable[Packed]) -> int:
         """Publish the bundles and return how many pushes they had.
 
-        A service that goes away meanwhile is waited for.
-
-        Raises:
-            TaskConflict: the task has ended, or another writer keeps the partition.
-            BadInput: seqs that do not follow each other.
+        A service that goes away meanwhile is waited for. Raises what `chunks` does, and
+        TaskConflict if the task has ended, or another writer keeps the partition.
         """
         async with connect(self.settings) as backend, prefetched(chunks(bundles)) as coming:
             if not self.holder:

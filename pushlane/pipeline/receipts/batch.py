@@ -30,11 +30,12 @@ from pushlane.pipeline.receipts.log_source import (
     CLICKED,
     DISPLAYED,
     FINISHED,
+    KEY_COLUMNS,
     MARK,
     QUARANTINED,
     read_range,
 )
-from pushlane.pipeline.receipts.tables import KEY_COLUMNS, Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.tables import Numbers, Seen, find_new, seen_rows
 from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.manifest import local_uri
 from pushlane.pipeline.store.schema import QUARANTINE
@@ -143,9 +144,8 @@ class Batches:
         if found.fresh:
             receipts = tables.new_receipts(rows, repeats_frame(self._spark, found.repeats))
             self._write(receipts, reading, mode, name)
-        counts = FileCounts(
-            reading.bodies, reading.receipts, len(found.repeats), reading.quarantined.num_rows
-        )
+        bad = reading.quarantined.num_rows
+        counts = FileCounts(reading.bodies, reading.receipts, len(found.repeats), bad)
         sampled = [] if mode.is_full else [self._interval(reading, end, mode)]
         self._writer.publish("batch", name, positions=end, counts=counts, intervals=sampled)
         self._seen.add(found.whole)

@@ -203,7 +203,6 @@ class _Job:
         return _LOOK_EVERY_S
 
     def _read(self) -> bool:
-        """Read one batch; return False if nothing was left."""
         options = self._options
         done = self._batches.read_next(options.most_bodies)
         if done is None:

@@ -35,6 +35,8 @@ Those over `_MOST_ATTEMPTS` count once together: there is no room for more kinds
 QUARANTINED = -1
 MARK = -2
 
+KEY_COLUMNS = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
+"""The columns that tell receipts apart, and which of two is the first."""
 _SHIFT = 40
 _KINDS = {Kind.RETRY.value: RETRIED, Event.DISPLAYED.value: DISPLAYED, Event.CLICKED.value: CLICKED}
 _OUTCOMES = {*Kind, *Event}
@@ -92,8 +94,7 @@ def _dedup_keys(rows: pa.Table, kinds: Any) -> pa.Table:
     count = rows.num_rows
     numbers, times = pa.array(np.arange(count)), pa.array(np.zeros(count, "int64"))
     kind = pa.repeat(kinds, count) if isinstance(kinds, pa.Scalar) else kinds
-    names = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
-    return pa.table([numbers, rows["task_id"], kind, rows["seq"], times], names=names)
+    return pa.table([numbers, rows["task_id"], kind, rows["seq"], times], names=KEY_COLUMNS)
 
 
 def _rows_of_page(
@@ -105,15 +106,8 @@ def _rows_of_page(
             parts.append(_receipts(_checked(body)))
         except (MalformedReceipts, pa.ArrowException, OverflowError) as error:
             why = str(error) if isinstance(error, MalformedReceipts) else "a value out of range"
-            parts.append(
-                _sparse(
-                    kind=QUARANTINED,
-                    partition=partition,
-                    position=f"{start}+{place}",
-                    bytes=len(body),
-                    why=why,
-                )
-            )
+            at = {"partition": partition, "position": f"{start}+{place}", "bytes": len(body)}
+            parts.append(_sparse(kind=QUARANTINED, **at, why=why))
     table = pa.Table.from_batches(parts).combine_chunks()
     numbered = pa.array(np.arange(row, row + table.num_rows))
     [batch] = table.set_column(0, ROWS.field("row_id"), numbered).to_batches() or [_EMPTY]
@@ -167,7 +161,6 @@ def _labels(texts: list[str], index: pa.Array) -> pa.Array:
 
 
 def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:
-    """Return the attributes as a column of maps."""
     kind = ROWS.field("attributes").type
     if not attributes:
         return pa.nulls(count, kind)

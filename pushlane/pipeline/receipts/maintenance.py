@@ -308,9 +308,8 @@ def find_amendments(
 
     Of the rows only task and seq are read.
     """
-    entries = {
-        each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
-    }
+    kept = (each for each in store.entries("detail") if batch_of(each.path) not in held)
+    entries = {each.path: each for each in kept}
     rows = read_table(spark, store.generation, "detail", list(entries))
     rows = rows.filter(F.col("outcome") != "retry").filter(_of_tasks(events))
     keys = events.select("task_id", "seq").distinct()

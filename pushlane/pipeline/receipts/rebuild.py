@@ -22,7 +22,7 @@ from pushlane.core.task import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
-from pushlane.pipeline.receipts.log_source import dedup_keys_of, read_range
+from pushlane.pipeline.receipts.log_source import KEY_COLUMNS, dedup_keys_of, read_range
 from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.receipts.tables import Bits, DedupGroup
@@ -38,7 +38,7 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.manifest import batch_of, read_parquet
+from pushlane.pipeline.store.manifest import Files, batch_of, read_parquet
 from pushlane.pipeline.store.reading import ADDITIVE
 from pushlane.pipeline.store.schema import TIME_COLUMN
 from pushlane.pipeline.store.writing import store_lock, written_file
@@ -49,7 +49,6 @@ from pushlane.util.files import sync_below
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
 _OF_EVENTS = ("task_id", "seq", "outcome")
 GroupBits = dict[DedupGroup, Bits]
-Files = dict[str, dict[str, FileEntry]]
 OnNote = Callable[[str], None]
 
 
@@ -76,9 +75,7 @@ class Replayed:
 def replay(settings: Settings, options: ReplayOptions) -> Replayed:
     """Build a new generation, check that it counts no less, and make it the current one.
 
-    Raises:
-        StoreBusy: a job writes the store; stop it first.
-        ReceiptsGone: the log does not reach back that far.
+    Raises StoreBusy if a job writes the store, ReceiptsGone if the log does not reach back so far.
     """
     root = store_root(settings)
     with store_lock(root), open_log_session(settings, options.session) as (spark, log):
@@ -150,7 +147,7 @@ def _keys_to_reread(
     newer: GroupBits = {}
     while (end := log.advance(start, most_bodies)) != start:
         rows = read_range(spark, settings, start, end)
-        table = rows.filter("kind >= 0").select(*tables.KEY_COLUMNS).toArrow()
+        table = rows.filter("kind >= 0").select(*KEY_COLUMNS).toArrow()
         is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
         _add_keys(newer, table.filter(is_new))
         _add_keys(older, table.filter(pc.invert(is_new)))
@@ -170,12 +167,10 @@ def _carried_seen(
     rows = tables.seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
-    target = (
-        generation.table("seen") / f"batch={manifest.new_batch_name(number)}" / "part-0.parquet"
-    )
-    target.parent.mkdir(parents=True)
-    pq.write_table(rows, target, compression="zstd")
-    entry = written_file(generation, "seen", target)
+    folder = generation.table("seen") / f"batch={manifest.new_batch_name(number)}"
+    folder.mkdir(parents=True)
+    pq.write_table(rows, folder / "part-0.parquet", compression="zstd")
+    entry = written_file(generation, "seen", folder / "part-0.parquet")
     return {entry.path: entry}
 
 

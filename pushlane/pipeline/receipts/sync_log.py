@@ -37,19 +37,16 @@ class SyncReceiptLog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="receipts-log", daemon=True
-        )
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="receipts-log", daemon=True)
         self._stack = AsyncExitStack()
         self._log: ReceiptLog | None = None
 
     def __enter__(self) -> SyncReceiptLog:
         self._thread.start()
         try:
-            self._log = self._wait_for(
-                self._stack.enter_async_context(connect_receipts(self._settings))
-            )
+            connection = connect_receipts(self._settings)
+            self._log = self._wait_for(self._stack.enter_async_context(connection))
         except BaseException:
             self._end()
             raise

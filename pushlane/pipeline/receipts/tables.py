@@ -62,11 +62,8 @@ def detail(receipts: DataFrame, rate: float, batch: str) -> DataFrame:
         chosen = F.pmod(F.xxhash64("task_id", "seq"), F.lit(_SAMPLE_STEPS))
         dispatched = dispatched.filter(~is_sampled | (chosen < int(rate * _SAMPLE_STEPS)))
         weight = F.when(is_sampled, F.lit(1.0 / rate)).otherwise(F.lit(1.0))
-    absent = F.lit(None).cast("bigint")
-    whole = dispatched.withColumns(
-        {"displayed_at_ms": absent, "clicked_at_ms": absent, "sample_weight": weight}
-    )
-    return partitioned(whole, batch)
+    events = dict.fromkeys(("displayed_at_ms", "clicked_at_ms"), F.lit(None).cast("bigint"))
+    return partitioned(dispatched.withColumns({**events, "sample_weight": weight}), batch)
 
 
 def partitioned(rows: DataFrame, batch: str) -> DataFrame:
@@ -134,7 +131,6 @@ def _stage(name: str) -> Column:
     return F.when(was, F.struct(F.lit(name).alias("stage"), bucket.alias("bucket")))
 
 
-KEY_COLUMNS = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
 SEQ_BITS = 15
 _IN_BUCKET = (1 << SEQ_BITS) - 1
 _KIND_BITS = 12
@@ -321,7 +317,6 @@ def without(bits: Bits, gone: Bits) -> Bits:
 
 
 def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:
-    """Return for each place whether its bit is set."""
     byte = places >> 3
     inside = byte < len(bits)
     found = np.zeros(len(places), dtype=bool)

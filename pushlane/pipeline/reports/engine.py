@@ -95,10 +95,8 @@ class Engine:
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
         """Run the query and return its rows.
 
-        Raises:
-            CorruptStore: a file cannot be read; names it.
-            FilesMoved: a file has gone since the question began.
-            BadInput: the question needs more memory than there may be used.
+        Raises CorruptStore for a file that cannot be read, FilesMoved for one that has gone since
+        the question began, and BadInput if more memory is needed than may be used.
         """
         return [row for page in self.pages(sql, _PAGE) for row in page]
 

@@ -183,10 +183,8 @@ def _heat(report: Report) -> Plot | None:
         grid[days.index(at.date())][at.hour] = row.n
 
     def draw(axes: Any) -> None:
-        is_large = 24 * len(days) > _MOST_CELLS
-        drawn = axes.pcolormesh(
-            grid, cmap="viridis", vmin=0, edgecolors="face", rasterized=is_large
-        )
+        look = {"cmap": "viridis", "edgecolors": "face", "rasterized": 24 * len(days) > _MOST_CELLS}
+        drawn = axes.pcolormesh(grid, vmin=0, **look)
         step = max(1, len(days) // 14)
         axes.set_xticks([hour + 0.5 for hour in range(0, 24, 2)], range(0, 24, 2))
         places = range(0, len(days), step)

@@ -45,9 +45,8 @@ def parse_dimension(text: str) -> Dimension:
         return Dimension(ATTRIBUTE, name)
     if word in (*LABELS, *TIMES_MS) and not name:
         return Dimension(word)
-    raise BadInput(
-        f"there is no dimension {text.strip()!r}; use {', '.join(WORDS)}{did_you_mean(text, WORDS)}"
-    )
+    known = f"{', '.join(WORDS)}{did_you_mean(text, WORDS)}"
+    raise BadInput(f"there is no dimension {text.strip()!r}; use {known}")
 
 
 def parse_by(text: str) -> tuple[Dimension, ...]:
@@ -57,10 +56,8 @@ def parse_by(text: str) -> tuple[Dimension, ...]:
     """
     words = [word for word in text.split(",") if word.strip()]
     dimensions = tuple(dict.fromkeys(map(parse_dimension, words)))
-    if len(dimensions) > MOST_DIMENSIONS:
-        raise BadInput(
-            f"{len(dimensions)} dimensions are too many: a report takes up to {MOST_DIMENSIONS}"
-        )
+    if (count := len(dimensions)) > MOST_DIMENSIONS:
+        raise BadInput(f"{count} dimensions are too many: a report takes up to {MOST_DIMENSIONS}")
     return dimensions
 
 
@@ -87,10 +84,8 @@ def parse_where(texts: Iterable[str]) -> tuple[Condition, ...]:
     Raises BadInput if one cannot be read, or names no dimension or one of time.
     """
     found = tuple(_condition(item) for text in texts for item in _items(text))
-    if len(found) > _MOST_CONDITIONS:
-        raise BadInput(
-            f"{len(found)} conditions are too many: a report takes up to {_MOST_CONDITIONS}"
-        )
+    if (count := len(found)) > _MOST_CONDITIONS:
+        raise BadInput(f"{count} conditions are too many: a report takes up to {_MOST_CONDITIONS}")
     return found
 
 

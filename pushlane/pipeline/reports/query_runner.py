@@ -208,10 +208,8 @@ class Answer:
 def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
     """Return the breakdown that is asked for, and nothing else.
 
-    Raises:
-        BadInput: there is no store, or the question is too large.
-        UnknownTask: it names a task without receipts.
-        CorruptStore: a file cannot be read.
+    Raises BadInput if there is no store, or the question is too large; UnknownTask if it names a
+    task without receipts; CorruptStore if a file cannot be read.
     """
 
     def work(store: Store, engine: Engine) -> Answer:

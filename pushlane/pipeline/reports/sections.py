@@ -93,9 +93,7 @@ def count(engine: Engine, query: Query, limit: int) -> CountRows:
 
 def _count_sql(query: Query, source: Sql, limit: int) -> Sql:
     wanted = where_clause(query)
-    outcomes = [
-        f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
-    ]
+    outcomes = [f"coalesce(sum(n) filter (outcome = '{one}'), 0) as {one}" for one in OUTCOMES]
     columns = [*key_columns(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
     names = [f"d{place}" for place in range(len(query.by))]
     times = [name for name, each in zip(names, query.by, strict=True) if each.step_ms]
@@ -316,9 +314,8 @@ def sent(engine: Engine, query: Query) -> list[SentByLevel]:
 
 def step_ms(period: Period) -> int:
     """Return a length of steps that gives a plot of this period at most 120 of them."""
-    return next(
-        (step for step in _STEPS_MS if period.length_ms <= step * _MOST_STEPS), _STEPS_MS[-1]
-    )
+    enough = (step for step in _STEPS_MS if period.length_ms <= step * _MOST_STEPS)
+    return next(enough, _STEPS_MS[-1])
 
 
 def by_level(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:

@@ -269,7 +269,6 @@ def end(
     fence: int,
     now_ms: int,
     state: RunState,
-    *,
     reason: str = "",
     task_id: str = "",
     total: int | None = None,

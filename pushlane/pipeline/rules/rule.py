@@ -139,13 +139,10 @@ class Rule(BaseModel):
 
     def shown(self) -> dict[str, Any]:
         """Return the fields as people may see them, without passwords and the like."""
-        options = {
-            name: MASK if _SECRET.search(name) else masked(value)
-            for name, value in self.options.items()
-        }
+        shown = {n: MASK if _SECRET.search(n) else masked(v) for n, v in self.options.items()}
         return {
             **self.model_dump(mode="json", include=set(Rule.model_fields)),
-            "options": options,
+            "options": shown,
             "audience": masked(self.audience),
             "exclude": [masked(source) for source in self.exclude],
         }

@@ -174,7 +174,6 @@ class RuleScheduler:
             log.warning("%s: %s", current.get_name(), error, extra={"action": "run_left"})
 
     async def _halt(self) -> None:
-        """Stop the current run where it is."""
         current, self._current = self._current, None
         if current is not None:
             current.cancel()

@@ -123,18 +123,16 @@ class Runner:
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
         """Carry out the run of this rule and time, as the leader of this fence.
 
-        Raises:
-            Superseded: another leader has taken the run over.
-            Unreachable: the shelf does not answer; the run is still as it was last written down.
+        Raises Superseded if another leader has taken the run over, and Unreachable if the shelf
+        does not answer: the run is then still as it was last written down.
         """
         rule = (await self.store.record(name)).rule
         started = history.begin(rule, at_ms, fence, self.now_ms())
         run = (await self.store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _log_run(name, run)
-            ended = await self._expanded(
-                RunOrder(run.rule, history.run_key(name, at_ms), run.most), run
-            )
+            order = RunOrder(run.rule, history.run_key(name, at_ms), run.most)
+            ended = await self._expanded(order, run)
             run = (await self.store.change_history(name, ended)).find(at_ms)
             if run is not None:
                 self.stats.ran(name, run)
@@ -172,10 +170,7 @@ class Runner:
     def _ended(
         self, run: Run, state: RunState, reason: str, task_id: str, total: int | None
     ) -> Edit:
-        now_ms = self.now_ms()
-        return history.end(
-            run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total
-        )
+        return history.end(run.at_ms, run.fence, self.now_ms(), state, reason, task_id, total)
 
 
 def _log_run(name: str, run: Run) -> None:

@@ -180,6 +180,10 @@ class FileEntry(msgspec.Struct, frozen=True):
     max_ms: int = 0
 
 
+Files = dict[str, dict[str, FileEntry]]
+"""The files of each table, by their paths."""
+
+
 class FileCounts(msgspec.Struct, frozen=True):
     """Counts of what was read: log bodies, their receipts, dropped repeats, and unusable bodies."""
 
@@ -252,7 +256,7 @@ class StoreState(msgspec.Struct, frozen=True):
     last_batch: int = 0
     last_batch_at_ms: int = 0
     positions: list[str] | None = None
-    files: dict[str, dict[str, FileEntry]] = {}
+    files: Files = {}
     counts: FileCounts = FileCounts()
     intervals: dict[int, SampledBatch] = {}
     retired: dict[str, int] = {}
@@ -283,9 +287,7 @@ class StoreState(msgspec.Struct, frozen=True):
         return [each for _, each in sorted(self.intervals.items()) if each.state == "sampled"]
 
 
-def _changed(
-    files: dict[str, dict[str, FileEntry]], manifest: Manifest
-) -> dict[str, dict[str, FileEntry]]:
+def _changed(files: Files, manifest: Manifest) -> Files:
     changed = dict(files)
     for table in {*manifest.added, *manifest.removed}:
         gone = set(manifest.removed.get(table, ()))
@@ -294,9 +296,7 @@ def _changed(
     return changed
 
 
-def _left(
-    intervals: dict[int, SampledBatch], files: dict[str, dict[str, FileEntry]]
-) -> dict[int, SampledBatch]:
+def _left(intervals: dict[int, SampledBatch], files: Files) -> dict[int, SampledBatch]:
     """Keep the intervals that describe kept rows, or are still to be restored."""
     oldest_ms = min((each.min_ms for each in files.get("detail", {}).values()), default=sys.maxsize)
     return {
@@ -355,14 +355,15 @@ def read_state(folder: Path) -> StoreState:
     return state
 
 
-def manifests_before(folder: Path, number: int) -> list[Path]:
-    """Return the files that are not needed to start from the checkpoint of this number."""
-    return [path for path in folder.glob("*.json") if _number(path) < number]
+def remove_before_checkpoints(folder: Path) -> None:
+    """Remove what is older than the last checkpoint but one.
 
-
-def checkpoint_numbers(folder: Path) -> list[int]:
-    """Return the numbers of all checkpoints, oldest first."""
-    return sorted(_number(path) for path in folder.glob(f"{_CHECKPOINT}*.json"))
+    That one stays, for readers that are listing manifests just now.
+    """
+    numbers = sorted(_number(path) for path in folder.glob(f"{_CHECKPOINT}*.json"))
+    for path in folder.glob("*.json"):
+        if len(numbers) > 1 and _number(path) < numbers[-2]:
+            path.unlink(missing_ok=True)
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -108,9 +108,8 @@ def store_root(settings: Settings) -> Path:
 def open_store(root: Path) -> Store:
     """Open the store as it is now.
 
-    Raises:
-        BadInput: there is no store in this folder.
-        CorruptStore: its manifests cannot be read; names the file and the replay command.
+    Raises BadInput if there is no store in this folder, and CorruptStore, with the file and the
+    replay command, if its manifests cannot be read.
     """
     generation = current(Path(root))
     if generation is None:

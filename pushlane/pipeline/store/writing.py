@@ -27,15 +27,14 @@ from pushlane.pipeline.store.manifest import (
     StoreBusy,
     StoreState,
     batch_names,
-    checkpoint_numbers,
     column_range,
     current,
     make_current,
-    manifests_before,
     new_batch_name,
     next_generation,
     read_footer,
     read_state,
+    remove_before_checkpoints,
     remove_unfinished,
     write_checkpoint,
     write_manifest,
@@ -110,7 +109,8 @@ class StoreWriter:
         write_manifest(self.generation.manifests, manifest)
         self.state = self.state.after(manifest)
         if self.state.number % CHECKPOINT_EVERY == 0:
-            self._checkpoint()
+            write_checkpoint(self.generation.manifests, self.state)
+            remove_before_checkpoints(self.generation.manifests)
         return self.state
 
     def _settle(self, name: str, added: Mapping[str, list[FileEntry]]) -> None:
@@ -122,17 +122,6 @@ class StoreWriter:
                 if folder not in named:
                     shutil.rmtree(folder)
         sync_below(self.generation.folder, paths)
-
-    def _checkpoint(self) -> None:
-        """Write a checkpoint and remove old manifests.
-
-        The checkpoint before it stays, for readers that are listing manifests just now.
-        """
-        folder = self.generation.manifests
-        write_checkpoint(folder, self.state)
-        for number in checkpoint_numbers(folder)[-2:-1]:
-            for path in manifests_before(folder, number):
-                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -147,15 +136,11 @@ def open_writer(root: Path) -> Iterator[StoreWriter]:
             generation = next_generation(root)
             make_current(generation)
         remove_unfinished(generation.manifests)
-        _remove_outdated(generation)
+        # Older versions have left a checkpoint, and settings, which may hold a token.
+        shutil.rmtree(generation.folder / "checkpoint", ignore_errors=True)
+        for left in root.glob(".settings-*"):
+            left.unlink(missing_ok=True)
         yield StoreWriter(generation)
-
-
-def _remove_outdated(generation: Generation) -> None:
-    """Remove what older versions have left: a checkpoint, and settings, which may hold a token."""
-    shutil.rmtree(generation.folder / "checkpoint", ignore_errors=True)
-    for left in generation.root.glob(".settings-*"):
-        left.unlink(missing_ok=True)
 
 
 @contextmanager
