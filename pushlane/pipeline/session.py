@@ -344,10 +344,8 @@ def spark_session(
     `driver_memory` is a size like 2g. The context stops running jobs on Ctrl-C, and the interrupt
     then goes on as before; so open it in the main thread, where the interrupt arrives.
 
-    Raises:
-        BadInput: no Java that Spark can run on, or an option that cannot be used.
-        Unreachable: nothing answers at the master's address.
-        PipelineFailed: Spark does not start.
+    Raises BadInput for no Java that Spark can run on, or an option that cannot be used; Unreachable
+    if nothing answers at the master's address; PipelineFailed if Spark does not start.
     """
     if running := _active_session():
         yield running

@@ -217,7 +217,7 @@ _PLAIN = '[]",: '
 Sleep = Callable[[float], Awaitable[None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Webhook:
     """An HTTP client for alerts; `sleep` waits between attempts.
 
@@ -278,7 +278,7 @@ async def _post(client: Client, url: str, message: AlertMessage) -> str:
 _MOST_ALERTS = 100
 
 
-@dataclass
+@dataclass(eq=False)
 class AlertStats:
     """The counts of one process since it started; of very many alerts the first are shown."""
 

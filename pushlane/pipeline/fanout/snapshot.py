@@ -11,7 +11,7 @@ through the submit's own function, and all others are plain expressions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -62,16 +62,13 @@ def rendered(text: str, rows: DataFrame, name: str) -> Column:
 
     Raises BadInput for a field of a type that has no text.
     """
-    parsed = Template(text).parts
-    parts = [part for piece in parsed for part in _pieces(*piece, rows, name)]
+    parts: list[Column] = []
+    for literal, field in Template(text).parts:
+        if literal:
+            parts.append(F.lit(literal))
+        if field is not None:
+            parts.append(F.coalesce(_text(rows.schema[field].dataType, field, name), F.lit("")))
     return F.concat(*parts) if parts else F.lit("")
-
-
-def _pieces(literal: str, field: str | None, rows: DataFrame, name: str) -> Iterator[Column]:
-    if literal:
-        yield F.lit(literal)
-    if field is not None:
-        yield F.coalesce(_text(rows.schema[field].dataType, field, name), F.lit(""))
 
 
 def _text(kind: T.DataType, field: str, name: str) -> Column:

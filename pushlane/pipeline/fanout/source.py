@@ -68,16 +68,17 @@ class PushlaneDataSource(DataSource):
             raise BadInput("what is on a lane cannot be overwritten; use mode('append')")
         if "seq" not in schema.fieldNames():
             raise BadInput("the rows have no column 'seq': 1, 2, 3 … over all of them, in order")
+        settings = self.settings or load()
         for option in ("spec", "key"):
             if option not in self.options:
                 raise BadInput(f'a write to pushlane needs .option("{option}", …)')
-        settings, spec = self.settings or load(), load_spec(Path(self.options["spec"]))
+        spec = load_spec(Path(self.options["spec"]))
         request = spec.request(task_changes.now_ms(), self.options["key"])
         row_encoder(request, schema.fieldNames(), "the DataFrame")
         return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class TaskWriter(DataSourceArrowWriter):
     """Writes rows as the spec describes them, and seals the task after the last partition."""
 

@@ -264,16 +264,13 @@ class FrozenRows:
 
     def reached(self, parts: Iterable[Part]) -> dict[int, PartProgress]:
         """Return how far each part is, by its first seq, without parts that no worker has begun."""
-        found = ((first, self._reached(start)) for first, start in self.starts(parts).items())
-        return {first: reached for first, reached in found if reached}
-
-    def _reached(self, start: int) -> PartProgress | None:
-        path = self.progress / str(start)
-        try:
-            at_ms = path.stat().st_mtime_ns // 1_000_000
-            return PartProgress(int(path.read_text() or 0), at_ms)
-        except FileNotFoundError:
-            return None
+        found: dict[int, PartProgress] = {}
+        for first, start in self.starts(parts).items():
+            path = self.progress / str(start)
+            with suppress(FileNotFoundError):
+                at_ms = path.stat().st_mtime_ns // 1_000_000
+                found[first] = PartProgress(int(path.read_text() or 0), at_ms)
+        return found
 
 
 def _part(path: Path, first_seq: int) -> Part:

@@ -184,7 +184,7 @@ def chunks(bundles: Iterable[Packed]) -> Generator[Chunk, None, None]:
         yield chunk
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartWriter:
     """Publishes a partition, and stores its progress in the folder `progress`.
 

@@ -32,7 +32,7 @@ from pushlane.util.errors import ReceiptsGone
 from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
 
 
-@dataclass
+@dataclass(eq=False)
 class JobStats:
     """The counts of one job since it started, and how far behind the log it is."""
 
@@ -118,10 +118,8 @@ class RunOptions:
 def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
     """Read the log until `stop` is set, or as the options say.
 
-    Raises:
-        StoreBusy: another job writes this store.
-        CorruptStore: the store is damaged; names the file and the command that mends it.
-        PipelineFailed, Unreachable, ReceiptsGone: what ended it; it can be run again.
+    Raises StoreBusy if another job writes this store, CorruptStore if it is damaged, with the file
+    and the command that mends it; PipelineFailed, Unreachable or ReceiptsGone can be run again.
     """
     try:
         with open_job_context(settings, options.session) as work:

@@ -87,11 +87,6 @@ def plan(store: Store, settings: Settings, now_ms: int) -> CompactionPlan:
     )
 
 
-def pending_batches(store: Store) -> set[int]:
-    """Return the batches that are still to be restored."""
-    return {each.batch for each in store.state.pending}
-
-
 def _rolls(store: Store, settings: Settings, now_ms: int) -> Iterator[Roll]:
     """Roll old minutes into hours and old hours into days, and merge the files of other days.
 
@@ -206,7 +201,7 @@ def _merge_detail(
     entries = {each.path: each for each in todo.detail}
     events = read_table(spark, store.generation, "events", _paths(waiting))
     if waiting:
-        amended, left = find_amendments(spark, store, events, pending_batches(store))
+        amended, left = find_amendments(spark, store, events)
         gone = set(removed["detail"])
         entries |= {each.path: each for each in amended if each.path not in gone}
         if left.num_rows < sum(each.rows for each in waiting):
@@ -302,12 +297,13 @@ _MOST_TASKS_NAMED = 1_000
 
 
 def find_amendments(
-    spark: SparkSession, store: Store, events: DataFrame, held: set[int]
+    spark: SparkSession, store: Store, events: DataFrame
 ) -> tuple[list[FileEntry], pa.Table]:
     """Return the detail files of pushes that have events, and the events that no row was found for.
 
     Of the rows only task and seq are read.
     """
+    held = {each.batch for each in store.state.pending}  # as these are still to be restored
     kept = (each for each in store.entries("detail") if batch_of(each.path) not in held)
     entries = {each.path: each for each in kept}
     rows = read_table(spark, store.generation, "detail", list(entries))

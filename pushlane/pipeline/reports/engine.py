@@ -56,15 +56,9 @@ class Engine:
         self._store = store
         self._views: dict[str, list[str]] = {}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
-        self._connection = duckdb.connect(
-            config={
-                "threads": threads,
-                "memory_limit": memory,
-                "temp_directory": "",
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            }
-        )
+        limits: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": ""}
+        offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        self._connection = duckdb.connect(config={**limits, **offline})
         self._connection.execute("set allowed_directories = $roots", {"roots": [str(root)]})
         self._connection.execute("set enable_external_access = false")
         self._connection.execute("set lock_configuration = true")

@@ -33,24 +33,10 @@ from pushlane.pipeline.store import Store, open_store
 from pushlane.pipeline.store.schema import STAGES
 
 COLUMNS = (
-    "at_ms",
-    "task_id",
-    "task_name",
-    "seq",
-    "app",
-    "level",
-    "sink",
-    "outcome",
-    "reason",
-    "attempt",
-    "recipient",
-    "submitted_at_ms",
-    "eligible_at_ms",
-    "dispatched_at_ms",
-    "responded_at_ms",
-    "trace_id",
-    "attributes",
-    "sample_weight",
+    *("at_ms", "task_id", "task_name", "seq", "app", "level", "sink"),
+    *("outcome", "reason", "attempt", "recipient"),
+    *("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms", "responded_at_ms"),
+    *("trace_id", "attributes", "sample_weight"),
 )
 
 

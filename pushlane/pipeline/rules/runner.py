@@ -27,7 +27,7 @@ _OTHER = "other"
 _RESULTS = (RunState.DONE, RunState.WAITING, RunState.FAILED, RunState.REFUSED)
 
 
-@dataclass
+@dataclass(eq=False)
 class RuleStats:
     """The counts of one scheduler since it started; rules behind the first hundred count as one."""
 
@@ -110,7 +110,7 @@ class Expanded:
 Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Runner:
     """Carries out runs that are noted in the store; `stats` is told how each came out."""
 
