@@ -22,7 +22,7 @@ from collections.abc import (
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -42,6 +42,8 @@ from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits
 from pushlane.util.retrying import Sleep, until_reachable
 from pushlane.wire import Packed, fields_of, fits, unnumbered
+
+T = TypeVar("T")
 
 RECIPIENT = "__recipient"
 _RENDERED = {"title": "__title", "body": "__body", "collapse": "__collapse"}
@@ -214,25 +216,21 @@ class PartWriter:
             return await hold.run(lambda: self._send_all(backend, coming), lambda: None)
 
     async def _send_all(self, backend: Backend, coming: AsyncIterator[Chunk]) -> int:
-        publication = await self._publication(backend)
+        task = await self._patiently(partial(backend.registry.get, self.task_id))
+        publication = Publication(backend, task, announce=announcing(backend, self.collapses))
         first_seq = 0
         async for chunk in coming:
             if not first_seq:
                 first_seq = chunk[0].last_seq - chunk[0].pushes + 1
                 self._reach(first_seq, 0)
-            await self._send(publication, chunk, f"fanout-{self.task_id}-{first_seq}")
+            name = f"fanout-{self.task_id}-{first_seq}"
+            publish = partial(publication.publish_packed, chunk, name)
+            await self._patiently(partial(_when_free, publish, self.sleep))
             self._reach(first_seq, chunk[-1].last_seq)
         return publication.published
 
-    async def _publication(self, backend: Backend) -> Publication:
-        find = partial(backend.registry.get, self.task_id)
-        task = await until_reachable(find, lambda trouble: None, self.sleep)
-        return Publication(backend, task, announce=announcing(backend, self.collapses))
-
-    async def _send(self, publication: Publication, chunk: Chunk, name: str) -> None:
-        publish = partial(publication.publish_packed, chunk, name)
-        when_free = partial(_when_free, publish, self.sleep)
-        await until_reachable(when_free, lambda trouble: None, self.sleep)
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await until_reachable(work, lambda trouble: None, self.sleep)
 
     def _reach(self, begun_with: int, last_seq: int) -> None:
         if self.progress is None:

@@ -26,7 +26,7 @@ from pushlane.pipeline.receipts.job_context import (
 )
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import Gap, StoreState, StoreWriter
+from pushlane.pipeline.store import Gap, StoreWriter
 from pushlane.settings import Settings
 from pushlane.util.errors import ReceiptsGone
 from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
@@ -225,23 +225,15 @@ def resume_positions(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str
     kept = log.kept(positions)
     if kept == positions:
         return positions, ""
-    gaps = _gaps(writer.state, positions, kept)
-    writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
-    return kept, _describe(gaps)
-
-
-def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]:
-    at_ms = now_ms()
-    return [
-        Gap(place, start, end, state.last_batch_at_ms, at_ms)
+    since_ms, at_ms = writer.state.last_batch_at_ms, now_ms()
+    gaps = [
+        Gap(place, start, end, since_ms, at_ms)
         for place, (start, end) in enumerate(zip_longest(positions, kept, fillvalue=""))
         if start != end
     ]
-
-
-def _describe(gaps: list[Gap]) -> str:
+    writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
     partitions = "a partition" if len(gaps) == 1 else f"{len(gaps)} partitions"
-    return (
+    return kept, (
         f"the log has dropped receipts of {partitions} that were not read yet, and goes on with "
         "its oldest; `pushlane pipeline status` shows where. Raise receipts_max_bytes, set "
         "receipts=required, or keep `pushlane pipeline run` going"

@@ -7,7 +7,7 @@ says how many bodies that had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -191,15 +191,6 @@ def read_range(
     """
     pairs = enumerate(zip(start, end, strict=True))
     ranges = [(place, *pair) for place, pair in pairs if pair[0] != pair[1]]
-    tasks = max(1, min(len(ranges), spark.sparkContext.defaultParallelism))
-    places = spark.range(0, len(ranges), 1, tasks)
-    return places.mapInArrow(_reader(settings, ranges), from_arrow_schema(ROWS))
-
-
-def _reader(
-    settings: Settings, ranges: Sequence[tuple[int, str, str]]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that reads the ranges at the given places; it runs in a worker."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log = log_of_process(settings)
@@ -208,4 +199,5 @@ def _reader(
                 partition, start, end = ranges[place]
                 yield from rows_of(partition, start, log.read(partition, start, end))
 
-    return read
+    tasks = max(1, min(len(ranges), spark.sparkContext.defaultParallelism))
+    return spark.range(0, len(ranges), 1, tasks).mapInArrow(read, from_arrow_schema(ROWS))

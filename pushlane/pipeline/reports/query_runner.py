@@ -53,20 +53,14 @@ class ReceiptRows:
 
 def last_rows(engine: Engine, query: Query, limit: int) -> ReceiptRows:
     """Return the last `limit` rows that meet the conditions; `by` has no meaning here."""
-    since_ms = _first_ms(engine, query, limit)
+    # Whole rows are read only from the first wanted one on.
+    last = _sql(engine, query, "at_ms", limit)
+    [(since_ms,)] = engine.rows(Sql(f"select min(at_ms) from ({last.text})", last.values))
     if since_ms is None:
         return ReceiptRows([])
     narrow = replace(query, period=Period(since_ms, query.period.until_ms))
     found = engine.rows(_sql(engine, narrow, ", ".join(COLUMNS), limit))
     return ReceiptRows([dict(zip(COLUMNS, row, strict=True)) for row in found])
-
-
-def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:
-    """Return the time of the first wanted row, so that whole rows are read only from there on."""
-    last = _sql(engine, query, "at_ms", limit)
-    [found] = engine.rows(Sql(f"select min(at_ms) from ({last.text})", last.values))
-    first_ms: int | None = found[0]
-    return first_ms
 
 
 def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:

@@ -6,7 +6,7 @@ Paths are made absolute, since the process that runs the rule may have another w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, time
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,10 @@ def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Ru
         raise BadInput(
             f"rule {name!r}: its task has a key, but each run has one of its own; leave it out"
         )
-    rule = _with_allowed(rule)
+    spec = parse_spec(rule.task, f"of rule {name!r}")  # what it allows is kept beside it: see Rule
+    task = {key: rule.task[key] for key in rule.task if key.replace("-", "_") not in _ALLOWED}
+    allowed = {key: getattr(spec, key) for key in _ALLOWED}
+    rule = rule.model_copy(update={**allowed, "task": task})
     rule_spec(rule).check(settings, f"rule-{name}")
     return rule
 
@@ -57,14 +60,6 @@ def rule_spec(rule: Rule) -> TaskSpec:
     return made
 
 
-def _with_allowed(rule: Rule) -> Rule:
-    """Return the rule with what its task allows in fields of its own (see `Rule`)."""
-    spec = parse_spec(rule.task, f"of rule {rule.name!r}")
-    task = {name: rule.task[name] for name in rule.task if name.replace("-", "_") not in _ALLOWED}
-    allowed = {name: getattr(spec, name) for name in _ALLOWED}
-    return rule.model_copy(update={**allowed, "task": task})
-
-
 def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     fields = dict(given)
     if spec := fields.pop("task_spec", None):
@@ -72,7 +67,10 @@ def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         fields["task"] = found.model_dump(mode="json", exclude_unset=True)
     if isinstance(task := fields.get("task"), Mapping):
         task = with_payload(dict(task), base)
-        fields["task"] = {name: _plain(value) for name, value in task.items()}
+        fields["task"] = {  # with times of TOML as the texts that a task spec takes
+            name: value.isoformat() if isinstance(value, (date, time)) else value
+            for name, value in task.items()
+        }
     if window := fields.pop("catch_up_for", None):
         fields["catch_up_s"] = parse_age(str(window)) / 1000
     if isinstance(audience := fields.get("audience"), str):
@@ -80,11 +78,6 @@ def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if isinstance(exclude := fields.get("exclude"), (list, tuple)):
         fields["exclude"] = tuple(_excluded(source, base) for source in exclude)
     return fields
-
-
-def _plain(value: Any) -> Any:
-    """Turn a time of TOML into the text that a task spec takes."""
-    return value.isoformat() if isinstance(value, (datetime, date, time)) else value
 
 
 def _absolute(source: str, base: Path) -> str:
