@@ -196,8 +196,7 @@ def next_state(
     gone = [name for name in state if name not in by_name]
     new: AlertState = {}
     for name in (*gone, *names):
-        silent = tuple(msgspec.json.decode(name, type=list[str])), Measured(0.0, 0)
-        key, measured = by_name.get(name, silent)
+        key, measured = by_name.get(name) or (_key(name), Measured(0.0, 0))
         group = _next(rule, state.get(name), key, measured, now_ms)
         if group and len(new) < MOST_KEPT:
             new[name] = group
@@ -234,6 +233,10 @@ def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) 
 def group_name(key: Key) -> str:
     """Return the group's values as one text, which names it in the state."""
     return msgspec.json.encode([str(value) for value in key]).decode()
+
+
+def _key(name: str) -> Key:
+    return tuple(msgspec.json.decode(name, type=list[str]))
 
 
 def _next(

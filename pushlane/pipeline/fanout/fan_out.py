@@ -114,8 +114,7 @@ def publish(
     """
     starts = frozen.starts(parts)
     work = [(part, starts[part.first_seq]) for part in parts]
-    task_id, collapses = manifest.task.id, manifest.collapses
-    publish_one = partial(publish_part, settings, frozen, task_id, collapses)
+    publish_one = partial(publish_part, settings, frozen, manifest.task.id, manifest.collapses)
     with spark_errors(f"publishing for task {manifest.task.id}"):
         spark.sparkContext.parallelize(work, len(work)).foreach(publish_one)
 
@@ -164,22 +163,18 @@ async def fan_out(
     """
     tell = on_progress or (lambda progress: None)
     if request.dry_run:
-        return await _dry_run(settings, request, tell)
+        tell(SubmitProgress(SubmitStage.CHECKING))
+        submit = request.spec.request(task_changes.now_ms(), request.task_key)
+        task = new_task(submit, settings)
+        async with FanoutSession(request) as session:
+            counts = await session(lambda found: count(found, settings, request, submit, task))
+        return FanoutResult(None, counts)
     async with connect(settings) as backend:
         run = _FanOut(backend, settings, request, tell)
         busy = f"a fan-out of key {request.task_key!r} is under way; wait for its end"
         hold = LeaseGuard(backend.lease, fanout_lease(request.task_key), busy, asyncio.sleep)
         waiting = SubmitProgress(SubmitStage.FREEZING, note=f"waiting: {busy}")
         return await hold.run(run.run, lambda: tell(waiting))
-
-
-async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
-    tell(SubmitProgress(SubmitStage.CHECKING))
-    submit = request.spec.request(task_changes.now_ms(), request.task_key)
-    task = new_task(submit, settings)
-    async with FanoutSession(request) as session:
-        counts = await session(lambda found: count(found, settings, request, submit, task))
-    return FanoutResult(None, counts)
 
 
 class _FanOut:

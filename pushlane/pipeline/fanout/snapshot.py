@@ -226,10 +226,7 @@ def count(
     submit: SubmitRequest,
     task: Task,
 ) -> AudienceCounts:
-    """Count what a fan-out would publish, without writing anything.
-
-    Raises BadInput if the audience, the rule or a row cannot be used.
-    """
+    """Count what would be published; raises BadInput if audience, rule or row cannot be used."""
     with spark_errors(f"fan-out of {request.audience!r}"):
         limits = payload_limits(settings, task.chain)
         _, packed, observed = _plan_freeze(spark, request, submit, task, limits)

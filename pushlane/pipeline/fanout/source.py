@@ -44,8 +44,6 @@ from pushlane.settings import Settings, load
 from pushlane.settings.payload_limits import payload_limits
 from pushlane.wire import packed
 
-NAME = "pushlane"
-
 
 @dataclass
 class Written(WriterCommitMessage):
@@ -61,7 +59,7 @@ class PushlaneDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return "pushlane"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlparse
 import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
@@ -55,7 +55,10 @@ def signature(audience: DataFrame) -> Signature:
     if paths and all(paths):
         found = {path: Path(path).stat() for path in sorted(filter(None, paths))}
         return Signature({path: (it.st_size, it.st_mtime_ns) for path, it in found.items()})
-    columns = [_hashable(audience, name) for name in audience.columns]
+    columns = [
+        F.to_json(f"`{field.name}`") if isinstance(field.dataType, MapType) else f"`{field.name}`"
+        for field in audience.schema
+    ]
     hashed = F.xxhash64(*columns).cast("decimal(38,0)")
     row = audience.agg(F.count("*").alias("n"), F.sum(hashed).alias("h")).first()
     assert row is not None
@@ -91,11 +94,6 @@ def _local(uri: str) -> str | None:
     parsed = urlparse(uri)
     path = unquote(parsed.path)
     return path if parsed.scheme in ("", "file") and Path(path).is_file() else None
-
-
-def _hashable(audience: DataFrame, name: str) -> Column:
-    column = F.col(f"`{name}`")
-    return F.to_json(column) if isinstance(audience.schema[name].dataType, MapType) else column
 
 
 FORMAT = 2

@@ -195,22 +195,16 @@ class Seen:
     ) -> dict[DedupGroup, Bits]:
         tasks = {group.task_id for group in missing}
         found: dict[DedupGroup, Bits] = dict.fromkeys(missing, NO_BITS)
-        known = self._ranges(files)
-        for path in files:
-            low, high = known[path]
+        self._files = {  # with the least and the greatest task of each, by its footer
+            path: self._files.get(path) or column_range(read_footer(Path(path)), "task_id")
+            for path in files
+        }
+        for path, (low, high) in self._files.items():
             if any(low <= task <= high for task in tasks):
                 wanted = pc.field("task_id").isin(sorted(tasks))
                 rows = read_parquet(Path(path), wanted=wanted)
                 add_bits(found, ((g, bits) for g, bits in bitmaps(rows) if g in found))
         return found
-
-    def _ranges(self, files: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Return the least and the greatest task of each file, read once from its footer."""
-        self._files = {
-            path: self._files.get(path) or column_range(read_footer(Path(path)), "task_id")
-            for path in files
-        }
-        return self._files
 
 
 def nothing_seen(groups: Sequence[DedupGroup]) -> dict[DedupGroup, Bits]:

@@ -23,7 +23,6 @@ COUNTED = "counted"
 """The name of the table of all counts, whether they are kept by minute, hour or day."""
 MEMORY = "2GB"
 ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
-_MOST_THREADS = 8
 _PAGE = 10_000
 _GLOB_SIGNS = frozenset("*?[")
 
@@ -55,7 +54,7 @@ class Engine:
         self._bounds = (period.since_ms, period.until_ms)
         self._store = store
         self._views: dict[str, list[str]] = {}
-        threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        threads = min(os.cpu_count() or 1, 8)
         limits: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": ""}
         offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self._connection = duckdb.connect(config={**limits, **offline})

@@ -41,10 +41,6 @@ _STYLE: dict[Any, Any] = {
 
 def write_html(report: Report, table: Table, path: Path) -> None:
     """Write the page into one file."""
-    path.write_text(page(report, table), encoding="utf-8")
-
-
-def page(report: Report, table: Table) -> str:
     environment = Environment(
         loader=PackageLoader("pushlane.pipeline.reports"),
         autoescape=True,
@@ -55,7 +51,7 @@ def page(report: Report, table: Table) -> str:
     environment.filters["cell"] = _cell
     period = report.span or report.query.period
     latency = sorted(report.latency, key=lambda each: (each.key, [*STAGES].index(each.stage)))
-    return environment.get_template("report.html").render(
+    page = environment.get_template("report.html").render(
         report=report,
         table=table,
         since=utc_text(period.since_ms),
@@ -65,6 +61,7 @@ def page(report: Report, table: Table) -> str:
         latency=[(each.key[0], each.stage, each.n, each.quantiles_ms) for each in latency],
         quantiles=[f"p{quantile * 100:g}" for quantile in QUANTILES],
     )
+    path.write_text(page, encoding="utf-8")
 
 
 def _svg(plot: Plot, place: int) -> Markup:

@@ -47,10 +47,7 @@ class SparkExpander:
         return Expanded(result.task.id, result.task.total or 0)
 
     async def count(self, rule: Rule) -> AudienceCounts:
-        """Count what a run would publish now, without writing anything.
-
-        Raises BadInput if the rule cannot be expanded: its SQL, audience, task or rows.
-        """
+        """Count what a run would publish; raises BadInput if SQL, audience or task cannot be."""
         from pushlane.pipeline.fanout.fan_out import fan_out
 
         request = self._request(rule, f"rule-{rule.name}", rule.budget_run, dry_run=True)

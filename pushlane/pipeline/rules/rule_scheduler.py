@@ -125,7 +125,9 @@ class RuleScheduler:
         records = [await self._noted(record, fence) for record in await self.store.records()]
         self.stats.looked(sum(len(one.history.open) for one in records), leads=True)
         if self._current is None and (chosen := self._choose(records)):
-            self._begin(chosen, fence)
+            work = self.runner.carry_out(chosen.rule, chosen.at_ms, fence.number)
+            self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
+            self._current.add_done_callback(lambda _: self._wake.set())
         return self._wait_s(records)
 
     async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:
@@ -148,11 +150,6 @@ class RuleScheduler:
             return None
         _, at_ms, name = min(ready)
         return RunId(name, at_ms)
-
-    def _begin(self, chosen: RunId, fence: Fence) -> None:
-        work = self.runner.carry_out(chosen.rule, chosen.at_ms, fence.number)
-        self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
-        self._current.add_done_callback(lambda _: self._wake.set())
 
     def _wait_s(self, records: Iterable[RuleRecord]) -> float:
         """Return the seconds until something is due, at most those until the next look."""

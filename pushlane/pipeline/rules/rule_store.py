@@ -101,9 +101,8 @@ class RuleStore:
 
     async def remove(self, name: str) -> None:
         """Remove the rule and its history; raises BadInput if there is no such rule."""
-        if await self._documents.get(_RULE, name) is None:
+        if not await self._documents.remove(_RULE, name):
             raise await self._unknown(name)
-        await self._documents.remove(_RULE, name)
         await self._documents.remove(_HISTORY, name)
 
     async def _change(
