@@ -17,16 +17,14 @@ from rich.live import Live
 from dev import stack
 from dev.receiver import Provider, require_emulator
 from pushlane.cli.errors import errors_told, note
-from pushlane.cli.flags import DebugFlag, JsonFlag
+from pushlane.cli.flags import DebugFlag, JsonFlag, option, switch
 from pushlane.cli.render import print_json
 from pushlane.core.errors import BadInput
 
 if TYPE_CHECKING:
     from dev.demo import Played
 
-CacheDir = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where it is kept; a cache folder of yours.")
-]
+CacheDir = Annotated[Path | None, option("DIR", "Where it is kept; a cache folder of yours.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -89,8 +87,8 @@ def _played(provider: Provider | None) -> Played:
 
 
 def up(
-    docker: Annotated[bool, typer.Option("--docker", help="In containers.")] = False,
-    local: Annotated[bool, typer.Option("--local", help="On the Java of this machine.")] = False,
+    docker: Annotated[bool, switch("--docker", "In containers.")] = False,
+    local: Annotated[bool, switch("--local", "On the Java of this machine.")] = False,
     broker_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().broker,
     admin_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().admin,
     redis_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().redis,
@@ -127,9 +125,7 @@ def up(
 
 
 def down(
-    delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Its messages and tasks too.")
-    ] = False,
+    delete_data: Annotated[bool, switch("--delete-data", "Its messages and tasks too.")] = False,
     cache_dir: CacheDir = None,
     debug: DebugFlag = False,
 ) -> None:

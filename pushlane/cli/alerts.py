@@ -11,7 +11,7 @@ import typer
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
@@ -42,7 +42,7 @@ _FOUND_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("ALARMING", lambda row: row["alarming"]),
 )
 T = TypeVar("T")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
+Name = Annotated[str, argument("NAME", "The alert's name.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -60,27 +60,15 @@ def add(
             "p99_wait_ms, p99_delivery_ms, share_error, lag_s."
         ),
     ],
-    when: Annotated[
-        str, typer.Option(metavar="'> 5%'", help="'> 0.05', '< 100', or '> 2x' the window before.")
-    ],
-    to: Annotated[str, typer.Option(metavar="URL", help="The webhook that is told.")],
-    by: Annotated[
-        str, typer.Option(metavar="DIMENSIONS", help="One alert for each value, as in `report`.")
-    ] = "",
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITIONS", help="Only these, as in `report`.")
-    ] = None,
-    window: Annotated[str, typer.Option(metavar="5m", help="What is judged at a time.")] = "5m",
-    for_: Annotated[
-        str, typer.Option("--for", metavar="10m", help="How long it must hold before it fires.")
-    ] = "0s",
-    at_least: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Fewer receipts in a window are not judged.")
-    ] = 1,
-    remind: Annotated[
-        str, typer.Option(metavar="4h", help="Tell again while it fires; never unless given.")
-    ] = "0s",
-    replace: Annotated[bool, typer.Option("--replace", help="Change the alert so named.")] = False,
+    when: Annotated[str, option("'> 5%'", "'> 0.05', '< 100', or '> 2x' the window before.")],
+    to: Annotated[str, option("URL", "The webhook that is told.")],
+    by: Annotated[str, option("DIMENSIONS", "One alert for each value, as in `report`.")] = "",
+    where: Annotated[list[str] | None, option("CONDITIONS", "Only these, as in `report`.")] = None,
+    window: Annotated[str, option("5m", "What is judged at a time.")] = "5m",
+    for_: Annotated[str, option("10m", "How long it must hold before it fires.", "--for")] = "0s",
+    at_least: Annotated[int, option("N", "Fewer receipts in a window are not judged.", min=1)] = 1,
+    remind: Annotated[str, option("4h", "Tell again while it fires; never unless given.")] = "0s",
+    replace: Annotated[bool, switch("--replace", "Change the alert so named.")] = False,
 ) -> None:
     """Save an alert. It is looked after while `pushlane alerts run` runs."""
     with pipeline_extra():
@@ -157,14 +145,11 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
 
 def run(
     flags: Flags,
-    every: Annotated[str, typer.Option(metavar="30s", help="How often to look.")] = "30s",
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    every: Annotated[str, option("30s", "How often to look.")] = "30s",
+    once: Annotated[bool, switch("--once", "Look once and end.")] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="HOST",
-            help="Webhooks in your own network, or without https: a host, *.host or CIDR.",
-        ),
+        option("HOST", "Webhooks in your own network, or without https: a host, *.host or CIDR."),
     ] = None,
     *,
     metrics: HealthFlags,

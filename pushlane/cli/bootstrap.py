@@ -11,7 +11,7 @@ import typer
 
 from pushlane.backends.operations import BootstrapStep, Roles
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, option, switch
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
@@ -28,15 +28,11 @@ _DEFAULT = Roles()
 class RoleFlags:
     """The names of the roles."""
 
-    dispatcher_role: Annotated[str, typer.Option(metavar="ROLE", help="Role of dispatchers.")] = (
-        _DEFAULT.dispatcher
+    dispatcher_role: Annotated[str, option("ROLE", "Role of dispatchers.")] = _DEFAULT.dispatcher
+    writer_role: Annotated[str, option("ROLE", "Role of submit, producers, rules and alerts.")] = (
+        _DEFAULT.writer
     )
-    writer_role: Annotated[
-        str, typer.Option(metavar="ROLE", help="Role of submit, producers, rules and alerts.")
-    ] = _DEFAULT.writer
-    pipeline_role: Annotated[str, typer.Option(metavar="ROLE", help="Role of `pipeline run`.")] = (
-        _DEFAULT.pipeline
-    )
+    pipeline_role: Annotated[str, option("ROLE", "Role of `pipeline run`.")] = _DEFAULT.pipeline
 
     def roles(self) -> Roles:
         """Return the roles. Raises BadInput when a name cannot be used."""
@@ -53,13 +49,10 @@ def bootstrap(
     flags: Flags,
     names: RoleFlags,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what is missing; change nothing.")
+        bool, switch("--dry-run", "Only say what is missing; change nothing.")
     ] = False,
     print_: Annotated[
-        bool,
-        typer.Option(
-            "--print", help="Print commands for an administrator; ask and change nothing."
-        ),
+        bool, switch("--print", "Print commands for an administrator; ask and change nothing.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:

@@ -14,7 +14,16 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    YesFlag,
+    add_group,
+    argument,
+    on_backend,
+    option,
+    switch,
+)
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
@@ -45,20 +54,20 @@ _COLUMNS: tuple[Column[DeadPush], ...] = (
 )
 _HIDDEN = "hidden; --reveal shows it"
 
-Pushes = Annotated[list[str] | None, typer.Argument(metavar="[TASK-SEQ]...", help="Just these.")]
+Pushes = Annotated[list[str] | None, argument("[TASK-SEQ]...", "Just these.")]
 TaskOption = Annotated[
     str,
-    typer.Option(
-        metavar="TASK",
-        help="Only of this task; `-` for messages that are no push.",
+    option(
+        "TASK",
+        "Only of this task; `-` for messages that are no push.",
         autocompletion=complete_task,
     ),
 ]
-ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="Only if the reason holds this.")]
-OlderOption = Annotated[str, typer.Option(metavar="AGE", help="Only if dead for longer: 90s, 2h.")]
-NewerOption = Annotated[str, typer.Option(metavar="AGE", help="Only if dead for less: 30m, 1d.")]
-LimitOption = Annotated[int, typer.Option(metavar="N", min=0, help="At most so many; 0 for all.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All there are, if nothing else is said.")]
+ReasonOption = Annotated[str, option("TEXT", "Only if the reason holds this.")]
+OlderOption = Annotated[str, option("AGE", "Only if dead for longer: 90s, 2h.")]
+NewerOption = Annotated[str, option("AGE", "Only if dead for less: 30m, 1d.")]
+LimitOption = Annotated[int, option("N", "At most so many; 0 for all.", min=0)]
+AllOption = Annotated[bool, switch("--all", "All there are, if nothing else is said.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -157,10 +166,8 @@ def list_(
 
 def show(
     flags: Flags,
-    push: Annotated[str, typer.Argument(metavar="TASK-SEQ", help="Its id.")],
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Show recipient and content too.")
-    ] = False,
+    push: Annotated[str, argument("TASK-SEQ", "Its id.")],
+    reveal: Annotated[bool, switch("--reveal", "Show recipient and content too.")] = False,
     wants_json: JsonFlag = False,
 ) -> None:
     """Show one dead push: why it died, and on request what it holds."""
@@ -202,7 +209,7 @@ def retry(flags: Flags, wanted: _Choice, wants_json: JsonFlag = False) -> None:
 def purge(
     flags: Flags,
     wanted: _Choice,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "Only say how many.")] = False,
     yes: YesFlag = False,
 ) -> None:
     """Delete dead pushes for good."""

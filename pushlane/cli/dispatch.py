@@ -25,7 +25,7 @@ import typer
 import uvloop
 
 from pushlane.backends.backend import connect
-from pushlane.cli.flags import Flags, LogFormat, add_commands
+from pushlane.cli.flags import Flags, LogFormat, add_commands, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
 from pushlane.cli.health_server import HealthReply
 from pushlane.cli.logs import set_up_logs
@@ -115,50 +115,34 @@ def dispatch(
     flags: Flags,
     sink: Annotated[
         str | None,
-        typer.Option(
-            metavar="SINK",
-            help="webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
+        option(
+            "SINK",
+            "webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
         ),
     ] = None,
     serve: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,…", help="Serve these sinks of the settings only, and read their lanes."
-        ),
+        option("NAME,…", "Serve these sinks of the settings only, and read their lanes."),
     ] = None,
-    slots: Annotated[
-        int | None, typer.Option(metavar="N", help="Deliveries in flight, a process.")
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, max=MOST_WORKERS, metavar="N", help="Processes.")
-    ] = 1,
+    slots: Annotated[int | None, option("N", "Deliveries in flight, a process.")] = None,
+    workers: Annotated[int, option("N", "Processes.", min=1, max=MOST_WORKERS)] = 1,
     workers_together: Annotated[
-        bool,
-        typer.Option(
-            "--workers-together", help="End all when one ends, instead of starting it again."
-        ),
+        bool, switch("--workers-together", "End all when one ends, instead of starting it again.")
     ] = False,
     loop_patience: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S", help="End a process whose event loop hangs for so many seconds, or off."
-        ),
+        str | None, option("S", "End a process whose event loop hangs for so many seconds, or off.")
     ] = None,
     drain: Annotated[
-        bool,
-        typer.Option(
-            "--drain", help="End when no task can move now; paused and scheduled ones wait."
-        ),
+        bool, switch("--drain", "End when no task can move now; paused and scheduled ones wait.")
     ] = False,
     retry_timeouts: Annotated[
-        bool,
-        typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
+        bool, switch("--retry-timeouts", "Try a push again whose delivery timed out.")
     ] = False,
     replace_sink: Annotated[
         bool,
-        typer.Option(
+        switch(
             "--replace-sink",
-            help="Start beside processes that deliver a sink's name elsewhere, to replace them.",
+            "Start beside processes that deliver a sink's name elsewhere, to replace them.",
         ),
     ] = False,
     log_format: LogFormat = None,

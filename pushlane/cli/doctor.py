@@ -43,7 +43,16 @@ from pushlane.backends.operations import (
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.config import shown_settings
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, with_flags
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    YesFlag,
+    add_commands,
+    argument,
+    option,
+    switch,
+    with_flags,
+)
 from pushlane.cli.render import plain, print_json
 from pushlane.cli.sinks import load_live
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -148,9 +157,7 @@ _UNREACHED = frozenset({"broker", "admin-rest", "redis", NO_STORE})
 _HEARD_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.5
 
-BookieFlag = Annotated[
-    str, typer.Option("--bookie-url", metavar="URL", help="Web server of a bookie, to look at it.")
-]
+BookieFlag = Annotated[str, option("URL", "Web server of a bookie, to look at it.", "--bookie-url")]
 TopicsFlag = Annotated[
     int, typer.Option("--topics", min=1, max=1_000, help="Topics to look at, those of most bytes.")
 ]
@@ -162,7 +169,7 @@ def _register_doctor(app: typer.Typer) -> None:
 
 def doctor(
     flags: Flags,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what is ours to mend.")] = False,
+    fix: Annotated[bool, switch("--fix", "Mend what is ours to mend.")] = False,
     yes: YesFlag = False,
     bookie_url: BookieFlag = "",
     topics: TopicsFlag = MOST_TOPICS,
@@ -312,13 +319,11 @@ def _register_stats_dump(app: typer.Typer) -> None:
 
 def stats_dump(
     flags: Flags,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new .tar.gz or .json.gz.")],
+    file: Annotated[Path, argument("FILE", "A new .tar.gz or .json.gz.")],
     topics: Annotated[
         int, typer.Option("--topics", min=1, max=1_000, help="Topics at most, largest first.")
     ] = _MOST_TOPICS,
-    bookie_url: Annotated[
-        str, typer.Option("--bookie-url", metavar="URL", help="Web server of a bookie.")
-    ] = "",
+    bookie_url: Annotated[str, option("URL", "Web server of a bookie.", "--bookie-url")] = "",
 ) -> None:
     """Collect stats, policies, settings and findings into one file, without secrets.
 

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, option, switch
 from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
@@ -22,34 +22,23 @@ from pushlane.settings import Settings
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest, FanoutResult
 
-Audience = Annotated[
-    str, typer.Option(metavar="PATH|TABLE", help="Who may get it: anything that Spark reads.")
-]
-Where = Annotated[str, typer.Option(metavar="SQL", help="Rule over its columns; all without one.")]
-SpecFile = Annotated[
-    Path, typer.Option("--task-spec", metavar="TOML", help="The task, by the names of submit.")
-]
+Audience = Annotated[str, option("PATH|TABLE", "Who may get it: anything that Spark reads.")]
+Where = Annotated[str, option("SQL", "Rule over its columns; all without one.")]
+SpecFile = Annotated[Path, option("TOML", "The task, by the names of submit.", "--task-spec")]
 Exclude = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."),
+    list[str] | None, option("PATH|TABLE[:COLUMN]", "Leave out these recipients (repeatable).")
 ]
-Format = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …; by name.")
-]
+Format = Annotated[str, option("FORMAT", "parquet, csv, json, jdbc, …; by name.", "--format")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
+    list[str] | None, option("NAME=VALUE", "For Spark's reader (repeatable).", "--option")
 ]
 Key = Annotated[
     str | None, typer.Option(help="The same key makes one task; made of this command unless given.")
 ]
-Most = Annotated[int | None, typer.Option(metavar="N", help="Refuse more pushes than this.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, and write nothing.")]
+Most = Annotated[int | None, option("N", "Refuse more pushes than this.")]
+DryRun = Annotated[bool, switch("--dry-run", "Only count, and write nothing.")]
 Frozen = Annotated[
-    bool,
-    typer.Option(
-        "--frozen", help="Go on with what an earlier run froze, whatever the audience is now."
-    ),
+    bool, switch("--frozen", "Go on with what an earlier run froze, whatever the audience is now.")
 ]
 
 

@@ -27,15 +27,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
-WideFlag = Annotated[
-    bool, typer.Option("--wide", help="All columns uncut, however narrow the terminal is.")
-]
+
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Declare an option with a value: what stands for the value, what it does, other names."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def switch(name: str, text: str) -> Any:
+    """Declare an option that is given or not, and that has no `--no-` form."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Declare an argument: what stands for it, and what it is."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
+JsonFlag = Annotated[bool, switch("--json", "Print one JSON document instead.")]
+WideFlag = Annotated[bool, switch("--wide", "All columns uncut, however narrow the terminal is.")]
 ConfigFlag = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="PATH", help="File of settings, instead of pushlane.toml."),
+    Path | None, option("PATH", "File of settings, instead of pushlane.toml.", "--config")
 ]
-DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+DebugFlag = Annotated[bool, switch("--debug", "Show where an error came from.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 LogFormat = Annotated[Literal["text", "json"] | None, typer.Option(help="How log lines look.")]
 
@@ -145,16 +158,12 @@ def _parts(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
-def _option(kind: Any, name: str, metavar: str, text: str) -> Any:
-    return Annotated[kind | None, typer.Option(name, metavar=metavar, help=text)]
-
-
 _BACKEND = {
-    "broker": _option(str, "--broker", "URL", "`embedded`, or the brokers' pulsar:// URL."),
-    "admin_url": _option(str, "--admin-url", "URL", "Pulsar's admin REST URL."),
-    "redis_url": _option(str, "--redis-url", "URL", "The registry's URL (with Pulsar)."),
-    "data_dir": _option(Path, "--data-dir", "DIR", "Folder of the embedded store."),
-    "namespace": _option(str, "--namespace", "NAME", "Pulsar tenant/namespace of the lanes."),
+    "broker": Annotated[str | None, option("URL", "`embedded`, or the brokers' pulsar:// URL.")],
+    "admin_url": Annotated[str | None, option("URL", "Pulsar's admin REST URL.")],
+    "redis_url": Annotated[str | None, option("URL", "The registry's URL (with Pulsar).")],
+    "data_dir": Annotated[Path | None, option("DIR", "Folder of the embedded store.")],
+    "namespace": Annotated[str | None, option("NAME", "Pulsar tenant/namespace of the lanes.")],
 }
 
 

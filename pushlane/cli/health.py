@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from pushlane.backends.contact import SILENT_S
+from pushlane.cli.flags import option
 from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
 
@@ -155,14 +156,10 @@ class HealthFlags:
     """The options that say where a command serves its health and metrics."""
 
     metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65535, metavar="PORT", help="Serve /livez, /readyz and /metrics there."
-        ),
+        int | None, option("PORT", "Serve /livez, /readyz and /metrics there.", min=1, max=65535)
     ] = None
     metrics_host: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Address to serve them on.", show_default="127.0.0.1"),
+        str | None, option("HOST", "Address to serve them on.", show_default="127.0.0.1")
     ] = None
     metrics_socket: Annotated[Path | None, typer.Option(hidden=True)] = None
 

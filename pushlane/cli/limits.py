@@ -20,7 +20,16 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, with_flags
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    add_commands,
+    argument,
+    on_backend,
+    option,
+    switch,
+    with_flags,
+)
 from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
@@ -64,30 +73,17 @@ def _register_limits(app: typer.Typer) -> None:
 
 def limit(
     flags: Flags,
-    subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help="task/ID, app/NAME, app/* or sink/NAME.")
-    ],
-    rate: Annotated[
-        str | None, typer.Option(metavar="N/s|N/min|N/h|N/day", help="So much cost in this time.")
-    ] = None,
-    in_flight: Annotated[
-        str | None, typer.Option(metavar="N", help="So many deliveries at once.")
-    ] = None,
-    total: Annotated[str | None, typer.Option(metavar="N", help="So many pushes in all.")] = None,
-    total_cost: Annotated[
-        str | None, typer.Option(metavar="X", help="So much cost in all.")
-    ] = None,
-    a_day: Annotated[
-        str | None, typer.Option(metavar="N", help="So many pushes a day, in UTC.")
-    ] = None,
-    cost_a_day: Annotated[
-        str | None, typer.Option(metavar="X", help="So much cost a day, in UTC.")
-    ] = None,
+    subject: Annotated[str, argument("SUBJECT", "task/ID, app/NAME, app/* or sink/NAME.")],
+    rate: Annotated[str | None, option("N/s|N/min|N/h|N/day", "So much cost in this time.")] = None,
+    in_flight: Annotated[str | None, option("N", "So many deliveries at once.")] = None,
+    total: Annotated[str | None, option("N", "So many pushes in all.")] = None,
+    total_cost: Annotated[str | None, option("X", "So much cost in all.")] = None,
+    a_day: Annotated[str | None, option("N", "So many pushes a day, in UTC.")] = None,
+    cost_a_day: Annotated[str | None, option("X", "So much cost a day, in UTC.")] = None,
     recipient_a_day: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL=N,...", help="So many to one recipient: low=2,all=5."),
+        str | None, option("LEVEL=N,...", "So many to one recipient: low=2,all=5.")
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Take all of its limits away.")] = False,
+    none: Annotated[bool, switch("--none", "Take all of its limits away.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Limit what a task, an app or a sink may take, from now on, over all processes.
@@ -269,26 +265,17 @@ def quota(
     flags: Flags,
     task: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TASK]",
-            help="Its id, key or name; left out with --app.",
-            autocompletion=complete_task,
+        argument(
+            "[TASK]", "Its id, key or name; left out with --app.", autocompletion=complete_task
         ),
     ] = None,
-    pushes: Annotated[
-        int | None, typer.Argument(metavar="[N]", help="Pushes a turn, from 1.")
-    ] = None,
-    app: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this app; '*' for every other one.")
-    ] = None,
+    pushes: Annotated[int | None, argument("[N]", "Pushes a turn, from 1.")] = None,
+    app: Annotated[str | None, option("NAME", "Of this app; '*' for every other one.")] = None,
     high_part: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PART", help="With --app: what it may have of the high level, as 0.5."
-        ),
+        float | None, option("PART", "With --app: what it may have of the high level, as 0.5.")
     ] = None,
     none: Annotated[
-        bool, typer.Option("--none", help="With --app: take its quota and its part away.")
+        bool, switch("--none", "With --app: take its quota and its part away.")
     ] = False,
 ) -> None:
     """Change how many pushes a task or an app sends in its turn, from now on.
@@ -373,13 +360,8 @@ def _register_stop_if_dead(app: typer.Typer) -> None:
 
 def stop_if_dead(
     flags: Flags,
-    task: Annotated[
-        str,
-        typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task),
-    ],
-    rule: Annotated[
-        str, typer.Argument(metavar="5%|off", help="The share of dead pushes that pauses it.")
-    ],
+    task: Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)],
+    rule: Annotated[str, argument("5%|off", "The share of dead pushes that pauses it.")],
 ) -> None:
     """Pause a task when more of its pushes die than this, counted from now on.
 

@@ -23,7 +23,7 @@ import typer
 
 from pushlane.backends.contact import RECEIPTS, Contact
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.signals import ended_if_hung
@@ -39,15 +39,11 @@ if TYPE_CHECKING:
     from pushlane.pipeline.store import Gap
 
 _GAPS = 8
-Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
-UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
-Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
-Since = Annotated[
-    str, typer.Option(metavar="2h|TIME", help="From when on: a duration ago, or an ISO time.")
-]
-MaxBodies = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Most bodies of the log in one batch.")
-]
+Once = Annotated[bool, switch("--once", "End after one batch.")]
+UntilIdle = Annotated[bool, switch("--until-idle", "End when nothing is left.")]
+Every = Annotated[str, option("5s", "Longest wait between batches.")]
+Since = Annotated[str, option("2h|TIME", "From when on: a duration ago, or an ISO time.")]
+MaxBodies = Annotated[int, option("N", "Most bodies of the log in one batch.", min=1)]
 
 
 def _register_pipeline(app: typer.Typer) -> None:
@@ -254,7 +250,7 @@ def _ago(at_ms: int) -> str:
 
 _SHOWN = 10
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines; - for stdin.")]
+File = Annotated[Path, argument("FILE", "JSON Lines; - for stdin.")]
 BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of no use does.")]
 
 

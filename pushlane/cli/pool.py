@@ -12,7 +12,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.ports import listed
 from pushlane.backends.queries import pool_size, set_pool_size
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.names import is_pool, pool_lanes
 from pushlane.core.task import ACTIVE_STATES
@@ -32,9 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def pool(
     flags: Flags,
-    lanes: Annotated[
-        int | None, typer.Argument(metavar="[N]", help="So many from now on, 1 to 1024.")
-    ] = None,
+    lanes: Annotated[int | None, argument("[N]", "So many from now on, 1 to 1024.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show the lanes that low tasks share, or change how many there are from now on."""

@@ -11,7 +11,7 @@ import typer
 from pushlane.backends.backend import Backend
 from pushlane.backends.formats import min_format, set_min_format
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, option
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.push import FORMAT
 from pushlane.core.task import Task, now_ms
@@ -59,8 +59,7 @@ def processes(flags: Flags, as_json: JsonFlag = False) -> None:
 def formats(
     flags: Flags,
     lowest: Annotated[
-        int | None,
-        typer.Option("--min", metavar="N", help="Let producers write up to this format."),
+        int | None, option("N", "Let producers write up to this format.", "--min")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -17,13 +17,13 @@ import typer
 
 from pushlane.backends.operations import Beside, RegistryGap, TaskCount, refusal
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, argument, switch
 from pushlane.cli.render import print_fields, print_json
 from pushlane.core.errors import BadInput, UserError
 from pushlane.settings import Settings
 from pushlane.settings.adapters import load_package
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy.")]
+FileArgument = Annotated[Path, argument("FILE", "The copy.")]
 
 
 def _register_backup(app: typer.Typer) -> None:
@@ -61,14 +61,10 @@ def _register_registry(app: typer.Typer) -> None:
 def rebuild(
     flags: Flags,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Remove tasks that the journal lacks.")
+        bool, switch("--accept-loss", "Remove tasks that the journal lacks.")
     ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Journal again what Redis alone has.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what each of them has.")
-    ] = False,
+    keep: Annotated[bool, switch("--keep", "Journal again what Redis alone has.")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "Only say what each of them has.")] = False,
     json: JsonFlag = False,
     yes: YesFlag = False,
 ) -> None:

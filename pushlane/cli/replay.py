@@ -9,7 +9,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, option
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json
 from pushlane.cli.task_view import task_fields
@@ -29,9 +29,7 @@ def register(app: typer.Typer) -> None:
 def replay(
     flags: Flags,
     task: TaskId,
-    since: Annotated[
-        str, typer.Option(metavar="2h|TIME", help="From this long ago, or this ISO time, on.")
-    ],
+    since: Annotated[str, option("2h|TIME", "From this long ago, or this ISO time, on.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Send again what a task has published since a time, as a new task, and print its id."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, Unreachable
@@ -203,48 +203,39 @@ class ReportFlags:
     """The question as it is written on the command line, and the form of the answer."""
 
     task: Annotated[
-        str | None,
-        typer.Argument(metavar="[TASK]", help="Its id, key or name.", autocompletion=complete_task),
+        str | None, argument("[TASK]", "Its id, key or name.", autocompletion=complete_task)
     ] = None
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="24h|TIME",
-            help="From this long ago, or this ISO time, on: 24h; of a TASK, all there is.",
+        option(
+            "24h|TIME", "From this long ago, or this ISO time, on: 24h; of a TASK, all there is."
         ),
     ] = None
-    until: Annotated[
-        str | None, typer.Option(metavar="1h|TIME", help="Up to then; now unless given.")
-    ] = None
+    until: Annotated[str | None, option("1h|TIME", "Up to then; now unless given.")] = None
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIMENSIONS",
-            help="Break down by: level, outcome, sink, app, reason, task, minute, hour, day, "
+        option(
+            "DIMENSIONS",
+            "Break down by: level, outcome, sink, app, reason, task, minute, hour, day, "
             "attribute:NAME; several with commas.",
         ),
     ] = None
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CONDITIONS",
-            help='Only these: "outcome=dead,sink=webhook|fcm", "app!=shop" (repeatable).',
+        option(
+            "CONDITIONS", 'Only these: "outcome=dead,sink=webhook|fcm", "app!=shop" (repeatable).'
         ),
     ] = None
-    rows: Annotated[bool, typer.Option("--rows", help="Single receipts, the last first.")] = False
+    rows: Annotated[bool, switch("--rows", "Single receipts, the last first.")] = False
     limit: Annotated[int | None, typer.Option(min=1, max=_MOST, help="The most rows to show.")] = (
         None
     )
-    latency: Annotated[bool, typer.Option("--latency", help="Quantiles in each row.")] = False
-    recipients: Annotated[
-        bool, typer.Option("--recipients", help="Different recipients in each row.")
-    ] = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False
+    latency: Annotated[bool, switch("--latency", "Quantiles in each row.")] = False
+    recipients: Annotated[bool, switch("--recipients", "Different recipients in each row.")] = False
+    as_csv: Annotated[bool, switch("--csv", "Print CSV instead.")] = False
     as_json: JsonFlag = False
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one web page with plots.")
-    ] = None
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one picture.")] = None
+    html: Annotated[Path | None, option("FILE", "Write one web page with plots.")] = None
+    png: Annotated[Path | None, option("FILE", "Write one picture.")] = None
 
     @property
     def is_picture(self) -> bool:

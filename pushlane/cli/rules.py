@@ -15,7 +15,7 @@ import typer
 
 from pushlane.cli import rules_run
 from pushlane.cli.errors import confirm, note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, argument, option, switch
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.rules_run import (
@@ -32,13 +32,11 @@ from pushlane.core.task import now_ms
 if TYPE_CHECKING:
     from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 
-RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
-Target = Annotated[
-    str, typer.Argument(metavar="NAME|FILE.toml", help="Its name, or a file that holds it.")
-]
-Replace = Annotated[bool, typer.Option("--replace", help="Change the rule of this name.")]
-Check = Annotated[bool, typer.Option("--check", help="Count its audience first, with Spark.")]
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Only the latest so many.")]
+RuleName = Annotated[str, argument("RULE", "Its name.")]
+Target = Annotated[str, argument("NAME|FILE.toml", "Its name, or a file that holds it.")]
+Replace = Annotated[bool, switch("--replace", "Change the rule of this name.")]
+Check = Annotated[bool, switch("--check", "Count its audience first, with Spark.")]
+Limit = Annotated[int, option("N", "Only the latest so many.", min=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,48 +44,32 @@ class RuleFlags:
     """The fields of a rule as flags; those that are not given keep what a file says."""
 
     audience: Annotated[
-        str | None, typer.Option(metavar="PATH|TABLE", help="Who may get it: all that Spark reads.")
+        str | None, option("PATH|TABLE", "Who may get it: all that Spark reads.")
     ] = None
-    format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …")
-    ] = None
+    format: Annotated[str | None, option("FORMAT", "parquet, csv, json, jdbc, …", "--format")] = (
+        None
+    )
     options: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
+        list[str] | None, option("NAME=VALUE", "For Spark's reader (repeatable).", "--option")
     ] = None
-    where: Annotated[str | None, typer.Option(metavar="SQL", help="Rule over its columns.")] = None
+    where: Annotated[str | None, option("SQL", "Rule over its columns.")] = None
     exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."
-        ),
+        list[str] | None, option("PATH|TABLE[:COLUMN]", "Leave out these recipients (repeatable).")
     ] = None
     task_spec: Annotated[
-        Path | None,
-        typer.Option("--task-spec", metavar="TOML", help="The task; kept as it is now."),
+        Path | None, option("TOML", "The task; kept as it is now.", "--task-spec")
     ] = None
-    cron: Annotated[str | None, typer.Option(metavar="CRON", help="When, like '0 9 * * MON'.")] = (
-        None
-    )
-    zone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Of its clock; UTC unless given.")
-    ] = None
-    budget_run: Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a run.")] = (
-        None
-    )
-    budget_day: Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a day.")] = (
-        None
-    )
+    cron: Annotated[str | None, option("CRON", "When, like '0 9 * * MON'.")] = None
+    zone: Annotated[str | None, option("ZONE", "Of its clock; UTC unless given.")] = None
+    budget_run: Annotated[int | None, option("N", "Most pushes of a run.")] = None
+    budget_day: Annotated[int | None, option("N", "Most pushes of a day.")] = None
     catch_up: Annotated[
-        str | None,
-        typer.Option(metavar="latest|all|skip", help="Which missed runs are made up for."),
+        str | None, option("latest|all|skip", "Which missed runs are made up for.")
     ] = None
-    catch_up_for: Annotated[
-        str | None, typer.Option(metavar="1d", help="How long ago they may have been missed.")
-    ] = None
-    paused: Annotated[bool, typer.Option("--paused", help="Save it, and run it only by hand.")] = (
-        False
+    catch_up_for: Annotated[str | None, option("1d", "How long ago they may have been missed.")] = (
+        None
     )
+    paused: Annotated[bool, switch("--paused", "Save it, and run it only by hand.")] = False
 
     def given(self) -> dict[str, Any]:
         """Return the fields that were given, by name.
@@ -172,7 +154,7 @@ def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
 
 def history(
     flags: Flags,
-    rule: Annotated[str | None, typer.Argument(metavar="[RULE]", help="All without one.")] = None,
+    rule: Annotated[str | None, argument("[RULE]", "All without one.")] = None,
     limit: Limit = 20,
     as_json: JsonFlag = False,
 ) -> None:

@@ -19,7 +19,7 @@ import typer
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, LogFormat, argument, on_backend, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
@@ -158,12 +158,10 @@ T = TypeVar("T")
 
 def run(
     flags: Flags,
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its name.")],
-    at: Annotated[
-        str, typer.Option(metavar="TIME", help="The run that was due at this ISO time, once.")
-    ] = "",
+    rule: Annotated[str, argument("RULE", "Its name.")],
+    at: Annotated[str, option("TIME", "The run that was due at this ISO time, once.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count what it would put on a lane now.")
+        bool, switch("--dry-run", "Only count what it would put on a lane now.")
     ] = False,
     spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
@@ -187,9 +185,7 @@ def run(
 
 def serve(
     flags: Flags,
-    once: Annotated[
-        bool, typer.Option("--once", help="Carry out what is due now, and end.")
-    ] = False,
+    once: Annotated[bool, switch("--once", "Carry out what is due now, and end.")] = False,
     spark: SparkFlags = DEFAULT_SPARK,
     log_format: LogFormat = None,
     *,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, add_commands
+from pushlane.cli.flags import Flags, add_commands, argument
 from pushlane.core.errors import BadInput
 
 _CITIES = (
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def sample(
     flags: Flags,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The CSV file to write.")],
+    file: Annotated[Path, argument("FILE", "The CSV file to write.")],
     rows: Annotated[int, typer.Option(min=1, max=10_000_000, help="Recipients in it.")] = 20,
 ) -> None:
     """Write a CSV file of made-up recipients, to try `submit` with.

@@ -19,7 +19,7 @@ import typer
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, on_backend, option, switch, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -106,7 +106,7 @@ async def live_if_any(settings: Settings) -> LiveSinks | None:
 def accept(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="SINK")],
-    undo: Annotated[bool, typer.Option("--undo", help="Believe them no longer.")] = False,
+    undo: Annotated[bool, switch("--undo", "Believe them no longer.")] = False,
 ) -> None:
     """Believe a sink that has never delivered and gives final answers, like HTTP 404, to all.
 
@@ -258,9 +258,7 @@ def show(
 def try_sink(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="SINK")],
-    to: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Send one push to this address.")
-    ] = None,
+    to: Annotated[str | None, option("ADDRESS", "Send one push to this address.")] = None,
 ) -> None:
     """Open a sink by this shell's settings, and with --to send one push through it.
 

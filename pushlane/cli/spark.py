@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pushlane.cli.errors import pipeline_extra
+from pushlane.cli.flags import option
 from pushlane.cli.parsing import parse_pairs
 
 if TYPE_CHECKING:
@@ -18,13 +17,10 @@ if TYPE_CHECKING:
 class SparkFlags:
     """The flags of a Spark session; empty where the command's own default holds."""
 
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")
-    ] = ""
-    memory: Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")] = ""
+    master: Annotated[str, option("URL", "Spark's master; this machine if unset.")] = ""
+    memory: Annotated[str, option("2g", "Memory of Spark's driver.")] = ""
     conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
+        list[str] | None, option("NAME=VALUE", "Spark's own settings (repeatable).", "--conf")
     ] = None
 
     def spark_options(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, switch
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.producers.outbox import sender
@@ -25,10 +25,8 @@ _COLUMNS: tuple[Column[Spooled], ...] = (
     Column("SEALED", lambda one: "yes" if one.is_sealed else "no"),
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the spool.")]
-SealFlag = Annotated[
-    bool, typer.Option("--seal", help="Nothing more comes: let the tasks be done.")
-]
+Folder = Annotated[Path, argument("DIR", "The folder of the spool.")]
+SealFlag = Annotated[bool, switch("--seal", "Nothing more comes: let the tasks be done.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -17,7 +17,7 @@ import typer
 
 from pushlane.backends.backend import connect
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend, option, switch
 from pushlane.cli.parsing import (
     complete_delivery,
     complete_level,
@@ -46,50 +46,35 @@ if TYPE_CHECKING:
 class TaskFlags:
     """The flags of a task's options, each as it was written."""
 
-    level: Annotated[
-        str,
-        typer.Option(
-            "--level", metavar="high|medium|low", autocompletion=complete_level, help="Level."
-        ),
-    ]
-    recipient: Annotated[str, typer.Option(metavar="COLUMN", help="Column of recipients.")] = (
-        "recipient"
-    )
+    level: Annotated[str, option("high|medium|low", "Level.", autocompletion=complete_level)]
+    recipient: Annotated[str, option("COLUMN", "Column of recipients.")] = "recipient"
     title: Annotated[str, typer.Option(help="Template like 'Hi {name}'.")] = ""
     body: Annotated[str, typer.Option(help="Template like 'Order {id} is on its way'.")] = ""
     data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column to send along as data (repeatable)."),
+        list[str] | None, option("COLUMN", "Column to send along as data (repeatable).")
     ] = None
     ordered_by: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMN", help="Rows with the same value here go one after another, in order."
-        ),
+        str, option("COLUMN", "Rows with the same value here go one after another, in order.")
     ] = ""
-    dedupe: Annotated[
-        str,
-        typer.Option(metavar="recipient", help="Send only the first of a recipient's pushes."),
-    ] = ""
+    dedupe: Annotated[str, option("recipient", "Send only the first of a recipient's pushes.")] = ""
     collapse: Annotated[
         str,
-        typer.Option(
-            metavar="KEY",
-            help="Template; of an app's waiting pushes to a recipient with the same key, send only "
+        option(
+            "KEY",
+            "Template; of an app's waiting pushes to a recipient with the same key, send only "
             "the newest.",
         ),
     ] = ""
     attribute: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "COLUMN",
+            "Column to tell pushes apart by in reports, not sent along (repeatable).",
             "--attribute",
-            metavar="COLUMN",
-            help="Column to tell pushes apart by in reports, not sent along (repeatable).",
         ),
     ] = None
     trace_id: Annotated[
-        str,
-        typer.Option(metavar="COLUMN", help="Column of trace ids, for reports and the webhook."),
+        str, option("COLUMN", "Column of trace ids, for reports and the webhook.")
     ] = ""
     quota: Annotated[int, typer.Option(help="Pushes a turn.")] = 1
     name: Annotated[
@@ -98,48 +83,38 @@ class TaskFlags:
     key: Annotated[str | None, typer.Option(help="The same key makes one task, not two.")] = None
     app: Annotated[str, typer.Option(help="Who sends.")] = "default"
     not_before: Annotated[
-        str,
-        typer.Option(metavar="HH:MM|TIME", help="Start at the next HH:MM (local), or ISO time."),
+        str, option("HH:MM|TIME", "Start at the next HH:MM (local), or ISO time.")
     ] = ""
-    delay: Annotated[str, typer.Option(metavar="10m", help="Start after this duration.")] = ""
-    expires: Annotated[
-        str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
-    ] = ""
+    delay: Annotated[str, option("10m", "Start after this duration.")] = ""
+    expires: Annotated[str, option("2h|TIME", "Send nothing after this duration or ISO time.")] = ""
     not_before_column: Annotated[
         str,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of when each push may go: ISO times or Unix seconds. Without a zone of "
+        option(
+            "COLUMN",
+            "Column of when each push may go: ISO times or Unix seconds. Without a zone of "
             "its own a time is in that of --zone-column, else --zone.",
         ),
     ] = ""
     expires_column: Annotated[
-        str,
-        typer.Option(metavar="COLUMN", help="Column of when each push expires: likewise."),
+        str, option("COLUMN", "Column of when each push expires: likewise.")
     ] = ""
     quiet: Annotated[
         str,
-        typer.Option(
-            metavar="HH:MM-HH:MM",
-            help="Send nothing in these hours, by the recipient's clock; what comes then waits for "
+        option(
+            "HH:MM-HH:MM",
+            "Send nothing in these hours, by the recipient's clock; what comes then waits for "
             "their end.",
         ),
     ] = ""
     zone: Annotated[
-        str,
-        typer.Option(
-            metavar="ZONE",
-            help="Zone of recipients without one, like Europe/Berlin; UTC unless given.",
-        ),
+        str, option("ZONE", "Zone of recipients without one, like Europe/Berlin; UTC unless given.")
     ] = ""
-    zone_column: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of recipients' zones (IANA names).")
-    ] = ""
+    zone_column: Annotated[str, option("COLUMN", "Column of recipients' zones (IANA names).")] = ""
     retention: Annotated[
         str,
-        typer.Option(
-            metavar="2h",
-            help="How long its lane is kept after its end for a replay, or 0; on Pulsar at most "
+        option(
+            "2h",
+            "How long its lane is kept after its end for a replay, or 0; on Pulsar at most "
             "retention_s.",
         ),
     ] = ""
@@ -148,18 +123,18 @@ class TaskFlags:
     ] = None
     delivery: Annotated[
         str,
-        typer.Option(
-            metavar="at_least_once|at_most_once|once",
+        option(
+            "at_least_once|at_most_once|once",
+            "What holds when a process dies (docs/guarantees.md).",
             autocompletion=complete_delivery,
-            help="What holds when a process dies (docs/guarantees.md).",
         ),
     ] = DeliveryMode.AT_LEAST_ONCE.value
     on_unknown: Annotated[
         str,
-        typer.Option(
+        option(
+            "resend|bury",
+            "With once: what becomes of a push whose dispatcher died; resend unless given.",
             "--on-unknown",
-            metavar="resend|bury",
-            help="With once: what becomes of a push whose dispatcher died; resend unless given.",
         ),
     ] = ""
     bad_rows: Annotated[
@@ -167,44 +142,38 @@ class TaskFlags:
     ] = "stop"
     sink: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[,NAME]",
-            help="Where its pushes go; what cannot be delivered there goes to the next.",
+        option(
+            "NAME[,NAME]", "Where its pushes go; what cannot be delivered there goes to the next."
         ),
     ] = None
     address: Annotated[
         list[str] | None,
-        typer.Option(
-            "--address",
-            metavar="COLUMN|SINK=COLUMN",
-            help="Column of where a push goes, at this sink or at all; the recipient unless given "
+        option(
+            "COLUMN|SINK=COLUMN",
+            "Column of where a push goes, at this sink or at all; the recipient unless given "
             "(repeatable).",
+            "--address",
         ),
     ] = None
     payload: Annotated[
         str,
-        typer.Option(
-            metavar="FILE",
-            help="JSON with what is sent as it is, by sink or under *; {field} names a column.",
+        option(
+            "FILE", "JSON with what is sent as it is, by sink or under *; {field} names a column."
         ),
     ] = ""
     stop_if_dead: Annotated[
         str,
-        typer.Option(
+        option(
+            "5%|off",
+            "Pause it when more of its pushes die; 50% of the first 1000 unless given.",
             "--stop-if-dead",
-            metavar="5%|off",
-            help="Pause it when more of its pushes die; 50% of the first 1000 unless given.",
         ),
     ] = ""
     silent: Annotated[
-        bool,
-        typer.Option("--silent", help="Allow pushes without title, body, data and payload."),
+        bool, switch("--silent", "Allow pushes without title, body, data and payload.")
     ] = False
     literal_braces: Annotated[
-        bool,
-        typer.Option(
-            "--literal-braces", help="Send {{name}} as the text {name}, though it is a column."
-        ),
+        bool, switch("--literal-braces", "Send {{name}} as the text {name}, though it is a column.")
     ] = False
 
     def read(self, now_ms: int) -> dict[str, Any]:
@@ -232,20 +201,14 @@ class TaskFlags:
         return OnUnknown(parse_word(self.on_unknown, "on-unknown", tuple(OnUnknown)))
 
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
-]
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Format of FILE.")
-]
-Rejects = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Where skipped rows are listed.")
-]
+File = Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")]
+Format = Annotated[str | None, option("csv|jsonl|parquet", "Format of FILE.", "--format")]
+Rejects = Annotated[Path | None, option("PATH", "Where skipped rows are listed.")]
 SpoolDir = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
+    option(
+        "DIR",
+        "If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
     ),
 ]
 
@@ -263,13 +226,12 @@ def submit(
     spool: SpoolDir = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Submit nothing: check the rows, show samples, and say when it would end.",
+        switch(
+            "--dry-run", "Submit nothing: check the rows, show samples, and say when it would end."
         ),
     ] = False,
     reveal: Annotated[
-        bool, typer.Option("--reveal", help="With --dry-run: show recipients unmasked.")
+        bool, switch("--reveal", "With --dry-run: show recipients unmasked.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:

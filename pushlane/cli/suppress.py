@@ -22,7 +22,16 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
+from pushlane.cli.flags import (
+    Flags,
+    JsonFlag,
+    YesFlag,
+    add_group,
+    argument,
+    on_backend,
+    option,
+    switch,
+)
 from pushlane.cli.parsing import is_used, rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, age_text, print_json, print_table, time_text
@@ -55,12 +64,10 @@ _COLUMNS: tuple[Column[tuple[SuppressionScope, int]], ...] = (
 )
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for standard input.")
+    Path, argument("FILE", "CSV, JSON Lines or Parquet; - for standard input.")
 ]
-ColumnOption = Annotated[str, typer.Option(metavar="NAME", help="The column with the values.")]
-FormatOption = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="csv, jsonl or parquet.")
-]
+ColumnOption = Annotated[str, option("NAME", "The column with the values.")]
+FormatOption = Annotated[str | None, option("FORMAT", "csv, jsonl or parquet.", "--format")]
 
 
 def _register_suppress(app: typer.Typer) -> None:
@@ -72,8 +79,8 @@ def _register_suppress(app: typer.Typer) -> None:
 class _Where:
     """The options that say where a value is suppressed."""
 
-    app: Annotated[str, typer.Option(metavar="NAME", help="Only as recipients of this app.")] = ""
-    sink: Annotated[str, typer.Option(metavar="NAME", help="Only as addresses at this sink.")] = ""
+    app: Annotated[str, option("NAME", "Only as recipients of this app.")] = ""
+    sink: Annotated[str, option("NAME", "Only as addresses at this sink.")] = ""
 
     def scope(self) -> SuppressionScope:
         return scope_of(self.app, self.sink)
@@ -122,9 +129,7 @@ def count(flags: Flags, as_json: JsonFlag = False) -> None:
 
 def check(
     flags: Flags,
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="A recipient or address; - to type it in.")
-    ],
+    value: Annotated[str, argument("VALUE", "A recipient or address; - to type it in.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Tell where a value is suppressed. The answer does not show it."""
@@ -214,13 +219,9 @@ _TOKENS_COLUMNS: tuple[Column[DeadAddress], ...] = (
     Column("REASON", lambda one: one.reason, elastic=True),
 )
 
-SinkOption = Annotated[str, typer.Option("--sink", metavar="NAME", help="Only of this sink.")]
+SinkOption = Annotated[str, option("NAME", "Only of this sink.", "--sink")]
 AddressFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="CSV, JSON Lines or Parquet; - for standard input, one address a line.",
-    ),
+    Path, argument("FILE", "CSV, JSON Lines or Parquet; - for standard input, one address a line.")
 ]
 
 
@@ -234,13 +235,12 @@ class _Output:
     """The options that say in which form dead addresses are printed, and whether in the clear."""
 
     limit: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="At most so many; 0 for all. [100 in a table]"),
+        int | None, option("N", "At most so many; 0 for all. [100 in a table]", min=0)
     ] = None
     reveal: Annotated[
-        bool, typer.Option("--reveal", help="Show the addresses too, decrypted with address_key.")
+        bool, switch("--reveal", "Show the addresses too, decrypted with address_key.")
     ] = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False
+    as_csv: Annotated[bool, switch("--csv", "Print CSV instead.")] = False
     as_json: JsonFlag = False
 
     @property
@@ -256,9 +256,7 @@ class _Output:
 def dead(
     flags: Flags,
     output: _Output,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="Recorded since: 2026-11-01, or 7d, 12h ago.")
-    ] = _SINCE,
+    since: Annotated[str, option("TIME", "Recorded since: 2026-11-01, or 7d, 12h ago.")] = _SINCE,
     sink: SinkOption = "",
 ) -> None:
     """List addresses that sinks called dead, by a fingerprint: they are sent to no more.
@@ -284,7 +282,7 @@ def dead(
 def register_(
     flags: Flags,
     file: AddressFile,
-    sink: Annotated[str, typer.Option("--sink", metavar="NAME", help="At this sink.")],
+    sink: Annotated[str, option("NAME", "At this sink.", "--sink")],
     column: ColumnOption = "token",
     kind: FormatOption = None,
 ) -> None:

@@ -24,7 +24,10 @@ from pushlane.cli.flags import (
     YesFlag,
     add_commands,
     add_group,
+    argument,
     on_backend,
+    option,
+    switch,
 )
 from pushlane.cli.parsing import (
     STATES,
@@ -98,9 +101,7 @@ async def _removed(backend: Backend, task_id: str) -> bool:
     return False
 
 
-TaskId = Annotated[
-    str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
-]
+TaskId = Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)]
 
 _LISTED = 1_000
 _MORE = (
@@ -108,20 +109,15 @@ _MORE = (
     "--limit"
 )
 
-FindOption = Annotated[str, typer.Option(metavar="TEXT", help="Only if id, key or name hold this.")]
-AppOption = Annotated[str, typer.Option(metavar="APP", help="Only of this app.")]
+FindOption = Annotated[str, option("TEXT", "Only if id, key or name hold this.")]
+AppOption = Annotated[str, option("APP", "Only of this app.")]
 LevelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="high|medium|low", help="Only of this level.", autocompletion=complete_level
-    ),
+    str | None, option("high|medium|low", "Only of this level.", autocompletion=complete_level)
 ]
 LimitOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help=f"The newest so many; 0 for all. {_LISTED:,} unless given, all with --json.",
+    option(
+        "N", f"The newest so many; 0 for all. {_LISTED:,} unless given, all with --json.", min=0
     ),
 ]
 
@@ -142,11 +138,9 @@ def tasks(
     flags: Flags,
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATE", help="Only in this state (repeatable).", autocompletion=complete_state
-        ),
+        option("STATE", "Only in this state (repeatable).", autocompletion=complete_state),
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
+    show_all: Annotated[bool, switch("--all", "Finished ones too.")] = False,
     find: FindOption = "",
     app: AppOption = "",
     level: LevelOption = None,
@@ -209,7 +203,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
 def levels(
     flags: Flags,
     weights: Annotated[
-        str | None, typer.Argument(metavar="[HIGH:MEDIUM:LOW]", help="New weights, like 6:3:1.")
+        str | None, argument("[HIGH:MEDIUM:LOW]", "New weights, like 6:3:1.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -281,11 +275,7 @@ def promote(
     task: TaskId,
     to: Annotated[
         str | None,
-        typer.Option(
-            metavar="high|medium|low",
-            help="The level; one up unless given.",
-            autocompletion=complete_level,
-        ),
+        option("high|medium|low", "The level; one up unless given.", autocompletion=complete_level),
     ] = None,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
@@ -297,11 +287,7 @@ def demote(
     task: TaskId,
     to: Annotated[
         str | None,
-        typer.Option(
-            metavar="medium|low",
-            help="The level; one down unless given.",
-            autocompletion=complete_level,
-        ),
+        option("medium|low", "The level; one down unless given.", autocompletion=complete_level),
     ] = None,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
@@ -391,14 +377,9 @@ def _register_forget(app: typer.Typer) -> None:
 def forget(
     flags: Flags,
     tasks: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TASK...", help="Id, key or name of each.", autocompletion=complete_task
-        ),
+        list[str], argument("TASK...", "Id, key or name of each.", autocompletion=complete_task)
     ],
-    force: Annotated[
-        bool, typer.Option("--force", help="Remove those that cannot be read, too.")
-    ] = False,
+    force: Annotated[bool, switch("--force", "Remove those that cannot be read, too.")] = False,
     yes: YesFlag = False,
 ) -> None:
     """Remove tasks that have ended, with their counts, keys, lanes and dead pushes.

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, WideFlag, add_commands, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, WideFlag, add_commands, argument, on_backend
 from pushlane.cli.parsing import complete_task, pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, print_json, print_table, seconds_text
 from pushlane.core.task import now_ms
@@ -129,9 +129,9 @@ def why(
     flags: Flags,
     task: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TASK]",
-            help="Its id, key or name; without it, all are looked at.",
+        argument(
+            "[TASK]",
+            "Its id, key or name; without it, all are looked at.",
             autocompletion=complete_task,
         ),
     ] = None,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from pushlane.model.names import submit_lease
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
@@ -21,6 +20,7 @@ from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.janitor import HalfMade, SharedLanes
 from pushlane.model import task_changes
+from pushlane.model.names import submit_lease
 from pushlane.model.recipients import AddressDeath, DeadAddressQuery, SuppressionScope
 from tests.unit.dispatcher.recovering import (
     DEAD_RETENTION_S,
