@@ -11,7 +11,7 @@ import typer
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
@@ -43,11 +43,6 @@ _FOUND_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
 )
 T = TypeVar("T")
 Name = Annotated[str, argument("NAME", "The alert's name.")]
-
-
-def register(app: typer.Typer) -> None:
-    about = "Watch failures, lag, rates and shares, and tell a webhook."
-    add_group(app, "alerts", about, add, list_, test, show, remove, run)
 
 
 def add(
@@ -264,3 +259,14 @@ def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> l
         for key, each in found.items()
     ]
     return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))
+
+
+alerts = Group(
+    "Watch failures, lag, rates and shares, and tell a webhook.",
+    add,
+    list_,
+    test,
+    show,
+    remove,
+    run,
+)

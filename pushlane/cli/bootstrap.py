@@ -11,7 +11,7 @@ import typer
 
 from pushlane.backends.operations import BootstrapStep, Roles
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, option, switch
+from pushlane.cli.flags import Flags, JsonFlag, option, switch
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
@@ -39,10 +39,6 @@ class RoleFlags:
         roles = Roles(self.dispatcher_role, self.writer_role, self.pipeline_role)
         roles.check()
         return roles
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, bootstrap)
 
 
 def bootstrap(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.settings.sinks import SinkSettings
 from pushlane.util.texts import MASK, Secret, masked, shown_url
@@ -18,10 +17,6 @@ _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
     Column("VALUE", lambda row: _text(row[1]), elastic=True),
     Column("FROM", lambda row: row[2]),
 )
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, config)
 
 
 def config(flags: Flags, as_json: JsonFlag = False) -> None:

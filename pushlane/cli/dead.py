@@ -14,16 +14,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import (
-    Flags,
-    JsonFlag,
-    YesFlag,
-    add_group,
-    argument,
-    on_backend,
-    option,
-    switch,
-)
+from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
@@ -68,11 +59,6 @@ OlderOption = Annotated[str, option("AGE", "Only if dead for longer: 90s, 2h.")]
 NewerOption = Annotated[str, option("AGE", "Only if dead for less: 30m, 1d.")]
 LimitOption = Annotated[int, option("N", "At most so many; 0 for all.", min=0)]
 AllOption = Annotated[bool, switch("--all", "All there are, if nothing else is said.")]
-
-
-def register(app: typer.Typer) -> None:
-    about = "Look at dead pushes, retry or purge them."
-    add_group(app, "dead", about, list_, show, retry, purge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,3 +333,6 @@ def _message(dead: DeadPush) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+dead = Group("Look at dead pushes, retry or purge them.", list_, show, retry, purge)

@@ -1,8 +1,7 @@
 """`dispatch` delivers what is on the lanes, in one process or as the parent of several.
 
-Answers `/drain`: how long the backlog takes, as the dispatcher that leads has found it.
-
-Adds to the library's Dispatcher what a program needs: signals, logs, health and metrics.
+It adds to the library's Dispatcher what a program needs: signals, logs, health and metrics, and
+`/drain`, how long the backlog takes as the dispatcher that leads has found it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import typer
 import uvloop
 
 from pushlane.backends.backend import connect
-from pushlane.cli.flags import Flags, LogFormat, add_commands, option, switch
+from pushlane.cli.flags import Flags, LogFormat, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
 from pushlane.cli.health_server import HealthReply
 from pushlane.cli.logs import set_up_logs
@@ -107,81 +106,88 @@ MOST_WORKERS = 256
 _LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases have had their time
 
 
-def register(app: typer.Typer) -> None:
-    add_commands(app, dispatch)
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """The options of `dispatch`; the last two are given by the parent of a worker.
 
+    Its end is that of stdin, and on the pipe `ready_fd` it hears that the worker does its work.
+    """
 
-def dispatch(
-    flags: Flags,
     sink: Annotated[
         str | None,
         option(
             "SINK",
             "webhook:URL, package.module:callable, on:package.module, print, log:PATH, null.",
         ),
-    ] = None,
+    ] = None
     serve: Annotated[
         str | None,
         option("NAME,…", "Serve these sinks of the settings only, and read their lanes."),
-    ] = None,
-    slots: Annotated[int | None, option("N", "Deliveries in flight, a process.")] = None,
-    workers: Annotated[int, option("N", "Processes.", min=1, max=MOST_WORKERS)] = 1,
+    ] = None
+    slots: Annotated[int | None, option("N", "Deliveries in flight, a process.")] = None
+    workers: Annotated[int, option("N", "Processes.", min=1, max=MOST_WORKERS)] = 1
     workers_together: Annotated[
         bool, switch("--workers-together", "End all when one ends, instead of starting it again.")
-    ] = False,
+    ] = False
     loop_patience: Annotated[
         str | None, option("S", "End a process whose event loop hangs for so many seconds, or off.")
-    ] = None,
+    ] = None
     drain: Annotated[
         bool, switch("--drain", "End when no task can move now; paused and scheduled ones wait.")
-    ] = False,
+    ] = False
     retry_timeouts: Annotated[
         bool, switch("--retry-timeouts", "Try a push again whose delivery timed out.")
-    ] = False,
+    ] = False
     replace_sink: Annotated[
         bool,
         switch(
             "--replace-sink",
             "Start beside processes that deliver a sink's name elsewhere, to replace them.",
         ),
-    ] = False,
-    log_format: LogFormat = None,
-    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
-    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
-    *,
-    metrics: HealthFlags,
-) -> None:
+    ] = False
+    log_format: LogFormat = None
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None
+
+    def tell_parent(self) -> None:
+        """Say that this process does its work; a parent that is gone is noticed by stdin's end."""
+        if self.ready_fd is not None:
+            with suppress(BrokenPipeError):
+                os.write(self.ready_fd, b"1")
+
+
+def dispatch(flags: Flags, asked: _Options, metrics: HealthFlags) -> None:
     """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
 
     SIGTERM or Ctrl-C ends it gently: what is in flight is finished, nothing is sent twice. A
     second Ctrl-C leaves at once.
     """
     chosen = flags.also(
-        sink=sink,
-        slots=slots,
-        log_format=log_format,
-        loop_patience_s=loop_patience,
-        replace_sink=replace_sink or None,
+        sink=asked.sink,
+        slots=asked.slots,
+        log_format=asked.log_format,
+        loop_patience_s=asked.loop_patience,
+        replace_sink=asked.replace_sink or None,
     )
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     _print_whole_lines()
-    names = _served(settings, serve, sink)
+    names = _served(settings, asked.serve, asked.sink)
     if DEFAULT_SINK in names:
         _require_given(chosen)
     stuck_s = stuck_after_s(settings, names)
-    if workers > 1:
+    if asked.workers > 1:
         pool = WorkerPool(
-            workers, chosen.given, serve, drain, retry_timeouts, together=workers_together
+            *(asked.workers, chosen.given, asked.serve, asked.drain, asked.retry_timeouts),
+            together=asked.workers_together,
         )
         raise typer.Exit(_run_workers(pool, metrics, stuck_s))
-    if workers_together:
+    if asked.workers_together:
         raise BadInput("--workers-together is about several workers: give --workers N, too")
     patience_s = loop_patience_s(settings, stuck_s)
     with metrics.serving(stuck_s) as health, ended_if_hung(health, patience_s):
-        sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
-        parent = _Parent(with_parent, ready_fd)
-        uvloop.run(_dispatch(settings, sinks, health, drain, parent))
+        sinks = open_sinks(settings, names, retry_timeouts=asked.retry_timeouts)
+        uvloop.run(_dispatch(settings, sinks, health, asked))
 
 
 def _print_whole_lines() -> None:
@@ -193,23 +199,6 @@ def _print_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)
-
-
-@dataclass(frozen=True)
-class _Parent:
-    """The process that started this one, if it did so as a worker.
-
-    Its end is that of stdin if it `holds_stdin`; on the pipe `told` it hears of our start.
-    """
-
-    holds_stdin: bool
-    told: int | None
-
-    def tell(self) -> None:
-        """Tell it that this process does its work; one that is gone is noticed by stdin's end."""
-        if self.told is not None:
-            with suppress(BrokenPipeError):
-                os.write(self.told, b"1")
 
 
 def _run_workers(pool: WorkerPool, metrics: HealthFlags, stuck_s: float) -> int:
@@ -263,57 +252,55 @@ def _require_given(chosen: Flags) -> None:
 
 
 async def _dispatch(
-    settings: Settings,
-    sinks: Mapping[str, Sink],
-    health: Health,
-    drain: bool,
-    parent: _Parent,
+    settings: Settings, sinks: Mapping[str, Sink], health: Health, asked: _Options
 ) -> None:
     try:
         async with health.beating(), connect(settings) as backend:
-            dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=health.registry)
+            dispatcher = Dispatcher(
+                backend, sinks, settings, drain=asked.drain, registry=health.registry
+            )
             health.missing = dispatcher.missing
             health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)
-            if parent.holds_stdin:
+            if asked.with_parent:
                 stop_with_stdin(stop)
-            dispatcher.contact.on_started = parent.tell
+            dispatcher.contact.on_started = asked.tell_parent
             gc.freeze()
-            if any(_is_http(settings, name, sink) for name, sink in sinks.items()):
-                sys.setswitchinterval(_HTTP_SWITCH_S)
-            for name, sink in sinks.items():
-                log.info(
-                    "dispatching to %s (%s), %d slots",
-                    name,
-                    target_of(sink),
-                    settings.of_sink(name).slots,
-                    extra={"action": "started"},
-                )
-            watching = [
-                asyncio.create_task(one.watch(dispatcher.try_again)) for one in _named(sinks)
-            ]
+            _tell_sinks(settings, sinks)
             try:
-                await dispatcher.run()
+                await _run_watching(dispatcher, sinks)
             except UserError:  # of a sink that was given up, after all else was done
                 log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
                 raise
-            finally:
-                for watch in watching:
-                    watch.cancel()
     finally:
         for sink in sinks.values():
             await sink.close()
     log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
 
 
-def _is_http(settings: Settings, name: str, sink: Sink) -> bool:
-    own = settings.sinks.get(name)
-    return (sink.name if own is None else own.kind) in OVER_HTTP
+def _tell_sinks(settings: Settings, sinks: Mapping[str, Sink]) -> None:
+    """Say what each sink delivers to; of those over HTTP, let the client's thread wait less."""
+    for name, sink in sinks.items():
+        own = settings.sinks.get(name)
+        if (sink.name if own is None else own.kind) in OVER_HTTP:
+            sys.setswitchinterval(_HTTP_SWITCH_S)
+        log.info(
+            "dispatching to %s (%s), %d slots",
+            *(name, target_of(sink), settings.of_sink(name).slots),
+            extra={"action": "started"},
+        )
 
 
-def _named(sinks: Mapping[str, Sink]) -> list[NamedSink]:
-    return [sink for sink in sinks.values() if isinstance(sink, NamedSink)]
+async def _run_watching(dispatcher: Dispatcher, sinks: Mapping[str, Sink]) -> None:
+    """Run the dispatcher; a named sink whose files have changed is tried again at once."""
+    named = [sink for sink in sinks.values() if isinstance(sink, NamedSink)]
+    watching = [asyncio.create_task(one.watch(dispatcher.try_again)) for one in named]
+    try:
+        await dispatcher.run()
+    finally:
+        for watch in watching:
+            watch.cancel()
 
 
 def _summary(dispatcher: Dispatcher) -> str:

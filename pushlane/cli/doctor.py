@@ -43,16 +43,7 @@ from pushlane.backends.operations import (
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.config import shown_settings
 from pushlane.cli.errors import note
-from pushlane.cli.flags import (
-    Flags,
-    JsonFlag,
-    YesFlag,
-    add_commands,
-    argument,
-    option,
-    switch,
-    with_flags,
-)
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.render import plain, print_json
 from pushlane.cli.sinks import load_live
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -161,10 +152,6 @@ BookieFlag = Annotated[str, option("URL", "Web server of a bookie, to look at it
 TopicsFlag = Annotated[
     int, typer.Option("--topics", min=1, max=1_000, help="Topics to look at, those of most bytes.")
 ]
-
-
-def _register_doctor(app: typer.Typer) -> None:
-    add_commands(app, doctor)
 
 
 def doctor(
@@ -313,10 +300,6 @@ _OWNER_ONLY = 0o600
 _MOST_TOPICS = 200
 
 
-def _register_stats_dump(app: typer.Typer) -> None:
-    app.command("stats-dump")(with_flags(stats_dump))
-
-
 def stats_dump(
     flags: Flags,
     file: Annotated[Path, argument("FILE", "A new .tar.gz or .json.gz.")],
@@ -392,8 +375,3 @@ def _versions() -> dict[str, Any]:
         "packages": dict(sorted(installed.items())),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def register(app: typer.Typer) -> None:
-    _register_doctor(app)
-    _register_stats_dump(app)

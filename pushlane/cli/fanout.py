@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, option, switch
+from pushlane.cli.flags import Flags, JsonFlag, option, switch
 from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
@@ -40,10 +40,6 @@ DryRun = Annotated[bool, switch("--dry-run", "Only count, and write nothing.")]
 Frozen = Annotated[
     bool, switch("--frozen", "Go on with what an earlier run froze, whatever the audience is now.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, fanout)
 
 
 def fanout(

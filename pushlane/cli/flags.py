@@ -72,6 +72,10 @@ class Flags:
         return settings.origins(self.settings(), self.given)
 
 
+Command = Callable[Concatenate[Flags, ...], None]
+"""A command as it is written: what it does with the settings, and with options of its own."""
+
+
 def on_backend(
     settings: Settings, work: Callable[[Backend], Awaitable[T]], *, create: bool = False
 ) -> T:
@@ -99,20 +103,26 @@ def on_backend(
     return asyncio.run(session())
 
 
-def add_commands(app: typer.Typer, *commands: Callable[..., None], **options: Any) -> None:
-    """Add commands of the names of these functions, each with the shared options."""
-    for command in commands:
-        app.command(command.__name__.rstrip("_"), **options)(with_flags(command))
+class Group:
+    """Commands behind one name, such as `show` and `send` behind `spool`."""
+
+    def __init__(self, about: str, *commands: Command) -> None:
+        self.about = about
+        self.commands = commands
 
 
-def add_group(app: typer.Typer, name: str, about: str, *commands: Callable[..., None]) -> None:
-    """Add a group of commands, as `add_commands` does."""
-    group = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
-    add_commands(group, *commands)
-    app.add_typer(group, name=name)
+def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> None:
+    """Add a command, or a group of commands, each with the shared options."""
+    if isinstance(found, Group):
+        group = typer.Typer(help=found.about, no_args_is_help=True, rich_markup_mode=None)
+        for each in found.commands:
+            add(group, each.__name__.rstrip("_"), each)
+        app.add_typer(group, name=name)
+    else:
+        app.command(name, **options)(with_flags(found))
 
 
-def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:
+def with_flags(command: Command) -> Callable[..., None]:
     """Return the command for typer, with the shared options; it gives `Flags` as first argument.
 
     A parameter whose type is a dataclass stands for options of the names of its fields.

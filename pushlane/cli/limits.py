@@ -20,16 +20,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import (
-    Flags,
-    JsonFlag,
-    add_commands,
-    argument,
-    on_backend,
-    option,
-    switch,
-    with_flags,
-)
+from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
@@ -49,7 +40,6 @@ from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in
 from pushlane.settings import Settings
 from pushlane.util.errors import DamagedRecord
 
-_NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 _UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
 _RATE = re.compile(r"([^/]+)/([a-z]+)")
 _ROUNDING = 1e-9
@@ -64,11 +54,6 @@ _FLAGS = {
     "cost_a_day": "--cost-a-day",
     "recipient_a_day": "--recipient-a-day",
 }
-
-
-def _register_limits(app: typer.Typer) -> None:
-    add_commands(app, limit, context_settings=_NEGATIVES)
-    add_commands(app, limits)
 
 
 def limit(
@@ -257,10 +242,6 @@ _COLUMNS: tuple[Column[LimitInUse], ...] = (
 )
 
 
-def _register_quota(app: typer.Typer) -> None:
-    add_commands(app, quota, context_settings=_NEGATIVES)
-
-
 def quota(
     flags: Flags,
     task: Annotated[
@@ -354,10 +335,6 @@ def _share_text(app: str, limit: Limit) -> str:
     return f"{who} {turn}, and has at most {limit.high_part:g} of the high level"
 
 
-def _register_stop_if_dead(app: typer.Typer) -> None:
-    app.command("stop-if-dead")(with_flags(stop_if_dead))
-
-
 def stop_if_dead(
     flags: Flags,
     task: Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)],
@@ -377,9 +354,3 @@ def stop_text(task: Task) -> str:
         return "off"
     again = "; it did, and does not again" if task.stopped else ""
     return f"more than {task.stop_if_dead} are dead{again}"
-
-
-def register(app: typer.Typer) -> None:
-    _register_limits(app)
-    _register_quota(app)
-    _register_stop_if_dead(app)

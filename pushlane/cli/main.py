@@ -6,8 +6,8 @@ The HTTP client and Pulsar's client have threads of their own. One that needs Py
 the interpreter takes itself apart aborts the process (exit code 134), so a command ends without
 that: what the interpreter does before is done here, and the process leaves at once.
 
-It holds no command itself. A new group is a module with a `register(app)`, named in `_COMMANDS`
-with the commands that it registers.
+It holds no command itself. A new one is a function of its name, or a `Group`, in a module that is
+named in `_COMMANDS`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,9 @@ _COMMANDS = {
     "config": ("config",),
     "doctor": ("doctor", "stats-dump"),
 }
+_MAY_BE_NEGATIVE = ("limit", "levels", "pool", "quota")
+"""Their numbers may be negative on the command line: the answer says what is wrong with that."""
+
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 
 
@@ -123,9 +126,17 @@ class _Commands(TyperGroup):
 
 @functools.cache
 def commands_of(module: str) -> dict[str, Any]:
-    """Return the commands that a module of this package registers, by name."""
+    """Return the commands of a module of this package, by name."""
     app = _typer()
-    importlib.import_module(f"pushlane.cli.{module}").register(app)
+    loaded = importlib.import_module(f"pushlane.cli.{module}")
+    if module == "dev":  # whose commands are those of a clone, if it is one
+        loaded.register(app)
+    else:
+        from pushlane.cli.flags import add
+
+        for name in _COMMANDS[module]:
+            settings = {"ignore_unknown_options": name in _MAY_BE_NEGATIVE}
+            add(app, name, getattr(loaded, name.replace("-", "_")), context_settings=settings)
     return dict(typer.main.get_group(app).commands)
 
 

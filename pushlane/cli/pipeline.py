@@ -23,7 +23,7 @@ import typer
 
 from pushlane.backends.contact import RECEIPTS, Contact
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.signals import ended_if_hung
@@ -44,11 +44,6 @@ UntilIdle = Annotated[bool, switch("--until-idle", "End when nothing is left.")]
 Every = Annotated[str, option("5s", "Longest wait between batches.")]
 Since = Annotated[str, option("2h|TIME", "From when on: a duration ago, or an ISO time.")]
 MaxBodies = Annotated[int, option("N", "Most bodies of the log in one batch.", min=1)]
-
-
-def _register_pipeline(app: typer.Typer) -> None:
-    about = "Read receipts into the store of reports, and look after it."
-    add_group(app, "pipeline", about, run, replay, compact, status)
 
 
 def run(
@@ -254,11 +249,6 @@ File = Annotated[Path, argument("FILE", "JSON Lines; - for stdin.")]
 BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of no use does.")]
 
 
-def _register_receipts(app: typer.Typer) -> None:
-    about = "Add what devices say of pushes later to their receipts."
-    add_group(app, "receipts", about, add)
-
-
 def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:
     """Record events of pushes, one JSON object a line, for reports.
 
@@ -301,6 +291,7 @@ def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
 
 
-def register(app: typer.Typer) -> None:
-    _register_pipeline(app)
-    _register_receipts(app)
+pipeline = Group(
+    "Read receipts into the store of reports, and look after it.", run, replay, compact, status
+)
+receipts = Group("Add what devices say of pushes later to their receipts.", add)

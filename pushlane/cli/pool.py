@@ -6,13 +6,11 @@ import asyncio
 from collections import Counter
 from typing import Annotated, Any
 
-import typer
-
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import listed
 from pushlane.backends.queries import pool_size, set_pool_size
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.names import is_pool, pool_lanes
 from pushlane.core.task import ACTIVE_STATES
@@ -23,11 +21,6 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("TASKS", lambda one: str(one["tasks"]), number=True),
 )
 _AT_ONCE = 32
-_NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, pool, context_settings=_NEGATIVES)
 
 
 def pool(

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.formats import min_format, set_min_format
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, option
+from pushlane.cli.flags import Flags, JsonFlag, on_backend, option
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.core.push import FORMAT
 from pushlane.core.task import Task, now_ms
@@ -36,10 +35,6 @@ _COLUMNS: tuple[Column[Process], ...] = (
         least=20,
     ),
 )
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, processes, formats)
 
 
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:

@@ -13,21 +13,16 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
 from pushlane.backends.operations import Beside, RegistryGap, TaskCount, refusal
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, argument, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, switch
 from pushlane.cli.render import print_fields, print_json
 from pushlane.core.errors import BadInput, UserError
 from pushlane.settings import Settings
 from pushlane.settings.adapters import load_package
 
 FileArgument = Annotated[Path, argument("FILE", "The copy.")]
-
-
-def _register_backup(app: typer.Typer) -> None:
-    add_commands(app, backup, restore)
 
 
 def backup(flags: Flags, file: FileArgument) -> None:
@@ -51,11 +46,6 @@ def _besides(settings: Settings) -> str:
     if settings.capabilities.is_local:
         return "all else of the store"
     return "weights, rules and other documents; no pushes, no counts, no suppressions"
-
-
-def _register_registry(app: typer.Typer) -> None:
-    about = "The registry in Redis, and the journal that it is filled from."
-    add_group(app, "registry", about, rebuild)
 
 
 def rebuild(
@@ -133,6 +123,4 @@ def _tell(found: RegistryGap, *, keep: bool) -> None:
     note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
 
 
-def register(app: typer.Typer) -> None:
-    _register_backup(app)
-    _register_registry(app)
+registry = Group("The registry in Redis, and the journal that it is filled from.", rebuild)

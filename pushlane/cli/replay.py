@@ -9,7 +9,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend, option
+from pushlane.cli.flags import Flags, JsonFlag, on_backend, option
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json
 from pushlane.cli.task_view import task_fields
@@ -20,10 +20,6 @@ from pushlane.producers import replay as replays
 from pushlane.producers.replay import Begun, ReplayedTask
 from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, replay, clone)
 
 
 def replay(

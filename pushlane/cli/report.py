@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, Unreachable
@@ -283,10 +283,6 @@ class ReportFlags:
         is_whole = not (self.since or self.until or self.where)
         only = Condition(Dimension("task"), (known.id if known else self.task,))
         return query.filtered(only), known.total if known and is_whole else None
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, report)
 
 
 def report(flags: Flags, asked: ReportFlags) -> None:

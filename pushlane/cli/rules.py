@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pushlane.cli import rules_run
 from pushlane.cli.errors import confirm, note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, argument, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.rules_run import (
@@ -84,24 +82,6 @@ class RuleFlags:
         }
         fields = {**vars(self), **read}
         return {name: value for name, value in fields.items() if value is not None}
-
-
-def register(app: typer.Typer) -> None:
-    about = "Send to an audience by a schedule, each run once."
-    add_group(
-        app,
-        "rules",
-        about,
-        add,
-        list_,
-        show,
-        history,
-        pause,
-        resume,
-        remove,
-        rules_run.run,
-        rules_run.serve,
-    )
 
 
 def add(
@@ -216,3 +196,9 @@ def _confirm(page: RuleRecord) -> None:
     sent = pushes_text(sum(page.history.spent.values()))
     question = f"Remove rule {name} ({sent} in its last days)?{left}"
     confirm(f"removing rule {name}", question, f"rule {name} is not removed")
+
+
+rules = Group(
+    "Send to an audience by a schedule, each run once.",
+    *(add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
+)

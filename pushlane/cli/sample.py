@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, add_commands, argument
+from pushlane.cli.flags import Flags, argument
 from pushlane.core.errors import BadInput
 
 _CITIES = (
@@ -18,10 +18,6 @@ _CITIES = (
     ("São Paulo", "America/Sao_Paulo"),
     ("Tokyo", "Asia/Tokyo"),
 )
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, sample)
 
 
 def sample(

@@ -19,7 +19,7 @@ import typer
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, on_backend, option, switch, with_flags
+from pushlane.cli.flags import Flags, Group, JsonFlag, on_backend, option, switch
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -198,20 +198,7 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look at the sinks of the settings, and try them.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("list")(with_flags(list_sinks))
-    group.command()(with_flags(show))
-    group.command("test")(with_flags(try_sink))
-    group.command()(with_flags(accept))
-    app.add_typer(group, name="sinks")
-
-
-def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
+def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the sinks that tasks can go to, who serves each, and whether it rests."""
     settings = flags.settings()
 
@@ -255,10 +242,10 @@ def show(
         )
 
 
-def try_sink(
+def test(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="SINK")],
-    to: Annotated[str | None, option("ADDRESS", "Send one push to this address.")] = None,
+    to: Annotated[str | None, option("ADDRESS", "Send one push to this address.")] = None,  # noqa: PT028
 ) -> None:
     """Open a sink by this shell's settings, and with --to send one push through it.
 
@@ -417,3 +404,6 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         "cost": own.cost,
     }
     return shown | own.shown_options()
+
+
+sinks = Group("Look at the sinks of the settings, and try them.", list_, show, test, accept)

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_group, argument, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, argument, switch
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.producers.outbox import sender
@@ -27,11 +27,6 @@ _COLUMNS: tuple[Column[Spooled], ...] = (
 
 Folder = Annotated[Path, argument("DIR", "The folder of the spool.")]
 SealFlag = Annotated[bool, switch("--seal", "Nothing more comes: let the tasks be done.")]
-
-
-def register(app: typer.Typer) -> None:
-    about = "Look into a spool of pushes, or send it."
-    add_group(app, "spool", about, show, send)
 
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
@@ -79,3 +74,6 @@ def _remark(one: SpoolSent) -> str:
     then = "sealed" if one.is_sealed else "left open, since more may come (--seal ends it)"
     lost = f", {pushes_text(one.lost)} lost in corrupt files" if one.lost else ""
     return f"task {one.task.id}: {pushes_text(one.sent)} sent{lost}; {then}"
+
+
+spool = Group("Look into a spool of pushes, or send it.", show, send)

@@ -17,7 +17,7 @@ import typer
 
 from pushlane.backends.backend import connect
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import (
     complete_delivery,
     complete_level,
@@ -211,10 +211,6 @@ SpoolDir = Annotated[
         "If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, submit)
 
 
 def submit(

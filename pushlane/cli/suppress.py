@@ -22,16 +22,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import (
-    Flags,
-    JsonFlag,
-    YesFlag,
-    add_group,
-    argument,
-    on_backend,
-    option,
-    switch,
-)
+from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import is_used, rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, age_text, print_json, print_table, time_text
@@ -68,11 +59,6 @@ FileArgument = Annotated[
 ]
 ColumnOption = Annotated[str, option("NAME", "The column with the values.")]
 FormatOption = Annotated[str | None, option("FORMAT", "csv, jsonl or parquet.", "--format")]
-
-
-def _register_suppress(app: typer.Typer) -> None:
-    about = "Keep the recipients and addresses that must not be sent to."
-    add_group(app, "suppress", about, add, remove, count, check, clear)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,11 +209,6 @@ SinkOption = Annotated[str, option("NAME", "Only of this sink.", "--sink")]
 AddressFile = Annotated[
     Path, argument("FILE", "CSV, JSON Lines or Parquet; - for standard input, one address a line.")
 ]
-
-
-def _register_tokens(app: typer.Typer) -> None:
-    about = "List dead addresses, and let those that are registered again live."
-    add_group(app, "tokens", about, dead, register_)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,6 +442,9 @@ def _count(number: int) -> str:
     return "1 address" if number == 1 else f"{number:,} addresses"
 
 
-def register(app: typer.Typer) -> None:
-    _register_suppress(app)
-    _register_tokens(app)
+suppress = Group(
+    "Keep the recipients and addresses that must not be sent to.", add, remove, count, check, clear
+)
+tokens = Group(
+    "List dead addresses, and let those that are registered again live.", dead, register_
+)

@@ -19,11 +19,10 @@ from pushlane.backends.ports import TaskQuery, pages
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
     Flags,
+    Group,
     JsonFlag,
     WideFlag,
     YesFlag,
-    add_commands,
-    add_group,
     argument,
     on_backend,
     option,
@@ -121,17 +120,8 @@ LimitOption = Annotated[
     ),
 ]
 
-# A negative number is then an argument, and the answer says what is wrong with it.
-_NEGATIVES = {"ignore_unknown_options": True}
 _ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level.LOW}
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
-
-
-def _register_tasks(app: typer.Typer) -> None:
-    add_commands(app, tasks)
-    add_group(app, "task", "Look at one task.", show)
-    add_commands(app, pause, resume, cancel, promote, demote)
-    add_commands(app, levels, context_settings=_NEGATIVES)
 
 
 def tasks(
@@ -370,10 +360,6 @@ def _unsent(view: TaskView) -> str:
     return f"{about}{pushes_text(view.left)}"
 
 
-def _register_forget(app: typer.Typer) -> None:
-    add_commands(app, forget)
-
-
 def forget(
     flags: Flags,
     tasks: Annotated[
@@ -444,6 +430,4 @@ async def _forget(backend: Backend, task: Task) -> None:
     )
 
 
-def register(app: typer.Typer) -> None:
-    _register_tasks(app)
-    _register_forget(app)
+task = Group("Look at one task.", show)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, WideFlag, add_commands, argument, on_backend
+from pushlane.cli.flags import Flags, JsonFlag, WideFlag, argument, on_backend
 from pushlane.cli.parsing import complete_task, pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, print_json, print_table, seconds_text
 from pushlane.core.task import now_ms
@@ -119,10 +119,6 @@ def _task_as_json(one: TaskNow) -> dict[str, Any]:
         "later": one.later,
         "since": one.since_ms,
     }
-
-
-def register(app: typer.Typer) -> None:
-    add_commands(app, why)
 
 
 def why(
