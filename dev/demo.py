@@ -120,12 +120,7 @@ class Queues:
 def _push(campaign: Campaign, task_id: str, seq: int) -> Push:
     text = campaign.body.format(name=f"user {seq}")
     return Push(
-        task_id,
-        seq,
-        f"device-{seq}",
-        campaign.title,
-        text,
-        submitted_at_ms=task_changes.now_ms(),
+        task_id, seq, f"device-{seq}", campaign.title, text, submitted_at_ms=task_changes.now_ms()
     )
 
 
@@ -189,14 +184,8 @@ async def play(folder: Path, say: Say, show: Show, provider: Provider | None = N
 
 
 async def _ours(played: Played, say: Say, show: Show) -> None:
-    with (
-        _app(played) as app,
-        receiving(played.mail.path, SINK_MS) as mail,
-    ):
-        sinks: Sinks = {
-            APP: app,
-            MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS},
-        }
+    with _app(played) as app, receiving(played.mail.path, SINK_MS) as mail:
+        sinks: Sinks = {APP: app, MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS}}
         settings = _settings(played.folder / "store").but(sinks=sinks)
         async with connect(settings) as backend:
             for campaign in (*BACKLOG, *TO_MAIL):

@@ -137,13 +137,7 @@ class Receiver:
     """
 
     def __init__(
-        self,
-        log: Path,
-        delay_s: float,
-        *,
-        honour: bool = False,
-        refuse: int = 0,
-        status: int = 204,
+        self, log: Path, delay_s: float, *, honour: bool = False, refuse: int = 0, status: int = 204
     ) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._delay_s = delay_s
@@ -245,11 +239,7 @@ def main() -> None:
         signal.signal(number, lambda *_, rests=rests: setattr(receiver, "rests", rests))
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
-        receiver,
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=1,
+        receiver, lifespan="off", access_log=False, log_level="warning", timeout_graceful_shutdown=1
     )
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()

@@ -128,10 +128,7 @@ class _Choice(_Filter):
 
 
 def list_(
-    flags: Flags,
-    wanted: _Filter,
-    limit: LimitOption = _LISTED,
-    wants_json: JsonFlag = False,
+    flags: Flags, wanted: _Filter, limit: LimitOption = _LISTED, wants_json: JsonFlag = False
 ) -> None:
     """List dead pushes, lane by lane, oldest first, without what they hold."""
     most = limit + 1 if limit else 0

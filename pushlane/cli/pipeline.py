@@ -145,9 +145,7 @@ def status(flags: Flags, as_json: JsonFlag = False) -> None:
 
 
 @contextmanager
-def stopped_by_signals(
-    on_stop: Callable[[], None] = lambda: None,
-) -> Iterator[threading.Event]:
+def stopped_by_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
     """Give an event that SIGTERM and Ctrl-C set; a second Ctrl-C interrupts."""
     stop = threading.Event()
 

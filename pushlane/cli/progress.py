@@ -6,13 +6,7 @@ Where stderr is no terminal it shows nothing but notes.
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pushlane.producers.request import SubmitProgress, SubmitStage
 

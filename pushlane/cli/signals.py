@@ -52,12 +52,7 @@ def at_latest(stop: Callable[[], None], within_s: float, left: str) -> Callable[
     return stop_in_time
 
 
-def stop_on_signals(
-    stop: Callable[[], None],
-    *,
-    left: str,
-    stopping: str = STOPPING,
-) -> None:
+def stop_on_signals(stop: Callable[[], None], *, left: str, stopping: str = STOPPING) -> None:
     """Call `stop` at SIGTERM and Ctrl-C; a second Ctrl-C leaves without waiting for anything.
 
     The texts say what then becomes of the work.

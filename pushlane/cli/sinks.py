@@ -222,9 +222,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 
 
 def show(
-    flags: Flags,
-    name: Annotated[str, typer.Argument(metavar="SINK")],
-    as_json: JsonFlag = False,
+    flags: Flags, name: Annotated[str, typer.Argument(metavar="SINK")], as_json: JsonFlag = False
 ) -> None:
     """Show what the settings say of a sink, its options masked, and what it delivers to now."""
     settings = flags.settings()

@@ -256,9 +256,7 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
             if spool and _is_away(settings):
                 return asyncio.run(submit_offline(settings, request, spool, bar))
             return on_backend(
-                settings,
-                lambda backend: submit_rows(backend, settings, request, bar),
-                create=True,
+                settings, lambda backend: submit_rows(backend, settings, request, bar), create=True
             )
         except KeyboardInterrupt:
             stopped = bar.task_id

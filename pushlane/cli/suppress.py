@@ -129,11 +129,7 @@ def check(
         typer.echo("not suppressed")
 
 
-def clear(
-    flags: Flags,
-    where: _Where,
-    yes: YesFlag = False,
-) -> None:
+def clear(flags: Flags, where: _Where, yes: YesFlag = False) -> None:
     """Remove all suppressions of an app, of a sink, or with neither those that hold everywhere."""
     settings, scope = flags.settings(), where.scope()
     size = on_backend(settings, lambda backend: backend.suppressions.counts()).get(scope, 0)
@@ -387,10 +383,7 @@ def _print_all(
 
 
 def _read(
-    settings: Settings,
-    query: DeadAddressQuery,
-    most: int,
-    add: Callable[[DeadAddress], None],
+    settings: Settings, query: DeadAddressQuery, most: int, add: Callable[[DeadAddress], None]
 ) -> None:
     """Give the records that fit to `add`, page by page; at most so many, 0 for all."""
 

@@ -307,11 +307,7 @@ def _move(
 
 
 async def _newest(
-    backend: Backend,
-    query: TaskQuery,
-    words: list[str],
-    limit: int,
-    processes: Sequence[Process],
+    backend: Backend, query: TaskQuery, words: list[str], limit: int, processes: Sequence[Process]
 ) -> list[TaskView]:
     """Find the tasks that fit, oldest first: one more than the limit, when there are more."""
     found: list[TaskView] = []

@@ -132,11 +132,7 @@ def expected_end(now: Situation, found: Sequence[Cause], per_s: float | None) ->
     return Expected(goes.starts_in_s if goes else max(0.0, first_s), ends_s)
 
 
-async def why(
-    backend: Backend,
-    task_id: str,
-    settings: Settings | None = None,
-) -> Diagnosis:
+async def why(backend: Backend, task_id: str, settings: Settings | None = None) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
 
     With settings it says, too, which sinks those lack.
@@ -347,14 +343,7 @@ def _predicted(now: Situation) -> SinkPrediction:
     begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
     share = entitled_share(begins)
     return SinkPrediction(
-        task.chain[0],
-        task.total or 0,
-        found,
-        share,
-        per_s,
-        expected,
-        now.waits,
-        now.unread_limits,
+        task.chain[0], task.total or 0, found, share, per_s, expected, now.waits, now.unread_limits
     )
 
 

@@ -206,10 +206,7 @@ def _load(found: Everything, sink: str, tasks: Sequence[TaskNow]) -> SinkLoad:
 
 
 def _sink(
-    load: SinkLoad,
-    tasks: Sequence[TaskNow],
-    heads: Sequence[Standing],
-    rates: Mapping[str, float],
+    load: SinkLoad, tasks: Sequence[TaskNow], heads: Sequence[Standing], rates: Mapping[str, float]
 ) -> SinkOverview:
     stands = load.sink.stands
     resting = [one.resting for one in stands if one.resting is not None]
@@ -233,10 +230,7 @@ def _sink(
 
 
 def _levels(
-    load: SinkLoad,
-    tasks: Sequence[TaskNow],
-    heads: Sequence[Standing],
-    rates: Mapping[str, float],
+    load: SinkLoad, tasks: Sequence[TaskNow], heads: Sequence[Standing], rates: Mapping[str, float]
 ) -> Iterator[LevelNow]:
     """Yield the levels that have tasks, or have sent something lately."""
     entitled: defaultdict[str, float] = defaultdict(float)
