@@ -1,7 +1,4 @@
-"""Shows the demo: live while it plays, then its figures and its picture.
-
-All is computed from what the receivers logged, and from nothing else.
-"""
+"""Shows the demo, live and in the end, by what the receivers logged, and by nothing else."""
 
 from __future__ import annotations
 

@@ -1,15 +1,7 @@
-"""`doctor` says what is set up badly, and mends ours; `stats-dump` puts all of it into one file.
+"""`doctor` says what is set up badly, why that matters and what mends it; `--fix` mends ours.
 
-Makes all checks on a deployment, for `doctor` and `stats-dump`: nothing is sent or changed.
-
-`doctor` says what is set up badly, why that matters and what mends it; `--fix` mends ours.
-
-Exit code 0 when nothing is worse than a note, 4 with warnings, 1 with errors, 3 when a service does
-not answer.
-
-`stats-dump` collects what is known of a deployment into one file, without secrets.
-
-The file is whole or not there at all, and only its owner can read it.
+`stats-dump` collects what is known of a deployment into one file, without secrets: it is whole or
+not there at all, and only its owner can read it. Neither sends anything.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A small HTTP server for what a process says of itself, on threads of its own.
 
 So it answers while the event loop is stuck, and nothing that asks can hold up the process: a
-connection lasts ten seconds at most, and of too many the oldest is closed.
-
-Puts metrics of several origins together, so that each family is shown once.
+connection lasts ten seconds at most, and of too many the oldest is closed. Metrics of several
+origins are put together, so that each family is shown once.
 """
 
 from __future__ import annotations

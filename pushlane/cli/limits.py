@@ -1,11 +1,4 @@
-"""Commands on what a task, an app or a sink may take: limits, quotas, how many may be dead.
-
-`limit` sets what a task, an app or a sink may take; `limits` shows it and what is used of it.
-
-`quota` changes how much a task or an app sends in its turn, and an app's part of high.
-
-`stop-if-dead` changes at which share of dead pushes a task is paused.
-"""
+"""Commands on what a task, an app or a sink may take: limits, quotas, how many may be dead."""
 
 from __future__ import annotations
 

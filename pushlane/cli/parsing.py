@@ -1,14 +1,7 @@
-"""Reads words on the command line, completes them for the shell, and tells unknown ones.
+"""Reads words on the command line, completes them for the shell, and tells unknown names.
 
-Reads words on the command line that stand for levels, states and delivery modes.
-
-Read here rather than by typer, so that a wrong one is answered with the nearest right one.
-
-Completes words for the shell: levels, states, delivery modes, ids of the embedded store's tasks.
-
-Remote backends are not asked: a key press must not wait for a network.
-
-Tells whether an app or a sink has been heard of, since a name may be misspelt.
+Words are read here rather than by typer, so that a wrong one is answered with the nearest right
+one. To complete ids only the embedded store is asked: a key press must not wait for a network.
 """
 
 from __future__ import annotations

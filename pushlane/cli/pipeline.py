@@ -1,8 +1,6 @@
 """Commands on the receipts pipeline: run it, mend and tidy up its store, add what devices report.
 
 Spark is loaded only when a command needs it.
-
-`receipts add` puts what devices report of pushes into their receipts.
 """
 
 from __future__ import annotations

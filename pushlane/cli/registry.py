@@ -1,9 +1,4 @@
-"""Commands on the registry as a whole: copy it, restore it, and fill Redis from the journal.
-
-`backup` copies the registry into one file, and `restore` makes an empty one of such a copy.
-
-`registry rebuild` fills Redis from the journal where that needs an operator's word.
-"""
+"""Commands on the registry as a whole: copy it, restore it, and fill Redis from the journal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Prints results: a table for people, one JSON document for programs, and nothing else on stdout.
 
-People get times as an age, or in UTC.
-
-Progress and remarks belong on stderr (`cli.errors.note`).
+People get times as an age, or in UTC. Progress and remarks belong on stderr (`cli.errors.note`).
 """
 
 from __future__ import annotations

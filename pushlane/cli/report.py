@@ -1,8 +1,6 @@
 """`report` shows from receipts what was sent, delivered, dead and opened, how late and why.
 
-Prints a report on a terminal, as CSV and as JSON. Recipients are masked at their source.
-
-Nothing here asks the store.
+It prints on a terminal, as CSV, as JSON and as pictures. Recipients are masked at their source.
 """
 
 from __future__ import annotations

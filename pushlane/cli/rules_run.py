@@ -1,9 +1,4 @@
-"""Commands that carry out runs of rules, and how runs are shown.
-
-Shows rules and their runs as rows, fields and JSON.
-
-Commands that carry out runs of rules: one by hand, or all that come due.
-"""
+"""Commands that carry out runs of rules, by hand or when they are due; how rules are shown."""
 
 from __future__ import annotations
 

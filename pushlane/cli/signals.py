@@ -1,11 +1,8 @@
 """Ends a long-running command: by a signal, without its parent, or when its loop stands still.
 
-Stops a process that runs on: by a signal, or when its parent goes away.
-
-Ends a process whose event loop has stopped turning, so that others get what it holds.
-
-Nobody else can know: threads of the broker's client go on answering for the process. A call into C
-that keeps Python's lock stops this thread as well, and only a probe from outside finds that.
+A process whose event loop has stopped turning has to end by itself, so that others get what it
+holds: threads of the broker's client go on answering for it. A call into C that keeps Python's lock
+stops the watchdog as well, and only a probe from outside finds that.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """`sinks` lists the sinks of the settings, and shows, tries and accepts one of them.
 
-Compares what live processes deliver to with the settings of this shell.
-
-`sinks accept` believes the final answers of a target that has never delivered.
-
-`sinks` lists the sinks of the settings, shows one with its secrets masked, and tries one.
+What live processes deliver to is compared with the settings of this shell. Secrets are masked.
 """
 
 from __future__ import annotations

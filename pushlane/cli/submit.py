@@ -1,7 +1,4 @@
-"""`submit` makes a task of a file's rows, and prints its id.
-
-The options of a task as flags of the command line: those of `producers.task_options`.
-"""
+"""`submit` makes a task of a file's rows, and prints its id."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFlags:
-    """The flags of a task's options, each as it was written."""
+    """The options of a task (`producers.task_options`) as flags, each as it was written."""
 
     level: Annotated[str, option("high|medium|low", "Level.", autocompletion=complete_level)]
     recipient: Annotated[str, option("COLUMN", "Column of recipients.")] = "recipient"

@@ -1,10 +1,7 @@
-"""Commands on recipients and addresses that must not be sent to: suppressions and dead addresses.
+"""`suppress` keeps recipients and addresses that must not be sent to, as keyed hashes.
 
-`suppress` keeps the recipients and addresses that must not be sent to, as keyed hashes.
-
-`tokens` lists dead addresses for who owns them, and clears those that are registered again.
-
-An address is shown to nobody who has not asked for just that.
+`tokens` lists dead addresses for who owns them, and clears those that are registered again: an
+address is shown to nobody who has not asked for just that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Commands on tasks that exist: look at them, change what they may send and when, forget them.
-
-Removes tasks that cannot be read, for `cancel` and `forget --force`.
-
-`forget` removes tasks that have ended before their time is over.
-"""
+"""Commands on tasks that exist: look at them, change what they may send and when, forget them."""
 
 from __future__ import annotations
 

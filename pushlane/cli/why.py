@@ -1,7 +1,4 @@
-"""`why` says what a task waits for now, or why anything waits, and what can be done about it.
-
-Prints why anything waits: sinks, levels, limits that bind, and the tasks to look at first.
-"""
+"""`why` says what a task waits for now, or why anything waits, and what can be done about it."""
 
 from __future__ import annotations
 

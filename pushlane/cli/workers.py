@@ -1,7 +1,5 @@
 """Several dispatching processes under one parent, which starts, watches and stops them.
 
-Says when a worker that has ended is started again, and when that is of no use any more.
-
 A worker that was killed, hung or died of a fault once it did its work is started again. One that
 ends in another way, or too often, takes the others down, gently: whoever supervises the parent
 starts all anew. The parent itself never touches a lane.

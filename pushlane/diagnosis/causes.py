@@ -1,9 +1,7 @@
-"""What a task waits for, most important first, each with what to do about it.
+"""What a task waits for, with what to do about it; its STATE and REASON wherever it is shown.
 
-Pure: each function here looks at one kind of wait in a `Situation`. A cause that is `final` keeps
-all of the task, so that what would otherwise slow it down is not worth telling.
-
-Gives the STATE and REASON of a task, the same wherever a task is shown. Pure.
+Pure: each function looks at one kind of wait in a `Situation`. A cause that is `final` keeps all of
+the task, so that what would otherwise slow it down is not worth telling.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Looks at a backend for all that a diagnosis or a prediction needs, and puts it together.
+"""Looks at a backend for all that a diagnosis needs, and puts it together.
 
-Predicts how a task would fare that is not there yet, from how its sinks stand now.
+So it predicts how a task would fare that is not there yet, from how its sinks stand now.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""What is known of a task and of all that it shares its sink with, at one time: values only.
+"""What is known of a task and of all that it shares its sink with, at one time. Pure.
 
-One thing that a task waits for, as a value.
-
-Says of what the pushes of a task died. Pure.
-
-`died_of` are the counts by reason of `model.stop_rule.Deaths`. What an older version has
-counted has no reason, and is told as such.
-
-Counts the pushes that wait for their time, and moves the ETA accordingly. Pure.
+Says of what its pushes died, too, and how many wait for their time, which moves its end. `died_of`
+are the counts by reason of `model.stop_rule.Deaths`: what an older version has counted has none.
 """
 
 from __future__ import annotations

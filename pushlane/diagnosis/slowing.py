@@ -1,17 +1,4 @@
-"""What lets a task go more slowly than its sink could, and when it will be through.
-
-What a task is entitled to of its sink now, with its limits or as if it had none.
-
-Says when a task will start and end, by letting all tasks of its sink flow off.
-
-A fluid simulation: between two events (a task is through, or one starts) each lane flows at its
-rate of `entitled_rates`; so the shares of those that are left grow while others drain. Tasks of a
-lane of the pool go one after the other. With very many tasks several may be through in one step.
-
-What lets a task go more slowly than its sink could: limits, full slots, others ahead or beside.
-
-Pure: each function here looks at one such cause in a `Situation`.
-"""
+"""What lets a task go more slowly than its sink could, and when it will be through. Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +77,12 @@ def forecast(load: SinkLoad, task_id: str, per_s: float | None) -> Expected | No
 
 
 class _Flow:
-    """The state of a simulation: how much is left of each task, after `time_s`."""
+    """A fluid simulation of all tasks of a sink: how much is left of each, after `time_s`.
+
+    Between two events (a task is through, or one starts) each lane flows at its rate of
+    `entitled_rates`; so the shares of those that are left grow while others drain. Tasks of a lane
+    of the pool go one after the other. With very many tasks several may be through in one step.
+    """
 
     def __init__(self, load: SinkLoad, per_s: float, task_id: str) -> None:
         self._load = load

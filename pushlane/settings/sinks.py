@@ -1,7 +1,5 @@
 """The settings of one named sink: a table `[sinks.NAME]` in the file of settings.
 
-Says in words of ours which values a setting may have, and what was given instead.
-
 What is the same for all kinds is read here; the other options belong to the kind, and are checked
 when the sink is opened (`dispatcher.sinks`). An option may be given as `NAME_file` or `NAME_env`:
 then its value is what a file holds or an environment variable has, so that no secret has to stand
