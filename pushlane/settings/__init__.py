@@ -19,7 +19,7 @@ from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import MAX_ATTEMPTS
 from pushlane.settings.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.settings.sinks import SinkSettings, expected, read_sinks
-from pushlane.settings.transport import transport_problem
+from pushlane.settings.transport import transport_problems
 from pushlane.util.texts import Secret, did_you_mean, masked
 
 CONFIG_FILE = "pushlane.toml"
@@ -293,8 +293,8 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
                 f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise this "
                 "one, or lower that",
             )
-    if found := transport_problem(settings):
-        raise _bad_setting(found.name, given[found.name], found.text)
+    for name, text in transport_problems(settings):
+        raise _bad_setting(name, given[name], text)
     return settings
 
 

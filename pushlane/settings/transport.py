@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pushlane.core.errors import BadInput
@@ -17,25 +17,17 @@ if TYPE_CHECKING:
     from pushlane.settings import Settings
     from pushlane.util.tls import TlsFiles
 
-_PARTS = ("ca_file", "cert_file", "key_file")
+Problem = tuple[str, str]
+"""The setting that cannot stay, and the reason."""
 
+_PARTS = ("ca_file", "cert_file", "key_file")
 SENTINEL, CLUSTER = "sentinel", "cluster"
+_SENTINELS = ("redis+sentinel", "rediss+sentinel")
 _INSTEAD = "set one of the two"
 
 
-class TransportProblem(NamedTuple):
-    """The setting that cannot stay, and the reason."""
-
-    name: str
-    text: str
-
-
-def transport_problem(settings: Settings) -> TransportProblem | None:
-    """Return the first problem of these settings, None when they can be used."""
-    return next(_problems(settings), None)
-
-
-def _problems(settings: Settings) -> Iterator[TransportProblem]:
+def transport_problems(settings: Settings) -> Iterator[Problem]:
+    """Yield what keeps these settings from being used."""
     yield from _of_pulsar_logins(settings)
     yield from _of_oauth2(settings)
     yield from _of_redis_logins(settings)
@@ -46,53 +38,45 @@ def _problems(settings: Settings) -> Iterator[TransportProblem]:
     yield from _of_secret_files(settings)
 
 
-def _of_pulsar_logins(settings: Settings) -> Iterator[TransportProblem]:
+def _of_pulsar_logins(settings: Settings) -> Iterator[Problem]:
     if settings.pulsar_token and settings.pulsar_token_file:
-        yield TransportProblem(
-            "pulsar_token_file", f"a token is in pulsar_token already: {_INSTEAD}"
-        )
+        yield "pulsar_token_file", f"a token is in pulsar_token already: {_INSTEAD}"
     if settings.pulsar_oauth2_issuer_url:
         for name in ("pulsar_token", "pulsar_token_file"):
             if getattr(settings, name):
-                yield TransportProblem(
-                    name, f"tokens come from pulsar_oauth2_issuer_url already: {_INSTEAD}"
-                )
+                yield name, f"tokens come from pulsar_oauth2_issuer_url already: {_INSTEAD}"
 
 
-def _of_oauth2(settings: Settings) -> Iterator[TransportProblem]:
+def _of_oauth2(settings: Settings) -> Iterator[Problem]:
     issuer = settings.pulsar_oauth2_issuer_url
     if issuer and urlsplit(issuer).scheme not in ("http", "https"):
-        yield TransportProblem(
-            "pulsar_oauth2_issuer_url", "give a URL like https://accounts.example.com"
-        )
+        yield "pulsar_oauth2_issuer_url", "give a URL like https://accounts.example.com"
     if issuer and not settings.pulsar_oauth2_key_file:
-        yield TransportProblem(
+        yield (
             "pulsar_oauth2_issuer_url",
             "it needs pulsar_oauth2_key_file, a JSON file with client_id and client_secret",
         )
     if not issuer:
         for part in ("key_file", "audience", "scope"):
             if getattr(settings, f"pulsar_oauth2_{part}"):
-                yield TransportProblem(
-                    f"pulsar_oauth2_{part}", "it does nothing without pulsar_oauth2_issuer_url"
-                )
+                yield f"pulsar_oauth2_{part}", "it does nothing without pulsar_oauth2_issuer_url"
 
 
-def _of_redis_logins(settings: Settings) -> Iterator[TransportProblem]:
+def _of_redis_logins(settings: Settings) -> Iterator[Problem]:
     url = urlsplit(settings.redis_url)
     given = [name for name in ("redis_password", "redis_password_file") if getattr(settings, name)]
     if len(given) == 2:
-        yield TransportProblem(given[1], f"a password is in redis_password already: {_INSTEAD}")
-    in_url = url.scheme not in _of_kind(SENTINEL)  # there it is that of the sentinels
+        yield given[1], f"a password is in redis_password already: {_INSTEAD}"
+    in_url = url.scheme not in _SENTINELS  # there it is that of the sentinels
     if in_url and "@" in url.netloc:
         for name in ("redis_user", *given):
             if getattr(settings, name):
-                yield TransportProblem(name, f"redis_url names a user or a password: {_INSTEAD}")
+                yield name, f"redis_url names a user or a password: {_INSTEAD}"
     if settings.redis_user and not given:
-        yield TransportProblem("redis_user", "it needs redis_password or redis_password_file")
+        yield "redis_user", "it needs redis_password or redis_password_file"
 
 
-def _of_certificates(settings: Settings, service: str) -> Iterator[TransportProblem]:
+def _of_certificates(settings: Settings, service: str) -> Iterator[Problem]:
     """Find halves of pairs, and files that hold no certificate or no key of it."""
     if not any(getattr(settings, f"{service}_{part}") for part in _PARTS):
         return
@@ -101,39 +85,39 @@ def _of_certificates(settings: Settings, service: str) -> Iterator[TransportProb
     given = [name for name, path in halves.items() if path]
     if len(given) == 1:
         [other] = set(halves) - set(given)
-        yield TransportProblem(given[0], f"it needs {other}: set both, or none")
+        yield given[0], f"it needs {other}: set both, or none"
     checks: dict[str, tuple[Path | None, Callable[[], object]]] = {
         f"{service}_ca_file": (files.ca_file, files.check_ca),
         f"{service}_cert_file": (files.cert_file, files.check_pair),
     }
     for name, (path, check) in checks.items():
         if path is not None and (text := _refusal(check)):
-            yield TransportProblem(name, text)
+            yield name, text
 
 
-def _of_encryption(settings: Settings) -> Iterator[TransportProblem]:
+def _of_encryption(settings: Settings) -> Iterator[Problem]:
     """Find certificates that are given for a connection without TLS."""
     pulsar_is_open = not settings.broker.startswith("pulsar+ssl://")
     admin_is_open = not settings.admin_url.startswith("https://")
     redis_is_open = not urlsplit(settings.redis_url).scheme.startswith("rediss")
     for part in ("ca_file", "cert_file"):
         if getattr(settings, f"pulsar_{part}") and pulsar_is_open and admin_is_open:
-            yield TransportProblem(
+            yield (
                 f"pulsar_{part}",
                 "neither broker nor admin_url uses TLS: give them as pulsar+ssl:// and https://",
             )
         if getattr(settings, f"redis_{part}") and redis_is_open:
-            yield TransportProblem(
+            yield (
                 f"redis_{part}",
                 "redis_url uses no TLS: give it as rediss://, or rediss+sentinel://",
             )
 
 
-def _of_secret_files(settings: Settings) -> Iterator[TransportProblem]:
+def _of_secret_files(settings: Settings) -> Iterator[Problem]:
     for name in ("pulsar_token_file", "pulsar_oauth2_key_file", "redis_password_file"):
         path: Path | None = getattr(settings, name)
         if path is not None and (text := _refusal(WatchedFile(name, path).text)):
-            yield TransportProblem(name, text)
+            yield name, text
 
 
 def tls_files(settings: Settings, service: str) -> TlsFiles:
@@ -149,7 +133,3 @@ def _refusal(check: Callable[[], object]) -> str:
     except BadInput as error:
         return str(error)
     return ""
-
-
-def _of_kind(kind: str) -> tuple[str, str]:
-    return f"redis+{kind}", f"rediss+{kind}"
