@@ -13,7 +13,7 @@ from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
-from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
+from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
@@ -106,7 +106,8 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
         print_json({**_rule_json(rule), "groups": groups})
     else:
         fields = ((key, str(value)) for key, value in _rule_json(rule).items())
-        print_fields([*fields, *_group_fields(groups)])
+        alarming = [(f"group {name}", _group_text(one)) for name, one in sorted(groups.items())]
+        print_fields([*fields, *alarming])
 
 
 def remove(flags: Flags, name: Name) -> None:
@@ -222,26 +223,16 @@ def _rule_json(rule: AlertRule) -> dict[str, Any]:
         "when": str(rule.when),
         "by": rule.by,
         "where": list(rule.where),
-        "window_s": rule.window_s,
-        "for_s": rule.for_s,
-        "at_least": rule.at_least,
-        "remind_s": rule.remind_s,
+        **picked(rule, "window_s", "for_s", "at_least", "remind_s"),
         "to": rule.host,
     }
-
-
-def _group_fields(groups: Mapping[str, AlertGroup]) -> list[tuple[str, str]]:
-    """Return since when each group is alarming, and whether that was told."""
-    return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
 
 
 def _group_text(group: AlertGroup) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
         return f"{since}; {group.pending.status} is still to be told"
-    return (
-        f"{since}; told {time_text(group.told_at_ms)}" if group.told else f"{since}; not told yet"
-    )
+    return f"{since}; {f'told {time_text(group.told_at_ms)}' if group.told else 'not told yet'}"
 
 
 def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:

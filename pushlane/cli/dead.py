@@ -16,7 +16,15 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
-from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.cli.render import (
+    Column,
+    age_text,
+    picked,
+    print_fields,
+    print_json,
+    print_table,
+    time_text,
+)
 from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
 from pushlane.core.push import DeadPush, decode
 from pushlane.core.task import now_ms
@@ -45,7 +53,6 @@ _COLUMNS: tuple[Column[DeadPush], ...] = (
 )
 _HIDDEN = "hidden; --reveal shows it"
 
-Pushes = Annotated[list[str] | None, argument("[TASK-SEQ]...", "Just these.")]
 TaskOption = Annotated[
     str,
     option(
@@ -54,9 +61,6 @@ TaskOption = Annotated[
         autocompletion=complete_task,
     ),
 ]
-ReasonOption = Annotated[str, option("TEXT", "Only if the reason holds this.")]
-OlderOption = Annotated[str, option("AGE", "Only if dead for longer: 90s, 2h.")]
-NewerOption = Annotated[str, option("AGE", "Only if dead for less: 30m, 1d.")]
 LimitOption = Annotated[int, option("N", "At most so many; 0 for all.", min=0)]
 AllOption = Annotated[bool, switch("--all", "All there are, if nothing else is said.")]
 
@@ -66,9 +70,9 @@ class _Filter:
     """The options that choose dead pushes, as they are written; ages become times at the start."""
 
     task: TaskOption = ""
-    reason: ReasonOption = ""
-    older_than: OlderOption = ""
-    newer_than: NewerOption = ""
+    reason: Annotated[str, option("TEXT", "Only if the reason holds this.")] = ""
+    older_than: Annotated[str, option("AGE", "Only if dead for longer: 90s, 2h.")] = ""
+    newer_than: Annotated[str, option("AGE", "Only if dead for less: 30m, 1d.")] = ""
 
     @property
     def is_given(self) -> bool:
@@ -108,7 +112,7 @@ class _Filter:
 class _Choice(_Filter):
     """The options that say which dead pushes something is done to."""
 
-    pushes: Pushes = None
+    pushes: Annotated[list[str] | None, argument("[TASK-SEQ]...", "Just these.")] = None
     limit: LimitOption = 0
     take_all: AllOption = False
 
@@ -159,7 +163,8 @@ def show(
     found = on_backend(_settings(flags), lambda backend: DeadLetters(backend).find(selection))
     dead = _last(push, found)
     if wants_json:
-        print_json(_shown_json(dead, reveal))
+        shown = {**_as_json(dead), "bytes": len(dead.body)}
+        print_json({**shown, "message": _message(dead)} if reveal else shown)
     else:
         print_fields(_as_fields(dead, reveal))
 
@@ -208,12 +213,16 @@ def purge(
             _purged_nothing(wanted)
             return
         confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
-    purged = on_backend(settings, lambda backend: _purge(backend, wanted))
-    if not purged:
+
+    async def work(backend: Backend) -> int:
+        return await DeadLetters(backend).purge(await wanted.chosen(backend))
+
+    purged = on_backend(settings, work)
+    if purged:
+        note(f"{_count(purged)} purged")
+        _tell_missing(wanted, purged)
+    else:
         _purged_nothing(wanted)
-        return
-    note(f"{_count(purged)} purged")
-    _tell_missing(wanted, purged)
 
 
 def _settings(flags: Flags) -> Settings:
@@ -226,10 +235,6 @@ def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]])
         return await DeadLetters(backend).find(await choose(backend))
 
     return on_backend(settings, find)
-
-
-async def _purge(backend: Backend, wanted: _Choice) -> int:
-    return await DeadLetters(backend).purge(await wanted.chosen(backend))
 
 
 def _last(push: str, found: FoundDead) -> DeadPush:
@@ -288,16 +293,8 @@ def _as_json(dead: DeadPush) -> dict[str, Any]:
         "task": dead.task_id or NO_TASK,
         "seq": dead.seq,
         "sink": dead.sink or None,
-        "attempt": dead.attempt,
-        "reason": dead.reason,
-        "died_at_ms": dead.died_at_ms,
+        **picked(dead, "attempt", "reason", "died_at_ms"),
     }
-
-
-def _shown_json(dead: DeadPush, reveal: bool) -> dict[str, Any]:
-    """Return all of the push for programs; its message only if it is to be revealed."""
-    shown = {**_as_json(dead), "bytes": len(dead.body)}
-    return {**shown, "message": _message(dead)} if reveal else shown
 
 
 def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
@@ -323,9 +320,10 @@ def _message(dead: DeadPush) -> dict[str, Any]:
         push = decode(dead.body)
     except (MalformedPush, UnknownFormat):
         return {"bytes_hex": dead.body.hex()}
-    held = {name: getattr(push, name) for name in ("recipient", "title", "body", "data")}
-    by_sink = {"addresses": push.addresses, "payloads": push.payloads}
-    return held | {name: value for name, value in by_sink.items() if value is not None}
+    by_sink = picked(push, "addresses", "payloads")
+    return picked(push, "recipient", "title", "body", "data") | {
+        name: value for name, value in by_sink.items() if value is not None
+    }
 
 
 def _text(value: Any) -> str:

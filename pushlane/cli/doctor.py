@@ -78,7 +78,7 @@ async def examine(
         problem = ""
     except PushlaneError as error:  # a URL or a file of the settings cannot be used
         problem = str(error)
-        inspection = _nothing(problem)
+        inspection = Inspection(Examination([], [], {}), Live.unseen(problem))
     sinks = {name: await _opening_problem(settings, name) for name in settings.served}
     parts = (
         examined((setup.SETTINGS,), problem),
@@ -111,15 +111,6 @@ async def _look(settings: Settings) -> tuple[Mapping[str, SinkTarget], list[Task
     async with connect(settings) as backend:
         newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
         return (await load_live(backend, settings)).mine, newest.tasks
-
-
-def refused(error: BadInput) -> Examination:
-    """Return what is found where there are no settings to look at anything with."""
-    return examined((setup.SETTINGS,), str(error))
-
-
-def _nothing(problem: str) -> Inspection:
-    return Inspection(Examination([], [], {}), Live.unseen(problem))
 
 
 async def _opening_problem(settings: Settings, name: str) -> str:
@@ -165,7 +156,7 @@ def doctor(
     try:
         settings = flags.settings()
     except BadInput as error:
-        found = refused(error)
+        found = examined((setup.SETTINGS,), str(error))
     else:
         place = settings.place
         found, _ = asyncio.run(examine(settings, bounds))
@@ -255,7 +246,10 @@ def _print(found: Examination, done: Sequence[str], place: str) -> None:
         by_check[finding.severity, finding.check].append(finding)
     for (severity, check), findings in by_check.items():
         _print_check(severity, check, findings)
-    for why, names in _by_reason(found.skipped).items():
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for name, why in found.skipped.items():
+        reasons[why].append(name)
+    for why, names in reasons.items():
         typer.echo(f"skipped  {', '.join(names)}: {plain(why)}")
     typer.echo(f"ok       {_counted(len(found.passed), 'check')}")
     counts = Counter(finding.severity for finding in found.findings)
@@ -278,13 +272,6 @@ def _print_check(severity: str, check: str, findings: Sequence[Finding]) -> None
     fix = "pushlane doctor --fix" + " --yes" * any(finding.destroys for finding in findings)
     if fix not in mends and any(finding.can_fix for finding in findings):
         typer.echo(f"  or     {fix}")
-
-
-def _by_reason(skipped: dict[str, str]) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for name, why in skipped.items():
-        reasons[why].append(name)
-    return reasons
 
 
 _TAR, _JSON = ".tar.gz", ".json.gz"

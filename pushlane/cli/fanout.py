@@ -84,7 +84,10 @@ def fanout(
     result = _run(flags.settings(), request)
     _remark(result)
     if as_json:
-        print_json(_fields(result))
+        task = task_fields(result.task) if result.task else None
+        counts = msgspec.structs.asdict(result.counts) if result.counts else None
+        task_id = result.task.id if result.task else None
+        print_json({"task_id": task_id, **asdict(result), "counts": counts, "task": task})
     elif result.task:
         typer.echo(result.task.id)
 
@@ -122,10 +125,3 @@ def _counted(counts: AudienceCounts) -> str:
     left_out = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number)
     rest = f"; left out: {left_out}" if left_out else ""
     return f"{counts.matched:,} rows match, {pushes_text(counts.total)}{rest}"
-
-
-def _fields(result: FanoutResult) -> dict[str, object]:
-    task = task_fields(result.task) if result.task else None
-    counts = msgspec.structs.asdict(result.counts) if result.counts else None
-    task_id = result.task.id if result.task else None
-    return {"task_id": task_id, **asdict(result), "counts": counts, "task": task}

@@ -258,23 +258,18 @@ def quota(
     """
     if app is not None:
         _of_app(flags, app, _quota_number(task, pushes), high_part, none)
-    elif none:
-        raise BadInput("--none is of an app, and no app is named; add --app NAME")
-    elif high_part is not None:
-        raise BadInput("--high-part is of an app, and no app is named; add --app NAME")
+    elif none or high_part is not None:
+        given = "--none" if none else "--high-part"
+        raise BadInput(f"{given} is of an app, and no app is named; add --app NAME")
     elif task is None or pushes is None:
         raise BadInput(
             "a quota takes a task and a number: pushlane quota TASK N; of an app: pushlane quota "
             "--app NAME N"
         )
     else:
-        _of_task(flags, task, pushes)
-
-
-def _of_task(flags: Flags, task: str, pushes: int) -> None:
-    edit = task_changes.set_quota(pushes)
-    changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
-    note(f"task {changed.id} sends {changed.quota} in its turn")
+        edit = task_changes.set_quota(pushes)
+        changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
+        note(f"task {changed.id} sends {changed.quota} in its turn")
 
 
 def _of_app(

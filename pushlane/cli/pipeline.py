@@ -23,7 +23,7 @@ from pushlane.backends.contact import RECEIPTS, Contact
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
-from pushlane.cli.render import age_text, print_fields, print_json, time_text
+from pushlane.cli.render import age_text, picked, print_fields, print_json, time_text
 from pushlane.cli.signals import ended_if_hung
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.core.errors import BadInput
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pushlane.pipeline.store import Gap
 
 _GAPS = 8
+_LOST = ", and the log has dropped some that were not read"
 Once = Annotated[bool, switch("--once", "End after one batch.")]
 UntilIdle = Annotated[bool, switch("--until-idle", "End when nothing is left.")]
 Every = Annotated[str, option("5s", "Longest wait between batches.")]
@@ -187,7 +188,7 @@ def _status_fields(status: Status) -> list[tuple[str, str]]:
         ("job", "running" if status.is_running else "not running"),
         ("generation", snapshot.generation),
         ("last batch", f"{snapshot.last_batch} ({_ago(snapshot.last_batch_at_ms)})"),
-        ("lag", _lag(status)),
+        ("lag", f"{status.lag:,} bodies{_LOST if status.is_missing else ''}"),
         ("mode", status.mode),
         ("receipts", f"{counts.receipts:,} in {counts.bodies:,} bodies"),
         ("repeats", f"{counts.duplicates:,}"),
@@ -208,10 +209,7 @@ def _status_json(status: Status) -> dict[str, Any]:
     snapshot = status.snapshot
     return {
         "running": status.is_running,
-        "generation": snapshot.generation,
-        "manifest": snapshot.manifest,
-        "last_batch": snapshot.last_batch,
-        "last_batch_at_ms": snapshot.last_batch_at_ms,
+        **picked(snapshot, "generation", "manifest", "last_batch", "last_batch_at_ms"),
         "lag": status.lag,
         "missing": status.is_missing,
         "mode": status.mode,
@@ -221,11 +219,6 @@ def _status_json(status: Status) -> dict[str, Any]:
         "intervals": msgspec.to_builtins(snapshot.intervals),
         "tables": {table: asdict(size) for table, size in snapshot.tables.items()},
     }
-
-
-def _lag(status: Status) -> str:
-    lag = f"{status.lag:,} bodies"
-    return f"{lag}, and the log has dropped some that were not read" if status.is_missing else lag
 
 
 def _missing(gap: Gap) -> str:

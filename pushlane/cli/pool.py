@@ -57,7 +57,8 @@ async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
     unfinished = await listed(backend.registry, ACTIVE_STATES)
     tasks = Counter(task.first_lane or task.lane for task in unfinished)
     names = pool_lanes(size)
-    names += sorted((lane for lane in tasks if is_pool(lane) and lane not in names), key=_number)
+    former = (lane for lane in tasks if is_pool(lane) and lane not in names)
+    names += sorted(former, key=lambda lane: (len(lane), lane))  # by its number
     left: list[int] = []
     for start in range(0, len(names), _AT_ONCE):
         some = names[start : start + _AT_ONCE]
@@ -66,7 +67,3 @@ async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
         {"lane": lane, "left": count, "tasks": tasks[lane]}
         for lane, count in zip(names, left, strict=True)
     ]
-
-
-def _number(lane: str) -> tuple[int, str]:
-    return len(lane), lane

@@ -49,6 +49,11 @@ def print_json(value: Any) -> None:
     typer.echo(encoded.decode())
 
 
+def picked(item: object, *names: str) -> dict[str, Any]:
+    """Return these attributes of an item by name, for a document."""
+    return {name: getattr(item, name) for name in names}
+
+
 def print_table(
     columns: Sequence[Column[T]], items: Iterable[T], *, wide: bool = False, more: str = _MORE
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, switch
 from pushlane.cli.parsing import pushes_text
-from pushlane.cli.render import Column, print_json, print_table
+from pushlane.cli.render import Column, picked, print_json, print_table
 from pushlane.producers.outbox import sender
 from pushlane.producers.outbox.sender import Spooled, SpoolSent
 
@@ -44,7 +44,8 @@ def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag
     for one in sent:
         note(_remark(one))
     if as_json:
-        print_json([_sent_as_json(one) for one in sent])
+        fields = ("sent", "lost", "is_sealed", "ended", "refused")
+        print_json([{"task": one.task.id, **picked(one, *fields)} for one in sent])
     else:
         for one in sent:
             typer.echo(one.task.id)
@@ -55,17 +56,6 @@ def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag
 def _as_json(one: Spooled) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(one)
     return {**fields, "task": one.task.id, "name": one.task.name, "level": one.task.level}
-
-
-def _sent_as_json(one: SpoolSent) -> dict[str, Any]:
-    return {
-        "task": one.task.id,
-        "sent": one.sent,
-        "lost": one.lost,
-        "is_sealed": one.is_sealed,
-        "ended": one.ended,
-        "refused": one.refused,
-    }
 
 
 def _remark(one: SpoolSent) -> str:
