@@ -15,7 +15,7 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -138,26 +138,26 @@ RIVAL_LIMIT_S = 45.0
 _LOOK_EVERY_S = 0.25
 
 
+@dataclass(eq=False, repr=False)
 class Played:
     """The events of a demo by the receivers' logs, in Unix seconds; 0 for what is to come."""
 
-    def __init__(self, folder: Path, provider: Provider | None) -> None:
-        self.folder = folder
-        self.provider = provider
-        self.tasks: dict[str, Task] = {}
-        self.started_at = 0.0
-        self.late_at = 0.0
-        self.rest_at = 0.0
-        self.quota_at = 0.0
-        self.go_on_at = 0.0
-        self.stopped_at = 0.0
-        self.app = Follower(folder / "app.jsonl")
-        self.mail = Follower(folder / "mail.jsonl")
-        self.rest = Follower(folder / "rest.jsonl")
-        self.rival = Follower(folder / "rival.jsonl")
-        self.rival_late_at = 0.0
-        self.rival_late_id = ""
-        self.rival_stopped_at = 0.0
+    folder: Path
+    provider: Provider | None
+    tasks: dict[str, Task] = field(default_factory=dict)
+    started_at: float = 0.0
+    late_at: float = 0.0
+    rest_at: float = 0.0
+    quota_at: float = 0.0
+    go_on_at: float = 0.0
+    stopped_at: float = 0.0
+    rival_late_at: float = 0.0
+    rival_late_id: str = ""
+    rival_stopped_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        logs = (Follower(self.folder / f"{of}.jsonl") for of in ("app", "mail", "rest", "rival"))
+        self.app, self.mail, self.rest, self.rival = logs
 
     def of_sink(self, name: str) -> Follower:
         """The log of a sink's receiver."""

@@ -90,20 +90,15 @@ def _while_mail_rests(played: Played, measured: Sequence[ArrivalLine]) -> dict[s
     else_s = played.stopped_at - played.started_at - rested_s
     per_s = (len(measured) - len(meanwhile)) / else_s
     mail = [one.at_s for one in played.mail.arrivals]
+    late = [at_s for at_s in mail if played.rest_at <= at_s < played.go_on_at]
     back = [at_s for at_s in mail if at_s >= played.go_on_at]
     return {
         "mail_rested_s": round(rested_s, 1),
         "mail_goes_on_s": round(min(back) - played.go_on_at, 1) if back else None,
-        "mail_per_s_while_it_rested": round(
-            (len(mail) - len(back) - _before(played)) / rested_s, 1
-        ),
+        "mail_per_s_while_it_rested": round(len(late) / rested_s, 1),
         "app_rate_kept": round(len(meanwhile) / rested_s / per_s, 3),
         "app_share_meanwhile": _shares(meanwhile),
     }
-
-
-def _before(played: Played) -> int:
-    return sum(one.at_s < played.rest_at for one in played.mail.arrivals)
 
 
 def _quota_share(played: Played, arrivals: Sequence[ArrivalLine]) -> float:

@@ -94,27 +94,31 @@ def require_emulator(provider: Provider) -> None:
 
 
 @contextmanager
+def _reached(what: str, *command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a module that says first where it can be reached; give its process, and what it said."""
+    arguments = [sys.executable, "-m", *command]
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        if not said:
+            raise RuntimeError(f"the {what} did not start: exit {process.wait()}")
+        yield process, said
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@contextmanager
 def emulated(
     provider: Provider, folder: Path, log: Path, delay_ms: float
 ) -> Iterator[dict[str, object]]:
     """Run the emulator, which logs what arrives; give the options of a sink that sends to it."""
     keys = folder / "keys"
     flags = ["--keys", str(keys), "--log", str(log), "--latency-ms", str(delay_ms)]
-    command = [sys.executable, "-m", f"tests.emulators.{provider}", *flags]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        if not url:
-            raise RuntimeError(f"the emulator did not start: exit {process.wait()}")
-        yield {
-            "kind": provider.value,
-            "endpoint": url,
-            "credentials_file": str(keys / "service-account.json"),
-        }
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
+    with _reached("emulator", f"tests.emulators.{provider}", *flags) as (_, url):
+        credentials = str(keys / "service-account.json")
+        yield {"kind": provider.value, "endpoint": url, "credentials_file": credentials}
 
 
 Message = MutableMapping[str, Any]
@@ -192,35 +196,26 @@ async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
             return b"".join(parts)
 
 
-class RunningReceiver:
+class RunningReceiver(NamedTuple):
     """A receiver in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self._process = process
-        self.url = url
+    process: subprocess.Popen[str]
+    url: str
 
     def rest(self) -> None:
-        self._process.send_signal(signal.SIGUSR1)
+        self.process.send_signal(signal.SIGUSR1)
 
     def go_on(self) -> None:
-        self._process.send_signal(signal.SIGUSR2)
+        self.process.send_signal(signal.SIGUSR2)
 
 
 @contextmanager
 def receiving(log: Path, delay_ms: float, **options: Any) -> Iterator[RunningReceiver]:
     """Run a receiver; `options` are those of `Receiver`."""
     given = json.dumps({"delay_s": delay_ms / 1000, **options})
-    command = [sys.executable, "-m", "dev.receiver", str(log.absolute()), given]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        if not port:
-            raise RuntimeError(f"the webhook receiver did not start: exit {process.wait()}")
+    with _reached("webhook receiver", "dev.receiver", str(log.absolute()), given) as found:
+        process, port = found
         yield RunningReceiver(process, f"http://127.0.0.1:{port}/push")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
 
 
 @contextmanager

@@ -35,16 +35,11 @@ def unusable_reason(on_step: OnStep, images: Sequence[str] = (PULSAR_IMAGE, REDI
     if not _succeeds("info", timeout_s=ASK_TIMEOUT_S):
         return "the Docker daemon does not answer (`docker info` fails)"
     for image in images:
-        if not _has_image(image, on_step):
-            return f"the image {image} is not here and cannot be pulled"
+        if not _succeeds("image", "inspect", image, timeout_s=ASK_TIMEOUT_S):
+            on_step(f"pulling the image {image}")
+            if not _succeeds("pull", "-q", image, timeout_s=None):
+                return f"the image {image} is not here and cannot be pulled"
     return ""
-
-
-def _has_image(image: str, on_step: OnStep) -> bool:
-    if _succeeds("image", "inspect", image, timeout_s=ASK_TIMEOUT_S):
-        return True
-    on_step(f"pulling the image {image}")
-    return _succeeds("pull", "-q", image, timeout_s=None)
 
 
 class DockerWay:

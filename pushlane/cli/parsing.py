@@ -7,7 +7,7 @@ one. To complete ids only the embedded store is asked: a key press must not wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import typer
 
@@ -73,16 +73,13 @@ def parse_word(word: str, what: str, known: Sequence[str]) -> str:
     return one_of(what, word, list(map(str, known)))
 
 
-def complete_level(incomplete: str) -> list[str]:
-    return [level for level in Level if level.startswith(incomplete)]
+def _completer(words: Iterable[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [str(word) for word in words if word.startswith(incomplete)]
 
 
-def complete_state(incomplete: str) -> list[str]:
-    return [state for state in STATES if state.startswith(incomplete)]
-
-
-def complete_delivery(incomplete: str) -> list[str]:
-    return [mode for mode in DeliveryMode if mode.startswith(incomplete)]
+complete_level = _completer(Level)
+complete_state = _completer(STATES)
+complete_delivery = _completer(DeliveryMode)
 
 
 def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:

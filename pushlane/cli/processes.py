@@ -110,7 +110,8 @@ def unserved_text(
     lines = []
     for sink, of in waiting.items():
         why, do = unserved_advice(sink, settings)
-        lines.append(f"task {of[0].id}{_and_more(len(of) - 1)} to sink {sink}{why}: {do}")
+        goes = f" and {len(of) - 1:,} more go" if len(of) > 1 else " goes"
+        lines.append(f"task {of[0].id}{goes} to sink {sink}{why}: {do}")
     return lines
 
 
@@ -121,10 +122,6 @@ def _sinks_text(process: Process) -> list[str]:
         f"{name} ({target})" if (target := targets.get(name)) else shown
         for name, shown in zip(process.serves, process.sinks, strict=False)
     ]
-
-
-def _and_more(others: int) -> str:
-    return f" and {others:,} more go" if others else " goes"
 
 
 def _resting_text(one: Resting) -> str:

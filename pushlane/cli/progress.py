@@ -53,16 +53,13 @@ class SubmitBar:
     def __call__(self, progress: SubmitProgress) -> None:
         self.task_id = progress.task_id or self.task_id
         if progress.stage is not self._stage:
-            self._enter_stage(progress.stage)
+            self._stage = progress.stage
+            for bar_id in self._bars.task_ids:
+                self._bars.remove_task(bar_id)
+            self._bars.add_task(_LABELS[progress.stage], total=None, rate="")
         if progress.note:
             self._console.print(progress.note, markup=False, soft_wrap=True)
         else:
             bar = self._bars.tasks[-1]
             rate = "" if bar.speed is None else f"{bar.speed:,.0f}/s"
             self._bars.update(bar.id, completed=progress.rows, total=progress.total, rate=rate)
-
-    def _enter_stage(self, stage: SubmitStage) -> None:
-        self._stage = stage
-        for bar in self._bars.task_ids:
-            self._bars.remove_task(bar)
-        self._bars.add_task(_LABELS[stage], total=None, rate="")

@@ -64,8 +64,11 @@ def rebuild(
     settings = flags.settings()
     package = load_package(settings)
     found = asyncio.run(package.compare_registry(settings))
+    if json:
+        print_json({**msgspec.to_builtins(found), "refused": found.is_loss})
+        return
     if dry_run:
-        _show(found, as_json=json)
+        print_fields(_fields(found))
         return
     if found.is_loss and not (accept_loss or keep):
         lost, unfinished = found.registry_alone.unfinished, found.registry.unfinished
@@ -73,21 +76,11 @@ def rebuild(
     if accept_loss and found.registry_alone.tasks and not yes:
         what = f"{_text(found.registry_alone)} that the journal lacks"
         confirm(f"removing {what}", f"Remove {what}, with their counts?", "nothing is rebuilt")
-    asyncio.run(package.rebuild_registry(settings, _beside(accept_loss=accept_loss, keep=keep)))
-    _tell(found, keep=keep)
-
-
-def _beside(*, accept_loss: bool, keep: bool) -> Beside:
-    if accept_loss:
-        return Beside.REMOVED
-    return Beside.KEPT if keep else Beside.REFUSED
-
-
-def _show(found: RegistryGap, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**msgspec.to_builtins(found), "refused": found.is_loss})
-        return
-    print_fields(_fields(found))
+    beside = Beside.REMOVED if accept_loss else Beside.KEPT if keep else Beside.REFUSED
+    asyncio.run(package.rebuild_registry(settings, beside))
+    alone = _text(found.registry_alone)
+    what = f"journalled again: {alone}" if keep else f"removed: {alone}"
+    note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
 
 
 def _fields(found: RegistryGap) -> Iterator[tuple[str, str]]:
@@ -110,12 +103,6 @@ def _fields(found: RegistryGap) -> Iterator[tuple[str, str]]:
 def _text(extent: TaskCount) -> str:
     unit = "task" if extent.tasks == 1 else "tasks"
     return f"{extent.tasks:,} {unit}, {extent.unfinished:,} unfinished"
-
-
-def _tell(found: RegistryGap, *, keep: bool) -> None:
-    alone = _text(found.registry_alone)
-    what = f"journalled again: {alone}" if keep else f"removed: {alone}"
-    note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
 
 
 registry = Group("The registry in Redis, and the journal that it is filled from.", rebuild)

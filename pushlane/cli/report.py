@@ -51,17 +51,9 @@ _ROW_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("REASON", lambda row: row["reason"] or "", elastic=True),
     Column("TRY", lambda row: str(row["attempt"] or ""), number=True, spare=5),
     Column("RECIPIENT", lambda row: row["recipient"] or "", elastic=True),
+    Column("WAIT MS", lambda row: _between(row, "eligible", "dispatched"), number=True, spare=2),
     Column(
-        "WAIT MS",
-        lambda row: _between(row["eligible_at_ms"], row["dispatched_at_ms"]),
-        number=True,
-        spare=2,
-    ),
-    Column(
-        "DELIVERY MS",
-        lambda row: _between(row["dispatched_at_ms"], row["responded_at_ms"]),
-        number=True,
-        spare=2,
+        "DELIVERY MS", lambda row: _between(row, "dispatched", "responded"), number=True, spare=2
     ),
     Column("ATTRIBUTES", lambda row: _attributes_text(row["attributes"]), elastic=True, spare=1),
 )
@@ -99,7 +91,10 @@ def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
 def print_summary(report: Report) -> None:
     """Print the figures above the table."""
     whole = report.funnel.submitted
-    steps = [(name, f"{n:,}{_part(n, whole)}") for name, n in report.funnel.steps()]
+    steps = [
+        (name, f"{n:,} ({n / whole:.1%})" if whole else f"{n:,}")
+        for name, n in report.funnel.steps()
+    ]
     others = [
         (name, f"{report.total.by_outcome[name]:,}")
         for name in ("dead", "expired", "dropped", "retry")
@@ -134,21 +129,12 @@ def as_json(report: Report, table: Table) -> dict[str, Any]:
     }
 
 
-def print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Print single receipts on a terminal."""
-    print_table(_ROW_COLUMNS, rows)
-
-
 def _number(heading: str, value: float | None) -> str:
     if value is None:
         return "-"
     if heading == "failure_rate":
         return f"{value:.2%}"
     return f"{value:,.0f}"
-
-
-def _part(n: int, whole: int) -> str:
-    return f" ({n / whole:.1%})" if whole else ""
 
 
 def duration_text(ms: float) -> str:
@@ -182,7 +168,8 @@ def _attributes_text(attributes: dict[str, str] | None) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted((attributes or {}).items()))
 
 
-def _between(start_ms: int | None, end_ms: int | None) -> str:
+def _between(row: dict[str, Any], start: str, end: str) -> str:
+    start_ms, end_ms = row[f"{start}_at_ms"], row[f"{end}_at_ms"]
     return f"{end_ms - start_ms:,}" if start_ms and end_ms else "-"
 
 
@@ -338,15 +325,11 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: Repor
     else:
         answer = query_runner.counts_of(root, query, options)
         table, notes, counts = answer.table, answer.notes, answer.counts
-    _print_table(table, form)
-    _remark(counts, notes)
-
-
-def _print_table(table: Table, form: ReportFlags) -> None:
     if form.as_csv:
         print_csv(table.headings, table.rows)
     elif form.is_for_people and table.rows:
         print_counts(table)
+    _remark(counts, notes)
 
 
 def _remark(counts: CountRows, notes: list[str]) -> None:
@@ -394,7 +377,7 @@ def _rows(settings: Settings, query: Query, form: ReportFlags) -> None:
     elif form.as_csv:
         print_csv_rows(found.rows)
     elif found.rows:
-        print_rows(found.rows)
+        print_table(_ROW_COLUMNS, found.rows)
     if not found.rows:
         note(f"no receipts of this kind in this period; {_HOW}")
     if found.is_sampled:

@@ -260,14 +260,11 @@ def _say(rule: str, run: Run, as_json: bool) -> None:
     if as_json:
         print_json(run_json(rule, run))
     if run.state is not RunState.DONE:
-        raise BadInput(f"the run of rule {rule} has {_ending(run)}: {run.reason}")
+        ends = {"failed": "failed", "refused": "been refused"}.get(run.state, "not been made")
+        raise BadInput(f"the run of rule {rule} has {ends}: {run.reason}")
     note(f"{pushes_text(run.total or 0)} on the lane{f': {run.reason}' if run.reason else ''}")
     if run.task_id and not as_json:
         typer.echo(run.task_id)
-
-
-def _ending(run: Run) -> str:
-    return {"failed": "failed", "refused": "been refused"}.get(run.state, "not been made")
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:

@@ -16,8 +16,9 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, Group, JsonFlag, on_backend, option, switch
+from pushlane.cli.parsing import rows_text
 from pushlane.cli.processes import resting_text
-from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.render import Column, picked, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.ports import Delivery
@@ -38,7 +39,7 @@ from pushlane.model.presence import (
     targets_by_sink,
     told_apart,
 )
-from pushlane.model.targets import PlainTarget, SinkTargets, target_history
+from pushlane.model.targets import SinkTargets, target_history
 from pushlane.model.targets import accept as accept_target
 from pushlane.settings import Settings
 from pushlane.settings.sinks import option_of
@@ -255,8 +256,10 @@ def test(
         _tell_difference(live, name, "; this test goes by this shell's settings")
     if outcome is None:
         note(f"sink {name} ({target}) can be opened; --to ADDRESS sends one push")
+    elif outcome.kind is Kind.DELIVERED and target.delivers:
+        note(f"sink {name} ({target}) has delivered one push")
     elif outcome.kind is Kind.DELIVERED:
-        note(_taken(name, target))
+        note(f"sink {name} {_instead(target.kind)}: nothing was delivered")
     elif outcome.holds:
         raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
@@ -265,13 +268,6 @@ def test(
         raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
-
-
-def _taken(name: str, target: PlainTarget) -> str:
-    """Say what became of a push that a sink has taken."""
-    if target.delivers:
-        return f"sink {name} ({target}) has delivered one push"
-    return f"sink {name} {_instead(target.kind)}: nothing was delivered"
 
 
 def _instead(kind: str) -> str:
@@ -321,13 +317,14 @@ def _row(settings: Settings, name: str, live: LiveSinks, tasks: Sequence[Task]) 
     targets = live.targets(name)
     kinds = told_apart([one.target for one in targets])
     is_known = name in settings.served
+    kind_here = _kind(settings, name) if is_known else "not in these settings"
     if serving:
         state = _state(name, serving, targets)
     else:
         state = _problem(settings, name) or "nobody serves it" + _waiting(name, tasks)
     return {
         "sink": name,
-        "kind": ", ".join(kinds) or _kind_here(settings, name),
+        "kind": ", ".join(kinds) or kind_here,
         "slots": settings.of_sink(name).slots if is_known else "-",
         "served_by": len(serving),
         "state": state,
@@ -347,18 +344,12 @@ def _problem(settings: Settings, name: str) -> str:
     return ""
 
 
-def _kind_here(settings: Settings, name: str) -> str:
-    return _kind(settings, name) if name in settings.served else "not in these settings"
-
-
 def _waiting(name: str, tasks: Sequence[Task]) -> str:
     """Tell how many of these tasks begin at this sink, else how many may go on to it."""
-    first = sum(name == task.chain[0] for task in tasks)
-    if first:
+    if first := sum(name == task.chain[0] for task in tasks):
         return f", {first:,} tasks wait" if first > 1 else ", 1 task waits"
-    later = sum(name in task.chain for task in tasks)
-    if later:
-        return f", {later:,} tasks may go on to it" if later > 1 else ", 1 task may go on to it"
+    if later := sum(name in task.chain for task in tasks):
+        return f", {rows_text(later, 'task')} may go on to it"
     return ""
 
 
@@ -366,8 +357,7 @@ def _state(name: str, serving: Sequence[Process], targets: Sequence[LiveTarget])
     if len(targets) > 1:
         return f"{len(targets)} different targets"
     stands = [process.at(name).resting for process in serving]
-    resting = {one.why for one in stands if one is not None}
-    if resting:
+    if resting := {one.why for one in stands if one is not None}:
         return "; ".join(sorted(resting))
     if all(one.target.delivers for one in targets):
         return "delivers"
@@ -392,10 +382,7 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         "slots": held.slots,
         "least_slots": own.least_slots,
         "timeout_s": held.sink_timeout_s,
-        "retry_timeouts": own.retry_timeouts,
-        "rate_per_s": own.rate_per_s,
-        "in_flight": own.in_flight,
-        "cost": own.cost,
+        **picked(own, "retry_timeouts", "rate_per_s", "in_flight", "cost"),
     }
     return shown | own.shown_options()
 

@@ -28,7 +28,7 @@ from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_view import already_text, task_fields
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import DeliveryMode, OnUnknown, Task, now_ms
+from pushlane.core.task import DeliveryMode, OnUnknown, now_ms
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit as submit_rows
 from pushlane.producers.submit import submit_offline
@@ -188,14 +188,12 @@ class TaskFlags:
             "address": tuple(self.address or ()),
             "dedupe": parse_word(self.dedupe, "dedupe", ["recipient"]) if self.dedupe else "",
             "delivery": DeliveryMode(parse_word(self.delivery, "delivery", tuple(DeliveryMode))),
-            "on_unknown": self._on_unknown(),
+            "on_unknown": None,
         }
+        if self.on_unknown:
+            word = parse_word(self.on_unknown, "on-unknown", tuple(OnUnknown))
+            read["on_unknown"] = OnUnknown(word)
         return read_options({**vars(self), **read}, now_ms)
-
-    def _on_unknown(self) -> OnUnknown | None:
-        if not self.on_unknown:
-            return None
-        return OnUnknown(parse_word(self.on_unknown, "on-unknown", tuple(OnUnknown)))
 
 
 File = Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")]
@@ -308,10 +306,6 @@ def _way_on(key: str, task_id: str) -> str:
     )
 
 
-def _start(task: Task) -> str:
-    return f", to start at {time_text(task.not_before_ms)}" if task.not_before_ms else ""
-
-
 def _remark(result: SubmitResult, spool: Path | None) -> None:
     task = result.task
     if result.spooled:
@@ -322,7 +316,9 @@ def _remark(result: SubmitResult, spool: Path | None) -> None:
     elif result.resumed:
         note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
     else:
-        note(f"{pushes_text(result.published)} on the lane, level {task.level}{_start(task)}")
+        start_ms = task.not_before_ms
+        start = f", to start at {time_text(start_ms)}" if start_ms else ""
+        note(f"{pushes_text(result.published)} on the lane, level {task.level}{start}")
         note(f"next: pushlane why {task.id}")
     if result.rejected:
         note(f"{rows_text(result.rejected, 'bad row')} left out; see {result.rejects}")

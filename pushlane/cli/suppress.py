@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -365,18 +366,19 @@ def _print_all(
     settings: Settings, query: DeadAddressQuery, output: _Output, reader: _Reader
 ) -> int:
     """Print rows as they come, however many; return how many."""
-    rows = _CsvRows(reader.fields) if output.as_csv else _JsonRows()
     bar = contextlib.nullcontext(None) if sys.stdout.isatty() else SubmitBar()
-    with bar as progress:
+    count = 0
+    with _printing(reader.fields, as_csv=output.as_csv) as print_row, bar as progress:
 
         def add(one: DeadAddress) -> None:
-            rows.add(reader.row(one))
-            if progress is not None and rows.count % _LISTED == 0:
-                progress(SubmitProgress(SubmitStage.LISTING, rows.count))
+            nonlocal count
+            print_row(reader.row(one))
+            count += 1
+            if progress is not None and count % _LISTED == 0:
+                progress(SubmitProgress(SubmitStage.LISTING, count))
 
         _read(settings, query, output.most, add)
-    rows.end()
-    return rows.count
+    return count
 
 
 def _read(
@@ -396,36 +398,27 @@ def _read(
     on_backend(settings, work)
 
 
-class _CsvRows:
-    """Prints rows as CSV, one at a time; what is not known is empty."""
+@contextlib.contextmanager
+def _printing(
+    fields: Sequence[str], *, as_csv: bool
+) -> Iterator[Callable[[dict[str, Any]], object]]:
+    """Give what prints a row: as CSV, where what is not known is empty, or in one JSON document."""
+    if as_csv:
+        writer = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
+        writer.writeheader()
+        yield writer.writerow
+    else:
+        before = itertools.chain(["[\n  "], itertools.repeat(",\n  "))
+        end = "[]\n"
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        self.count = 0
-        self._writer = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
-        self._writer.writeheader()
+        def write(row: dict[str, Any]) -> None:
+            nonlocal end
+            sys.stdout.write(next(before) + msgspec.json.encode(row).decode())
+            end = "\n]\n"
 
-    def add(self, row: dict[str, Any]) -> None:
-        self.count += 1
-        self._writer.writerow(row)
-
-    def end(self) -> None:
-        sys.stdout.flush()
-
-
-class _JsonRows:
-    """Prints rows as one JSON document, one at a time."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        sys.stdout.write(",\n  " if self.count else "[\n  ")
-        sys.stdout.write(msgspec.json.encode(row).decode())
-        self.count += 1
-
-    def end(self) -> None:
-        sys.stdout.write("\n]\n" if self.count else "[]\n")
-        sys.stdout.flush()
+        yield write
+        sys.stdout.write(end)
+    sys.stdout.flush()
 
 
 def _count(number: int) -> str:

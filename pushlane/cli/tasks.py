@@ -49,7 +49,7 @@ _LEAVE_TRIES = 40
 
 
 def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, yes: bool) -> None:
-    """Remove these tasks with all that is theirs, after a question.
+    """Remove these tasks that cannot be read, with all that is theirs, after a question.
 
     Raises:
         TaskConflict: a live process of a newer version may read them.
@@ -81,15 +81,15 @@ async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
     await _refuse_newer(backend, task_ids)
     for task_id in task_ids:
         await DeadLetters(backend).purge(Selection(task=task_id))
-        is_gone = await _removed(backend, task_id)
+        is_gone = await _in_time(partial(backend.discard, task_id))
         later = "" if is_gone else "; its lane goes in about 10 minutes, as somebody still reads it"
         note(f"task {task_id} could not be read: it is removed, and sends nothing more{later}")
 
 
-async def _removed(backend: Backend, task_id: str) -> bool:
-    """Remove a task; false when readers of its lanes have not left within some seconds."""
+async def _in_time(remove: Callable[[], Awaitable[bool]]) -> bool:
+    """Remove a task once the readers of its lanes have left; false if they stay for 10 s."""
     for _ in range(_LEAVE_TRIES):
-        if await backend.discard(task_id):
+        if await remove():
             return True
         await asyncio.sleep(_LEAVE_S)
     return False
@@ -103,8 +103,6 @@ _MORE = (
     "--limit"
 )
 
-FindOption = Annotated[str, option("TEXT", "Only if id, key or name hold this.")]
-AppOption = Annotated[str, option("APP", "Only of this app.")]
 LevelOption = Annotated[
     str | None, option("high|medium|low", "Only of this level.", autocompletion=complete_level)
 ]
@@ -126,8 +124,8 @@ def tasks(
         option("STATE", "Only in this state (repeatable).", autocompletion=complete_state),
     ] = None,
     show_all: Annotated[bool, switch("--all", "Finished ones too.")] = False,
-    find: FindOption = "",
-    app: AppOption = "",
+    find: Annotated[str, option("TEXT", "Only if id, key or name hold this.")] = "",
+    app: Annotated[str, option("APP", "Only of this app.")] = "",
     level: LevelOption = None,
     limit: LimitOption = None,
     wide: WideFlag = False,
@@ -222,17 +220,13 @@ def pause(
 
 def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Let a paused task go on."""
-    changed = _change(flags, task, task_changes.resume)
+    changed = on_backend(
+        flags.settings(), lambda backend: backend.registry.change(task, task_changes.resume)
+    )
     if as_json:
         print_json(task_fields(changed))
-    note(f"task {changed.id} is {shown_state(changed, now_ms())}{_not_again(changed)}")
-
-
-def _not_again(task: Task) -> str:
-    """Return that a task is not stopped for its dead pushes again, if it was."""
-    if not task.stopped:
-        return ""
-    return "; it is not stopped again however many die"
+    not_again = "; it is not stopped again however many die" if changed.stopped else ""
+    note(f"task {changed.id} is {shown_state(changed, now_ms())}{not_again}")
 
 
 def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
@@ -324,10 +318,6 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     return () if show_all else ACTIVE_STATES
 
 
-def _change(flags: Flags, task_id: str, edit: task_changes.Edit) -> Task:
-    return on_backend(flags.settings(), lambda backend: backend.registry.change(task_id, edit))
-
-
 def _shares(weights: Weights) -> dict[Level, dict[str, float]]:
     by_level = weights.by_level()
     total = sum(by_level.values())
@@ -405,20 +395,12 @@ def _confirm_forget(tasks: list[Task]) -> None:
 async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
     for task in tasks:
         await DeadLetters(backend).purge(Selection(task=task.id))
-        await _forget(backend, task)
+        if not await _in_time(partial(backend.forget, task)):
+            raise UserError(
+                f"task {task.id} is not forgotten: somebody still reads its lane; see which "
+                "dispatchers run (`pushlane processes`), then try again"
+            )
         note(f"task {task.id} is forgotten")
-
-
-async def _forget(backend: Backend, task: Task) -> None:
-    """Forget a task once the readers of its lanes have left, a second or two after its end."""
-    for _ in range(_LEAVE_TRIES):
-        if await backend.forget(task):
-            return
-        await asyncio.sleep(_LEAVE_S)
-    raise UserError(
-        f"task {task.id} is not forgotten: somebody still reads its lane; see which dispatchers "
-        "run (`pushlane processes`), then try again"
-    )
 
 
 task = Group("Look at one task.", show)

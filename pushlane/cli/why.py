@@ -10,8 +10,8 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, WideFlag, argument, on_backend
-from pushlane.cli.parsing import complete_task, pushes_text, shown_state
-from pushlane.cli.render import Column, age_text, print_json, print_table, seconds_text
+from pushlane.cli.parsing import complete_task, pushes_text, rows_text, shown_state
+from pushlane.cli.render import Column, age_text, picked, print_json, print_table, seconds_text
 from pushlane.core.task import now_ms
 from pushlane.diagnosis.causes import STALLED
 from pushlane.diagnosis.look import Diagnosis
@@ -44,7 +44,7 @@ def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
         print_json(_as_json(found))
         return
     for sink in found.sinks:
-        typer.echo(f"sink {sink.name}: {_sink_text(sink)}")
+        typer.echo(f"sink {sink.name}: {'; '.join(_sink_parts(sink))}")
         for level in sink.levels:
             typer.echo(f"  {level.level}: {_level_text(level)}")
     for limit in found.limits:
@@ -52,10 +52,6 @@ def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
     if found.worst:
         print_table(_COLUMNS, found.worst, wide=wide, more="--wide shows all")
     note(_count_text(found))
-
-
-def _sink_text(sink: SinkOverview) -> str:
-    return "; ".join(_sink_parts(sink))
 
 
 def _sink_parts(sink: SinkOverview) -> Iterator[str]:
@@ -68,7 +64,7 @@ def _sink_parts(sink: SinkOverview) -> Iterator[str]:
         yield f"{processes}, {sink.in_flight:,} of {sink.slots:,} slots busy"
         yield f"{sink.per_s:,.4g} pushes/s"
     if sink.in_doubt:
-        tasks = "1 task" if sink.in_doubt == 1 else f"{sink.in_doubt:,} tasks"
+        tasks = rows_text(sink.in_doubt, "task")
         yield f"pushes of {tasks} wait, as the registry does not have them now"
     yield _left_text(sink.left, sink.later)
 
@@ -78,9 +74,8 @@ def _left_text(left: int, later: int) -> str:
 
 
 def _level_text(level: LevelNow) -> str:
-    tasks = "1 task" if level.tasks == 1 else f"{level.tasks:,} tasks"
     shares = f"entitled to {100 * level.entitled:.3g} %, got {100 * level.observed:.3g} %"
-    return f"{tasks}, {_left_text(level.left, level.later)}; {shares}"
+    return f"{rows_text(level.tasks, 'task')}, {_left_text(level.left, level.later)}; {shares}"
 
 
 def _count_text(found: Overview) -> str:
@@ -112,8 +107,7 @@ def _task_as_json(one: TaskNow) -> dict[str, Any]:
         "sink": one.task.chain[0],
         "shown_state": one.status.state,
         "shown_reason": one.status.reason,
-        "left": one.left,
-        "later": one.later,
+        **picked(one, "left", "later"),
         "since": one.since_ms,
     }
 
@@ -205,9 +199,8 @@ def _rounded(number: float | None, digits: int) -> float | None:
 
 def pace_text(found: Diagnosis, now_ms: int) -> str:
     """Return how much of a task is left, how fast it goes, and when it is through."""
-    left = (
-        "still being submitted" if found.backlog is None else f"{pushes_text(found.backlog)} left"
-    )
+    backlog = found.backlog
+    left = "still being submitted" if backlog is None else f"{pushes_text(backlog)} left"
     later = f", {found.later:,} of them wait for their time" if found.later else ""
     share = found.entitled_share
     entitled = "" if share is None else f", entitled to {100 * share:.3g} % of its sink"

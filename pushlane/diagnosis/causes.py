@@ -144,7 +144,9 @@ def stalled_advice(task: Task) -> tuple[str, str]:
 def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
         sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
-        lacks, do = _lacking(sink, now.settings) or ("", _first_command(sink, now.settings))
+        is_open = sink == DEFAULT_SINK and (now.settings is None or now.settings.sink == "null")
+        first = "pushlane dispatch --sink webhook:URL" if is_open else "pushlane dispatch"
+        lacks, do = _lacking(sink, now.settings) or ("", first)
         detail = f"no dispatcher runs; it goes to sink {sink}{lacks}"
         yield Cause("no_dispatcher", detail, do, final=True)
         return
@@ -160,13 +162,7 @@ def _unserved(now: Situation) -> Iterator[Cause]:
 
 def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
     """Return what is wrong with a sink that nobody serves, as the end of a sentence, and a cure."""
-    lacking = _lacking(sink, settings)
-    return lacking or (", which nobody serves", _serve_command(sink))
-
-
-def _first_command(sink: str, settings: Settings | None) -> str:
-    is_open = sink == DEFAULT_SINK and (settings is None or settings.sink == "null")
-    return "pushlane dispatch --sink webhook:URL" if is_open else "pushlane dispatch"
+    return _lacking(sink, settings) or (", which nobody serves", _serve_command(sink))
 
 
 def _serve_command(sink: str) -> str:
@@ -331,13 +327,11 @@ class TaskStatuses:
             return TaskStatus(task.state.value, task.reason)
         if task.is_scheduled(self._now_ms):
             return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
-        found = (
-            self._at_sink(task),
-            failing(task, progress),
-            self._resting(task, progress, put_off),
-        )
-        return next(
-            (one for one in found if one is not None), TaskStatus(State.RUNNING, task.reason)
+        return (
+            self._at_sink(task)
+            or failing(task, progress)
+            or self._resting(task, progress, put_off)
+            or TaskStatus(State.RUNNING, task.reason)
         )
 
     def _at_sink(self, task: Task) -> TaskStatus | None:

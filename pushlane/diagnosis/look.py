@@ -71,8 +71,7 @@ class Diagnosis:
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
-    statuses = TaskStatuses(now.processes, now.now_ms)
-    status = statuses.of(
+    status = TaskStatuses(now.processes, now.now_ms).of(
         now.task, now.progress, now.put_off, now.died_of, is_stalled=now.is_stalled
     )
     return replace(_diagnosed(now), unread_limits=now.unread_limits, status=status)
@@ -323,15 +322,11 @@ async def predict(
         if pushes:
             notes = (put_off or {}).get(sink, ())
             later = sum(one.pushes for one in notes)
-            now = await situation_of(backend, _at(made, sink, pushes), settings)
+            alone = with_fields(made, total=pushes, lane=made.lane_at(sink), sinks=(sink,))
+            now = await situation_of(backend, alone, settings)
             here = replace(now, waiting=pushes - later, later=later, put_off=notes, knows_rows=True)
             predicted.append(_predicted(here))
     return predicted
-
-
-def _at(task: Task, sink: str, pushes: int) -> Task:
-    """Return the task as its pushes at one sink alone would make it."""
-    return with_fields(task, total=pushes, lane=task.lane_at(sink), sinks=(sink,))
 
 
 def _predicted(now: Situation) -> SinkPrediction:

@@ -263,7 +263,7 @@ def with_deaths(
     return [cause, *found] if matter(progress, died_of) else [*found, cause]
 
 
-_WHAT = {
+_WHAT: dict[str, tuple[str, str]] = {
     WaitReason.QUIET_HOURS: ("quiet hours", "wait: they go by themselves once it is not quiet"),
     WaitReason.START: ("a start of their own", "wait: they go by themselves at that time"),
     WaitReason.RETRY: ("another attempt", "wait: they are tried again by themselves"),
@@ -279,7 +279,7 @@ _MOST_LOOKS = 200
 def later_causes(now: Situation) -> Iterator[Cause]:
     """Yield what pushes of the task wait for on its later lane, each reason with its times."""
     for one in now.waits:
-        what, do = _WHAT.get(WaitReason(one.reason), _OTHERS) if _is_known(one) else _OTHERS
+        what, do = _WHAT.get(one.reason, _OTHERS)
         yield Cause(
             f"later_{one.reason}", waits_text(one, what, now.now_ms), do, final=now.all_wait
         )
@@ -304,12 +304,7 @@ def waits_text(one: Waiting, what: str, now_ms: int) -> str:
 
 def what_text(reason: str) -> str:
     """Return what pushes wait for in words."""
-    known = (WaitReason.QUIET_HOURS, WaitReason.START, WaitReason.RETRY)
-    return next((_WHAT[one][0] for one in known if one == reason), _OTHERS[0])
-
-
-def _is_known(one: Waiting) -> bool:
-    return one.reason in set(WaitReason)
+    return _WHAT.get(reason, _OTHERS)[0]
 
 
 def _unnoted_until(now: Situation) -> str:

@@ -194,11 +194,8 @@ def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
         by_rate = rate is not None and rate / load.sink.cost == most_per_s
         what = "" if by_rate else f"{places:,} in flight, so about "
         detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
-        do = f"pushlane limit {subject} {_CHANGED[by_rate]}"
+        do = f"pushlane limit {subject} {'--rate N/s' if by_rate else '--in-flight N'}, or none"
         yield Cause("limit", detail, do, at_later=is_later)
-
-
-_CHANGED = {True: "--rate N/s, or none", False: "--in-flight N, or none"}
 
 
 def _fair_rate(now: Situation) -> float | None:
