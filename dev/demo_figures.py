@@ -238,9 +238,15 @@ _WINDOW_S = 2.0
 
 def view(played: Played, phase: str) -> RenderableType:
     """Return what is to be seen now: a table of the tasks, or how the rival's late task waits."""
-    if phase == "one queue a level":
-        return Text(_rival(played))
-    return Group(_tasks(played), Text(_event(played)))
+    if phase != "one queue a level":
+        return Group(_tasks(played), Text(_event(played)))
+    counts = played.rival.counts
+    late = counts[played.rival_late_id]
+    waited = time.time() - played.rival_late_at if played.rival_late_at else 0.0
+    return Text(
+        f"one queue a level: {counts.total():,} delivered; the late task has waited "
+        f"{waited:.0f} s, {late:,} of its {LATE_TASK.pushes:,} pushes arrived"
+    )
 
 
 def _tasks(played: Played) -> Table:
@@ -285,13 +291,3 @@ def _event(played: Played) -> str:
     if played.late_at:
         return f"{LATE_TASK.name} came late, behind everything written before it"
     return "levels share 6:3:1"
-
-
-def _rival(played: Played) -> str:
-    counts = played.rival.counts
-    late = counts[played.rival_late_id]
-    waited = time.time() - played.rival_late_at if played.rival_late_at else 0.0
-    return (
-        f"one queue a level: {counts.total():,} delivered; the late task has waited "
-        f"{waited:.0f} s, {late:,} of its {LATE_TASK.pushes:,} pushes arrived"
-    )

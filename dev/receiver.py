@@ -165,16 +165,14 @@ class Receiver:
 
     async def _taken(self, push: _Received, scope: Message) -> int:
         """Log a push, and return its status once it is due."""
-        if not self._honour or self._is_new(dict(scope["headers"])[b"idempotency-key"]):
+        key = dict(scope["headers"])[b"idempotency-key"] if self._honour else None
+        if key is None or key not in self._keys:
             self._write(push)
+        if key is not None:
+            self._keys.add(key)
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
         return self._status if push.seq % 2 or push.attempt > self._refuse else 500
-
-    def _is_new(self, key: bytes) -> bool:
-        known = len(self._keys)
-        self._keys.add(key)
-        return len(self._keys) > known
 
     def _write(self, push: _Received) -> None:
         line = {

@@ -92,7 +92,8 @@ class Processes:
             pid, started = self._pid_file(name).read_text().split(maxsplit=1)
         except (FileNotFoundError, ValueError):
             return None
-        _reap(int(pid))
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(int(pid), os.WNOHANG)  # a child of ours that has ended looks alive till then
         return int(pid) if _started(int(pid)) == started.strip() else None
 
     def _pid_file(self, name: str) -> Path:
@@ -100,14 +101,6 @@ class Processes:
 
     def _log(self, name: str) -> Path:
         return self._run_dir / f"{name}.log"
-
-
-def _reap(pid: int) -> None:
-    """Let the system forget a child of ours that has ended: until then it still looks alive."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
 
 
 def _started(pid: int) -> str:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from pushlane.cli.flags import Flags, JsonFlag
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.settings.sinks import SinkSettings
 from pushlane.util.texts import MASK, Secret, masked, shown_url
 
 _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
@@ -50,10 +49,8 @@ def _shown(name: str, value: Any) -> Any:
     if name == "sink":
         return shown_url(value)
     if isinstance(value, dict):
-        return {name: _shown_sink(sink) for name, sink in value.items()}
+        return {
+            name: msgspec.to_builtins(replace(sink, options={})) | {"options": sink.shown_options()}
+            for name, sink in value.items()
+        }
     return masked(value) if isinstance(value, str) else value
-
-
-def _shown_sink(sink: SinkSettings) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(replace(sink, options={}))
-    return shown | {"options": sink.shown_options()}

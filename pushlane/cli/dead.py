@@ -161,7 +161,13 @@ def show(
     task_of_push(push)
     selection = Selection(pushes=frozenset([push]))
     found = on_backend(_settings(flags), lambda backend: DeadLetters(backend).find(selection))
-    dead = _last(push, found)
+    if not found.letters:
+        _tell_cut(found)
+        raise UserError(
+            f"there is no dead push {push}: it has not died, or was retried or purged; "
+            "`pushlane dead list` shows what there is"
+        )
+    dead = found.letters[-1].dead
     if wants_json:
         shown = {**_as_json(dead), "bytes": len(dead.body)}
         print_json({**shown, "message": _message(dead)} if reveal else shown)
@@ -235,16 +241,6 @@ def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]])
         return await DeadLetters(backend).find(await choose(backend))
 
     return on_backend(settings, find)
-
-
-def _last(push: str, found: FoundDead) -> DeadPush:
-    if not found.letters:
-        _tell_cut(found)
-        raise UserError(
-            f"there is no dead push {push}: it has not died, or was retried or purged; "
-            "`pushlane dead list` shows what there is"
-        )
-    return found.letters[-1].dead
 
 
 def _purged_nothing(wanted: _Choice) -> None:

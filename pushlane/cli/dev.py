@@ -23,18 +23,14 @@ _COMMANDS = {
 
 
 def register(app: typer.Typer) -> None:
-    if _is_clone(_ROOT):
+    # a folder of installed packages may have one that is called `dev`, too
+    if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "dev" / "commands.py").is_file():
         _commands_of(_ROOT).register(app)
         return
     takes_anything = {"allow_extra_args": True, "ignore_unknown_options": True}
     for name, does in _COMMANDS.items():
         help_text = f"{does} From a clone of the source alone."
         app.command(name, help=help_text, context_settings=takes_anything)(_missing(name))
-
-
-def _is_clone(root: Path) -> bool:
-    """Tell it from a folder of installed packages, one of which may be called `dev`, too."""
-    return (root / "pyproject.toml").is_file() and (root / "dev" / "commands.py").is_file()
 
 
 def _commands_of(root: Path) -> ModuleType:

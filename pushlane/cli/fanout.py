@@ -20,7 +20,7 @@ from pushlane.cli.task_view import already_text, task_fields
 from pushlane.settings import Settings
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest, FanoutResult
+    from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 
 Audience = Annotated[str, option("PATH|TABLE", "Who may get it: anything that Spark reads.")]
 Where = Annotated[str, option("SQL", "Rule over its columns; all without one.")]
@@ -111,11 +111,9 @@ def _remark(result: FanoutResult) -> None:
         note(
             f"{pushes_text(result.task.total or 0)} on the lane, level {result.task.level}{went_on}"
         )
-    if result.counts and not result.already_done:
-        note(_counted(result.counts))
-
-
-def _counted(counts: AudienceCounts) -> str:
+    if result.already_done or not result.counts:
+        return
+    counts = result.counts
     parts = {
         "without recipient": counts.without_recipient,
         "excluded": counts.excluded,
@@ -124,4 +122,4 @@ def _counted(counts: AudienceCounts) -> str:
     }
     left_out = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number)
     rest = f"; left out: {left_out}" if left_out else ""
-    return f"{counts.matched:,} rows match, {pushes_text(counts.total)}{rest}"
+    note(f"{counts.matched:,} rows match, {pushes_text(counts.total)}{rest}")

@@ -184,10 +184,12 @@ def _status_fields(status: Status) -> list[tuple[str, str]]:
     counts = snapshot.counts
     sampled = [each for each in snapshot.intervals if each.state == "sampled"]
     gone = [each for each in snapshot.intervals if each.state == "gone"]
+    at_ms = snapshot.last_batch_at_ms
+    ago = f"{time_text(at_ms)}, {age_text(at_ms, now_ms())} ago" if at_ms else "none yet"
     fields = [
         ("job", "running" if status.is_running else "not running"),
         ("generation", snapshot.generation),
-        ("last batch", f"{snapshot.last_batch} ({_ago(snapshot.last_batch_at_ms)})"),
+        ("last batch", f"{snapshot.last_batch} ({ago})"),
         ("lag", f"{status.lag:,} bodies{_LOST if status.is_missing else ''}"),
         ("mode", status.mode),
         ("receipts", f"{counts.receipts:,} in {counts.bodies:,} bodies"),
@@ -226,10 +228,6 @@ def _missing(gap: Gap) -> str:
         f"partition {gap.partition} from {gap.start} to {gap.end}, dropped by the log between "
         f"{time_text(gap.since_ms)} and {time_text(gap.at_ms)}"
     )
-
-
-def _ago(at_ms: int) -> str:
-    return f"{time_text(at_ms)}, {age_text(at_ms, now_ms())} ago" if at_ms else "none yet"
 
 
 _SHOWN = 10

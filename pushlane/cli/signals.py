@@ -128,19 +128,17 @@ def ended_if_hung(health: Health, patience_s: float | None) -> Iterator[None]:
     over = threading.Event()
     if patience_s is not None:
         watchdog = Watchdog(lambda: health.last_beat_s, patience_s)
-        threading.Thread(
-            target=_watch, args=(watchdog, health, over), name="watchdog", daemon=True
-        ).start()
+
+        def watch() -> None:
+            while not over.wait(_TICK_S):
+                if watchdog.tick():
+                    leave(watchdog.still_s, health.loop_thread)
+
+        threading.Thread(target=watch, name="watchdog", daemon=True).start()
     try:
         yield
     finally:
         over.set()
-
-
-def _watch(watchdog: Watchdog, health: Health, over: threading.Event) -> None:
-    while not over.wait(_TICK_S):
-        if watchdog.tick():
-            leave(watchdog.still_s, health.loop_thread)
 
 
 def leave(

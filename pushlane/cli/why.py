@@ -18,7 +18,6 @@ from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 from pushlane.diagnosis.overview import (
     MOST_NAMED,
-    LevelNow,
     Overview,
     SinkOverview,
     TaskNow,
@@ -46,7 +45,9 @@ def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
     for sink in found.sinks:
         typer.echo(f"sink {sink.name}: {'; '.join(_sink_parts(sink))}")
         for level in sink.levels:
-            typer.echo(f"  {level.level}: {_level_text(level)}")
+            tasks, left = rows_text(level.tasks, "task"), _left_text(level.left, level.later)
+            shares = f"entitled to {100 * level.entitled:.3g} %, got {100 * level.observed:.3g} %"
+            typer.echo(f"  {level.level}: {tasks}, {left}; {shares}")
     for limit in found.limits:
         typer.echo(f"limit {limit}")
     if found.worst:
@@ -71,11 +72,6 @@ def _sink_parts(sink: SinkOverview) -> Iterator[str]:
 
 def _left_text(left: int, later: int) -> str:
     return f"{pushes_text(left)} left" + (f", {later:,} of them wait for their time" * bool(later))
-
-
-def _level_text(level: LevelNow) -> str:
-    shares = f"entitled to {100 * level.entitled:.3g} %, got {100 * level.observed:.3g} %"
-    return f"{rows_text(level.tasks, 'task')}, {_left_text(level.left, level.later)}; {shares}"
 
 
 def _count_text(found: Overview) -> str:

@@ -172,7 +172,12 @@ class WorkerPool:
             if wait_s is None:
                 self.on_end(index)
                 return self._ended(worker, code, how)
-            self._tell_restart(worker, code, wait_s)
+            self.on_restart(index, _ending(code))
+            log.warning(
+                "worker %d (pid %d) %s; it is started again in %.0f s",
+                *(index, worker.process.pid, _ending(code), wait_s),
+                extra={"action": "worker_restarts"},
+            )
             if await self._stops_within(wait_s):
                 self.on_end(index)
                 return 0
@@ -197,14 +202,6 @@ class WorkerPool:
         if code == 0:
             return self._stopped.is_set() or self.drain
         return self._stopped.is_set() and code == -signal.SIGTERM  # told before it had begun
-
-    def _tell_restart(self, worker: _WorkerProcess, code: int, wait_s: float) -> None:
-        self.on_restart(worker.index, _ending(code))
-        log.warning(
-            "worker %d (pid %d) %s; it is started again in %.0f s",
-            *(worker.index, worker.process.pid, _ending(code), wait_s),
-            extra={"action": "worker_restarts"},
-        )
 
     async def _stops_within(self, wait_s: float) -> bool:
         """Wait for so long, or for a stop; return True if it has come."""

@@ -100,7 +100,10 @@ class _Flow:
         for event in range(_MOST_EVENTS):
             heads = self._heads()
             rates = entitled_rates(self._load, heads, self._per_s)
-            self._note_start(heads, rates)
+            if self._began_s is None and any(
+                one.task.id == self._task_id and rates[one.task.lane] > 0 for one in heads
+            ):
+                self._began_s = self._time_s
             step_s = self._next_event_s(heads, rates, is_coarse=event >= _EXACT_EVENTS)
             if step_s is None:
                 return None
@@ -119,12 +122,6 @@ class _Flow:
             and self._starts_s[one.task.id] <= self._time_s + _NOTHING
         ]
         return [tasks[0] for tasks in shared_by_lane(flowing).values()]
-
-    def _note_start(self, heads: Sequence[Standing], rates: dict[str, float]) -> None:
-        if self._began_s is None:
-            for one in heads:
-                if one.task.id == self._task_id and rates[one.task.lane] > 0:
-                    self._began_s = self._time_s
 
     def _next_event_s(
         self, heads: Sequence[Standing], rates: dict[str, float], *, is_coarse: bool
@@ -188,7 +185,10 @@ def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
     load, is_later = now.load_at(sink), now.is_later(sink)
     most_per_s = load.most_per_s(*subject)
     is_alone = is_later or subject.kind == "sink"
-    takes = load.sink.capacity_per_s if is_alone else _fair_rate(now)
+    takes = load.sink.capacity_per_s
+    if not is_alone:  # what it would get without limits of its own
+        share, capacity = share_without_own_limits(now), now.load.sink.capacity_per_s
+        takes = None if share is None or capacity is None else share * capacity
     if most_per_s < math.inf and (takes is None or most_per_s <= takes):
         rate, places = load.rate_limits(*subject)
         by_rate = rate is not None and rate / load.sink.cost == most_per_s
@@ -196,12 +196,6 @@ def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
         detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
         do = f"pushlane limit {subject} {'--rate N/s' if by_rate else '--in-flight N'}, or none"
         yield Cause("limit", detail, do, at_later=is_later)
-
-
-def _fair_rate(now: Situation) -> float | None:
-    """Return the pushes a second that it would get without limits of its own; None if not known."""
-    share, capacity = share_without_own_limits(now), now.load.sink.capacity_per_s
-    return None if share is None or capacity is None else share * capacity
 
 
 _LANE_WAITS = {
@@ -249,20 +243,14 @@ def _slots(now: Situation) -> Iterator[Cause]:
     sink = now.load.sink
     if now.has_moved_on or not sink.is_full or not sink.capacity_per_s:
         return
+    lacking = _processes_lacking(now)
+    more = "1 more process" if lacking == 1 else f"{lacking} more processes"
+    do = f"{more}, to be through before it expires" if lacking else _MORE_SLOTS
     detail = (
         f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
         f"slots x 1/{sink.delivery_s:.3g} s a delivery = {sink.capacity_per_s:,.0f} pushes/s"
     )
-    yield Cause("slots_full", detail, _more_slots(now))
-
-
-def _more_slots(now: Situation) -> str:
-    """Return what gives more slots; for a task that would expire first, how many processes."""
-    lacking = _processes_lacking(now)
-    if not lacking:
-        return _MORE_SLOTS
-    processes = "1 more process" if lacking == 1 else f"{lacking} more processes"
-    return f"{processes}, to be through before it expires"
+    yield Cause("slots_full", detail, do)
 
 
 def _processes_lacking(now: Situation) -> int:

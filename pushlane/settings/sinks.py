@@ -169,7 +169,12 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name.endswith(_FROM_FILE):
                 options[name.removesuffix(_FROM_FILE)] = _file_text(sink, name, str(value))
             elif name.endswith(_FROM_ENVIRONMENT):
-                options[name.removesuffix(_FROM_ENVIRONMENT)] = _variable(sink, name, str(value))
+                held = os.environ.get(str(value))
+                if not held:
+                    raise BadInput(
+                        f"sink {sink}: {name} names the variable {value}, which is not set"
+                    )
+                options[name.removesuffix(_FROM_ENVIRONMENT)] = held
             else:
                 options[name] = value
         return options
@@ -258,10 +263,3 @@ def _file_text(sink: str, option: str, path: str) -> str:
     if not text:
         raise BadInput(f"sink {sink}: {option} {path} is empty")
     return text
-
-
-def _variable(sink: str, option: str, variable: str) -> str:
-    value = os.environ.get(variable)
-    if not value:
-        raise BadInput(f"sink {sink}: {option} names the variable {variable}, which is not set")
-    return value
