@@ -285,7 +285,7 @@ def stats_dump(
     topics: Annotated[
         int, typer.Option("--topics", min=1, max=1_000, help="Topics at most, largest first.")
     ] = _MOST_TOPICS,
-    bookie_url: Annotated[str, option("URL", "Web server of a bookie.", "--bookie-url")] = "",
+    bookie_url: Annotated[str, option("URL", "Web server of a bookie.")] = "",
 ) -> None:
     """Collect stats, policies, settings and findings into one file, without secrets.
 

@@ -44,9 +44,7 @@ class RuleFlags:
     audience: Annotated[
         str | None, option("PATH|TABLE", "Who may get it: all that Spark reads.")
     ] = None
-    format: Annotated[str | None, option("FORMAT", "parquet, csv, json, jdbc, …", "--format")] = (
-        None
-    )
+    format: Annotated[str | None, option("FORMAT", "parquet, csv, json, jdbc, …")] = None
     options: Annotated[
         list[str] | None, option("NAME=VALUE", "For Spark's reader (repeatable).", "--option")
     ] = None
@@ -54,9 +52,7 @@ class RuleFlags:
     exclude: Annotated[
         list[str] | None, option("PATH|TABLE[:COLUMN]", "Leave out these recipients (repeatable).")
     ] = None
-    task_spec: Annotated[
-        Path | None, option("TOML", "The task; kept as it is now.", "--task-spec")
-    ] = None
+    task_spec: Annotated[Path | None, option("TOML", "The task; kept as it is now.")] = None
     cron: Annotated[str | None, option("CRON", "When, like '0 9 * * MON'.")] = None
     zone: Annotated[str | None, option("ZONE", "Of its clock; UTC unless given.")] = None
     budget_run: Annotated[int | None, option("N", "Most pushes of a run.")] = None

@@ -20,7 +20,7 @@ class SparkFlags:
     master: Annotated[str, option("URL", "Spark's master; this machine if unset.")] = ""
     memory: Annotated[str, option("2g", "Memory of Spark's driver.")] = ""
     conf: Annotated[
-        list[str] | None, option("NAME=VALUE", "Spark's own settings (repeatable).", "--conf")
+        list[str] | None, option("NAME=VALUE", "Spark's own settings (repeatable).")
     ] = None
 
     def spark_options(self) -> dict[str, str]:

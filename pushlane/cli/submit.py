@@ -64,11 +64,7 @@ class TaskFlags:
     ] = ""
     attribute: Annotated[
         list[str] | None,
-        option(
-            "COLUMN",
-            "Column to tell pushes apart by in reports, not sent along (repeatable).",
-            "--attribute",
-        ),
+        option("COLUMN", "Column to tell pushes apart by in reports, not sent along (repeatable)."),
     ] = None
     trace_id: Annotated[
         str, option("COLUMN", "Column of trace ids, for reports and the webhook.")
@@ -131,7 +127,6 @@ class TaskFlags:
         option(
             "resend|bury",
             "With once: what becomes of a push whose dispatcher died; resend unless given.",
-            "--on-unknown",
         ),
     ] = ""
     bad_rows: Annotated[
@@ -149,7 +144,6 @@ class TaskFlags:
             "COLUMN|SINK=COLUMN",
             "Column of where a push goes, at this sink or at all; the recipient unless given "
             "(repeatable).",
-            "--address",
         ),
     ] = None
     payload: Annotated[
@@ -161,9 +155,7 @@ class TaskFlags:
     stop_if_dead: Annotated[
         str,
         option(
-            "5%|off",
-            "Pause it when more of its pushes die; 50% of the first 1000 unless given.",
-            "--stop-if-dead",
+            "5%|off", "Pause it when more of its pushes die; 50% of the first 1000 unless given."
         ),
     ] = ""
     silent: Annotated[

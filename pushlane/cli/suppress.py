@@ -257,7 +257,7 @@ def dead(
 def register_(
     flags: Flags,
     file: AddressFile,
-    sink: Annotated[str, option("NAME", "At this sink.", "--sink")],
+    sink: Annotated[str, option("NAME", "At this sink.")],
     column: ColumnOption = "token",
     kind: FormatOption = None,
 ) -> None:

@@ -16,13 +16,7 @@ from pushlane.core.task import now_ms
 from pushlane.diagnosis.causes import STALLED
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
-from pushlane.diagnosis.overview import (
-    MOST_NAMED,
-    Overview,
-    SinkOverview,
-    TaskNow,
-    overview,
-)
+from pushlane.diagnosis.overview import MOST_NAMED, Overview, SinkOverview, TaskNow, overview
 from pushlane.diagnosis.situation import Cause, due_text
 from pushlane.model.due import Waiting
 
