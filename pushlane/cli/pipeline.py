@@ -38,18 +38,14 @@ if TYPE_CHECKING:
 
 _GAPS = 8
 _LOST = ", and the log has dropped some that were not read"
-Once = Annotated[bool, switch("--once", "End after one batch.")]
-UntilIdle = Annotated[bool, switch("--until-idle", "End when nothing is left.")]
-Every = Annotated[str, option("5s", "Longest wait between batches.")]
-Since = Annotated[str, option("2h|TIME", "From when on: a duration ago, or an ISO time.")]
 MaxBodies = Annotated[int, option("N", "Most bodies of the log in one batch.", min=1)]
 
 
 def run(
     flags: Flags,
-    once: Once = False,
-    until_idle: UntilIdle = False,
-    every: Every = "5s",
+    once: Annotated[bool, switch("--once", "End after one batch.")] = False,
+    until_idle: Annotated[bool, switch("--until-idle", "End when nothing is left.")] = False,
+    every: Annotated[str, option("5s", "Longest wait between batches.")] = "5s",
     spark: SparkFlags = DEFAULT_SPARK,
     max_bodies: MaxBodies = 4_000,
     *,
@@ -102,7 +98,7 @@ def compact(flags: Flags, spark: SparkFlags = DEFAULT_SPARK, as_json: JsonFlag =
 
 def replay(
     flags: Flags,
-    since: Since,
+    since: Annotated[str, option("2h|TIME", "From when on: a duration ago, or an ISO time.")],
     spark: SparkFlags = DEFAULT_SPARK,
     max_bodies: MaxBodies = 4_000,
     as_json: JsonFlag = False,

@@ -11,7 +11,7 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, option
 from pushlane.cli.parsing import pushes_text
-from pushlane.cli.render import print_json
+from pushlane.cli.render import picked, print_json
 from pushlane.cli.task_view import task_fields
 from pushlane.cli.tasks import TaskId
 from pushlane.core.task import Task, now_ms
@@ -51,30 +51,24 @@ def clone(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
 def _run(
     settings: Settings, work: Callable[[Backend, Begun], Awaitable[ReplayedTask]], as_json: bool
 ) -> None:
-    made: list[Task] = []
+    begun: list[Task] = []
     try:
-        _show(on_backend(settings, lambda backend: work(backend, made.append)), as_json)
+        done = on_backend(settings, lambda backend: work(backend, begun.append))
     except KeyboardInterrupt:
-        note(_left(made))
+        if begun:
+            [new] = begun
+            note(
+                f"interrupted; task {new.id} is not complete and goes on sending what it has. It "
+                f"cannot be continued: pushlane cancel {new.id}, and start over"
+            )
+        else:
+            note("interrupted; nothing was submitted")
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _left(made: list[Task]) -> str:
-    if not made:
-        return "interrupted; nothing was submitted"
-    [new] = made
-    return (
-        f"interrupted; task {new.id} is not complete and goes on sending what it has. It cannot "
-        f"be continued: pushlane cancel {new.id}, and start over"
-    )
-
-
-def _show(made: ReplayedTask, as_json: bool) -> None:
-    note(f"{pushes_text(made.published)} on the lane, level {made.task.level}")
-    if made.empty:
-        note(f"warning: {pushes_text(made.empty)} with {NOTHING}, sent as they were")
+    note(f"{pushes_text(done.published)} on the lane, level {done.task.level}")
+    if done.empty:
+        note(f"warning: {pushes_text(done.empty)} with {NOTHING}, sent as they were")
     if as_json:
-        counts = {"published": made.published, "empty": made.empty}
-        print_json({"task_id": made.task.id, **counts, "task": task_fields(made.task)})
+        counts = picked(done, "published", "empty")
+        print_json({"task_id": done.task.id, **counts, "task": task_fields(done.task)})
     else:
-        typer.echo(made.task.id)
+        typer.echo(done.task.id)

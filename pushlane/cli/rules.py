@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 
 RuleName = Annotated[str, argument("RULE", "Its name.")]
-Target = Annotated[str, argument("NAME|FILE.toml", "Its name, or a file that holds it.")]
-Replace = Annotated[bool, switch("--replace", "Change the rule of this name.")]
-Check = Annotated[bool, switch("--check", "Count its audience first, with Spark.")]
-Limit = Annotated[int, option("N", "Only the latest so many.", min=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +78,10 @@ class RuleFlags:
 
 def add(
     flags: Flags,
-    rule: Target,
+    rule: Annotated[str, argument("NAME|FILE.toml", "Its name, or a file that holds it.")],
     fields: RuleFlags,
-    replace: Replace = False,
-    check: Check = False,
+    replace: Annotated[bool, switch("--replace", "Change the rule of this name.")] = False,
+    check: Annotated[bool, switch("--check", "Count its audience first, with Spark.")] = False,
     spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
@@ -131,7 +127,7 @@ def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
 def history(
     flags: Flags,
     rule: Annotated[str | None, argument("[RULE]", "All without one.")] = None,
-    limit: Limit = 20,
+    limit: Annotated[int, option("N", "Only the latest so many.", min=1)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what became of the runs, the latest last."""
@@ -166,7 +162,11 @@ def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
     settings = flags.settings()
     page = rules_run.in_store(settings, lambda store: store.record(rule))
     if not yes:
-        _confirm(page)
+        under_way = any(run.has_begun for run in page.history.open)
+        going = " A run is under way: what it has put on its lane is still sent."
+        sent = pushes_text(sum(page.history.spent.values()))
+        question = f"Remove rule {rule} ({sent} in its last days)?{going * under_way}"
+        confirm(f"removing rule {rule}", question, f"rule {rule} is not removed")
     rules_run.in_store(settings, lambda store: store.remove(rule))
     note(f"rule {rule} is removed")
 
@@ -183,15 +183,6 @@ def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
     note(changed_text(page, verb))
     if as_json:
         print_json(rule_json(page))
-
-
-def _confirm(page: RuleRecord) -> None:
-    name = page.rule.name
-    under_way = sum(run.has_begun for run in page.history.open)
-    left = " A run is under way: what it has put on its lane is still sent." if under_way else ""
-    sent = pushes_text(sum(page.history.spent.values()))
-    question = f"Remove rule {name} ({sent} in its last days)?{left}"
-    confirm(f"removing rule {name}", question, f"rule {name} is not removed")
 
 
 rules = Group(

@@ -188,25 +188,21 @@ class TaskFlags:
         return read_options({**vars(self), **read}, now_ms)
 
 
-File = Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")]
-Format = Annotated[str | None, option("csv|jsonl|parquet", "Format of FILE.", "--format")]
-Rejects = Annotated[Path | None, option("PATH", "Where skipped rows are listed.")]
-SpoolDir = Annotated[
-    Path | None,
-    option(
-        "DIR",
-        "If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
-    ),
-]
-
-
 def submit(
     flags: Flags,
-    file: File,
+    file: Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")],
     options: TaskFlags,
-    format_: Format = None,
-    rejects: Rejects = None,
-    spool: SpoolDir = None,
+    format_: Annotated[
+        str | None, option("csv|jsonl|parquet", "Format of FILE.", "--format")
+    ] = None,
+    rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
+    spool: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            "If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         switch(

@@ -59,17 +59,13 @@ def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, ye
     on_backend(settings, partial(_refuse_newer, task_ids=task_ids))  # before anybody is asked
     for fault in faults:
         if not yes:
-            _confirm(fault)
+            what = f"task {fault.task_id}"
+            question = (
+                f"{fault.fault}.\nRemove it, with its key, its counts, its lanes and its dead "
+                "pushes? What it has not sent will not go out."
+            )
+            confirm(f"removing {what}", question, f"{what} is not removed")
     on_backend(settings, partial(_remove_all, task_ids=task_ids))
-
-
-def _confirm(fault: UnknownFormat) -> None:
-    what = f"task {fault.task_id}"
-    question = (
-        f"{fault.fault}.\nRemove it, with its key, its counts, its lanes and its dead pushes? What "
-        "it has not sent will not go out."
-    )
-    confirm(f"removing {what}", question, f"{what} is not removed")
 
 
 async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
@@ -198,7 +194,12 @@ def levels(
             await backend.registry.set_weights(wanted)
         return await backend.registry.weights()
 
-    shares = _shares(on_backend(flags.settings(), apply, create=wanted is not None))
+    by_level = on_backend(flags.settings(), apply, create=wanted is not None).by_level()
+    total = sum(by_level.values())
+    shares = {
+        level: {"weight": weight, "percent": round(100 * weight / total, 2)}
+        for level, weight in by_level.items()
+    }
     if as_json:
         print_json(shares)
     else:
@@ -244,7 +245,10 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
         note(f"task {view.task.id} is cancelled already")
         return
     if not yes:
-        _confirm_cancel(view)
+        what = f"task {view.task.id}"
+        name = f" {view.task.name!r}" if view.task.name else ""
+        question = f"Cancel {what}{name}? {_unsent(view).capitalize()} will not go out."
+        confirm(f"cancelling {what}", question, f"{what} is not cancelled")
     on_backend(settings, lambda backend: backend.registry.change(view.task.id, task_changes.cancel))
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
 
@@ -316,22 +320,6 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
         states = (STORED_AS.get(word) or (State(word),) for word in words)
         return tuple(dict.fromkeys(state for some in states for state in some))
     return () if show_all else ACTIVE_STATES
-
-
-def _shares(weights: Weights) -> dict[Level, dict[str, float]]:
-    by_level = weights.by_level()
-    total = sum(by_level.values())
-    return {
-        level: {"weight": weight, "percent": round(100 * weight / total, 2)}
-        for level, weight in by_level.items()
-    }
-
-
-def _confirm_cancel(view: TaskView) -> None:
-    task = view.task
-    name = f" {task.name!r}" if task.name else ""
-    question = f"Cancel task {task.id}{name}? {_unsent(view).capitalize()} will not go out."
-    confirm(f"cancelling task {task.id}", question, f"task {task.id} is not cancelled")
 
 
 def _unsent(view: TaskView) -> str:

@@ -17,7 +17,7 @@ from pushlane.diagnosis.causes import STALLED
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 from pushlane.diagnosis.overview import MOST_NAMED, Overview, SinkOverview, TaskNow, overview
-from pushlane.diagnosis.situation import Cause, due_text
+from pushlane.diagnosis.situation import due_text
 from pushlane.model.due import Waiting
 
 _COLUMNS: tuple[Column[TaskNow], ...] = (
@@ -34,7 +34,15 @@ _COLUMNS: tuple[Column[TaskNow], ...] = (
 
 def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
     if as_json:
-        print_json(_as_json(found))
+        print_json(
+            {
+                "sinks": [asdict(sink) for sink in found.sinks],
+                "limits": found.limits,
+                "tasks": [_task_as_json(one) for one in found.worst],
+                "states": dict(found.states),
+                **picked(found, "unread_limits", "is_cut"),
+            }
+        )
         return
     for sink in found.sinks:
         typer.echo(f"sink {sink.name}: {'; '.join(_sink_parts(sink))}")
@@ -76,17 +84,6 @@ def _count_text(found: Overview) -> str:
     first = f"; these {MOST_NAMED} come first" if total > MOST_NAMED else ""
     cut = "; only the newest were looked at" if found.is_cut else ""
     return f"tasks: {counts}{first}{cut}. More of one: pushlane why TASK"
-
-
-def _as_json(found: Overview) -> dict[str, Any]:
-    return {
-        "sinks": [asdict(sink) for sink in found.sinks],
-        "limits": found.limits,
-        "tasks": [_task_as_json(one) for one in found.worst],
-        "states": dict(found.states),
-        "unread_limits": found.unread_limits,
-        "is_cut": found.is_cut,
-    }
 
 
 def _task_as_json(one: TaskNow) -> dict[str, Any]:
@@ -146,7 +143,10 @@ def _why_as_json(found: Diagnosis) -> dict[str, Any]:
         "state": STALLED if found.is_stalled else shown_state(found.task, now_ms()),
         "shown_state": found.status.state,
         "shown_reason": found.status.reason,
-        "causes": [cause_as_json(cause) for cause in found.causes],
+        "causes": [
+            {"cause": one.name, "detail": one.detail, "since": one.since_ms or None, "do": one.do}
+            for one in found.causes
+        ],
         "entitled_share": _rounded(found.entitled_share, 4),
         "observed_per_s": _rounded(found.observed_per_s, 2),
         "backlog": found.backlog,
@@ -161,16 +161,6 @@ def _why_as_json(found: Diagnosis) -> dict[str, Any]:
 def unread_text(names: Sequence[str]) -> str:
     """Return a line that names the limits that are left out."""
     return f"left out, as they cannot be read (pushlane doctor): the limits of {', '.join(names)}"
-
-
-def cause_as_json(cause: Cause) -> dict[str, Any]:
-    """Return a cause for programs; `since` is a Unix time in ms, None where it is not known."""
-    return {
-        "cause": cause.name,
-        "detail": cause.detail,
-        "since": cause.since_ms or None,
-        "do": cause.do,
-    }
 
 
 def waits_as_json(one: Waiting) -> dict[str, Any]:

@@ -185,7 +185,13 @@ class WorkerPool:
                 await self._start(index)
             except OSError as error:  # no memory or no process is left
                 self.on_end(index)
-                return self._not_started(index, error)
+                log.error(
+                    "worker %d cannot be started again: %s; stopping the others",
+                    *(index, error.strerror),
+                    extra={"action": "worker_died"},
+                )
+                self._stop()
+                return 1
 
     def _verdict(self, code: int, was_ready: bool, restarts: Restarts) -> tuple[float | None, str]:
         """Return how long to wait before a new start, None for no more, and why there is none."""
@@ -225,16 +231,6 @@ class WorkerPool:
         )
         self._stop()
         return max(code, 1)
-
-    def _not_started(self, index: int, error: OSError) -> int:
-        """Stop all, as one of them cannot be started again; return the exit code of the whole."""
-        log.error(
-            "worker %d cannot be started again: %s; stopping the others",
-            *(index, error.strerror),
-            extra={"action": "worker_died"},
-        )
-        self._stop()
-        return 1
 
     def _stop(self) -> None:
         if not self._stopped.is_set():

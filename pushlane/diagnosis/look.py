@@ -71,17 +71,12 @@ class Diagnosis:
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
+    found, task, unread = causes(now), now.task, now.unread_limits
     status = TaskStatuses(now.processes, now.now_ms).of(
-        now.task, now.progress, now.put_off, now.died_of, is_stalled=now.is_stalled
+        task, now.progress, now.put_off, now.died_of, is_stalled=now.is_stalled
     )
-    return replace(_diagnosed(now), unread_limits=now.unread_limits, status=status)
-
-
-def _diagnosed(now: Situation) -> Diagnosis:
-    found = causes(now)
-    task = now.task
     if task.state.is_terminal:
-        return Diagnosis(task, found, backlog=0, eta_s=None)
+        return Diagnosis(task, found, backlog=0, status=status, unread_limits=unread)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
     share = None if waits else entitled_share(now)
     eta_s, eta_note = _end(now, found)
@@ -95,7 +90,9 @@ def _diagnosed(now: Situation) -> Diagnosis:
         eta_note,
         now.waits,
         now.later,
-        is_stalled=now.is_stalled,
+        status,
+        now.is_stalled,
+        unread,
     )
 
 

@@ -14,7 +14,7 @@ from heapq import nsmallest
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import TaskQuery, pages
-from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
+from pushlane.core.task import ACTIVE_STATES, Level, State, Task, now_ms
 from pushlane.diagnosis.causes import (
     FAILING,
     RESTING,
@@ -26,7 +26,7 @@ from pushlane.diagnosis.causes import (
 )
 from pushlane.diagnosis.look import died_of, put_offs_of
 from pushlane.diagnosis.situation import resting_since
-from pushlane.model.limits import Limits, Subject, readable_limits
+from pushlane.model.limits import Subject, readable_limits
 from pushlane.model.load import (
     SinkLoad,
     Standing,
@@ -108,18 +108,6 @@ class Overview:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Everything:
-    """All that an overview is made of, as it was at `now_ms` (Unix ms)."""
-
-    tasks: Sequence[TaskNow]
-    processes: Sequence[Process]
-    weights: Weights
-    limits: Limits
-    spent: Mapping[Subject, Mapping[str, float]]
-    now_ms: int
-
-
 async def overview(backend: Backend) -> Overview:
     """Look at all tasks that are not finished, at the processes and at the limits."""
     processes = [one for one in await backend.presence.list() if one.kind == "dispatcher"]
@@ -128,15 +116,16 @@ async def overview(backend: Backend) -> Overview:
     limits, unread = await readable_limits(backend.documents)
     apps = {one.task.app for one in tasks} if limits else set()
     subjects = {*limits, *(Subject("app", app) for app in apps)}
-    found = Everything(
-        tasks=tasks,
-        processes=processes,
+    nothing = SinkLoad(
+        sink=sink_now(processes, ""),
+        standings=[],
         weights=await backend.registry.weights(),
         limits=limits,
         spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         now_ms=at_ms,
     )
-    return replace(overview_of(found), unread_limits=[*unread], is_cut=is_cut)
+    found = _overview_of(tasks, processes, nothing)
+    return replace(found, unread_limits=[*unread], is_cut=is_cut)
 
 
 async def _tasks(
@@ -163,27 +152,31 @@ async def _tasks(
     return found, False
 
 
-def overview_of(found: Everything) -> Overview:
-    """Put the overview together. Pure."""
+def _overview_of(
+    all_tasks: Sequence[TaskNow], processes: Sequence[Process], nothing: SinkLoad
+) -> Overview:
+    """Put the overview together: of each sink its load, as `nothing` with its own tasks. Pure."""
     by_sink: dict[str, list[TaskNow]] = defaultdict(list)
-    for one in found.tasks:
+    for one in all_tasks:
         by_sink[one.task.chain[0]].append(one)
-    served = (name for process in found.processes for name in process.sink_names)
+    served = (name for process in processes for name in process.sink_names)
     sinks: list[SinkOverview] = []
     limits: list[str] = []
     for name in sorted({*by_sink, *served}):
-        load = _load(found, name, by_sink[name])
+        standings = (Standing(one.task, one.left, later=one.later) for one in by_sink[name])
+        active = [one for one in standings if one.is_active()]
+        load = replace(nothing, sink=sink_now(processes, name), standings=active)
         going = [one for one in load.going if not (load.spent and load.spent_totals(one.task))]
         heads = [tasks[0] for tasks in shared_by_lane(going).values()]
         rates = entitled_rates(load, heads, load.per_s() or 1.0)
         sinks.append(_sink(load, by_sink[name], heads, rates))
         limits += _limits(load, heads, rates)
-    named = [one for one in found.tasks if one.status.state != SCHEDULED]
+    named = [one for one in all_tasks if one.status.state != SCHEDULED]
     return Overview(
         sinks,
         list(dict.fromkeys(limits))[:MOST_NAMED],
         nsmallest(MOST_NAMED, named, key=_rank),
-        Counter(str(one.status.state) for one in found.tasks),
+        Counter(str(one.status.state) for one in all_tasks),
     )
 
 
@@ -191,18 +184,6 @@ def _rank(one: TaskNow) -> tuple[int, int]:
     """Return a number that is lower the more a task is to be looked at."""
     state = one.status.state
     return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0, one.since_ms
-
-
-def _load(found: Everything, sink: str, tasks: Sequence[TaskNow]) -> SinkLoad:
-    standings = (Standing(one.task, one.left, later=one.later) for one in tasks)
-    return SinkLoad(
-        sink=sink_now(found.processes, sink),
-        standings=[one for one in standings if one.is_active()],
-        weights=found.weights,
-        limits=found.limits,
-        spent=found.spent,
-        now_ms=found.now_ms,
-    )
 
 
 def _sink(
