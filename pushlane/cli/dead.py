@@ -42,7 +42,6 @@ from pushlane.producers.dead import (
 from pushlane.settings import Settings
 
 _LISTED = 100
-_PREFETCH = 2_000
 _COLUMNS: tuple[Column[DeadPush], ...] = (
     Column("PUSH", push_id),
     Column("TASK", lambda dead: dead.task_id or NO_TASK, spare=4),
@@ -51,7 +50,6 @@ _COLUMNS: tuple[Column[DeadPush], ...] = (
     Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
     Column("REASON", lambda dead: dead.reason, elastic=True),
 )
-_HIDDEN = "hidden; --reveal shows it"
 
 TaskOption = Annotated[
     str,
@@ -233,7 +231,7 @@ def purge(
 
 def _settings(flags: Flags) -> Settings:
     """Return settings that read many messages at a time, since a look at a lane reads all of it."""
-    return flags.also(prefetch=_PREFETCH).settings()
+    return flags.also(prefetch=2_000).settings()
 
 
 def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]]) -> FoundDead:
@@ -305,7 +303,7 @@ def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
         ("size", f"{len(dead.body):,} bytes"),
     ]
     if not reveal:
-        return [*fields, ("message", _HIDDEN)]
+        return [*fields, ("message", "hidden; --reveal shows it")]
     message = _message(dead)
     return [*fields, *((name, _text(value)) for name, value in message.items())]
 

@@ -97,14 +97,14 @@ async def _setup(settings: Settings, live: Live, sinks: Mapping[str, str]) -> Se
     versions = {process.version for process in live.processes.get_or([])}
     if not versions:
         return Setup(settings, live, sinks)
-    if versions != {VERSION}:
-        why_not = "live processes are of other versions than this one"
-        return Setup(settings, live, sinks, tasks=Fact(why_not=why_not))
-    seen = await fact_of(_look(settings), _WITHIN_S, "the store")
-    if seen.why_not:
-        return Setup(settings, live, sinks, tasks=Fact(why_not=seen.why_not))
-    mine, tasks = seen.get()
-    return Setup(settings, live, sinks, mine, Fact(tasks))
+    why_not = "live processes are of other versions than this one"
+    if versions == {VERSION}:
+        seen = await fact_of(_look(settings), _WITHIN_S, "the store")
+        if not seen.why_not:
+            mine, tasks = seen.get()
+            return Setup(settings, live, sinks, mine, Fact(tasks))
+        why_not = seen.why_not
+    return Setup(settings, live, sinks, tasks=Fact(why_not=why_not))
 
 
 async def _look(settings: Settings) -> tuple[Mapping[str, SinkTarget], list[Task]]:

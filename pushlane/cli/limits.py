@@ -36,7 +36,6 @@ from pushlane.util.errors import DamagedRecord
 _UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
 _RATE = re.compile(r"([^/]+)/([a-z]+)")
 _ROUNDING = 1e-9
-_NONE = "none"
 
 _FLAGS = {
     "rate_per_s": "--rate",
@@ -137,7 +136,7 @@ def _read(given: str | None, flag: str, read: Callable[[str], Any]) -> Any:
     """Return the value of an option, None for `none`, UNSET when it was not given."""
     if given is None:
         return msgspec.UNSET
-    if given.strip().lower() == _NONE:
+    if given.strip().lower() == "none":
         return None
     try:
         return read(given.strip())

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pushlane.pipeline.store import Gap
 
 _GAPS = 8
-_LOST = ", and the log has dropped some that were not read"
 MaxBodies = Annotated[int, option("N", "Most bodies of the log in one batch.", min=1)]
 
 
@@ -180,13 +179,14 @@ def _status_fields(status: Status) -> list[tuple[str, str]]:
     counts = snapshot.counts
     sampled = [each for each in snapshot.intervals if each.state == "sampled"]
     gone = [each for each in snapshot.intervals if each.state == "gone"]
+    lost = ", and the log has dropped some that were not read"
     at_ms = snapshot.last_batch_at_ms
     ago = f"{time_text(at_ms)}, {age_text(at_ms, now_ms())} ago" if at_ms else "none yet"
     fields = [
         ("job", "running" if status.is_running else "not running"),
         ("generation", snapshot.generation),
         ("last batch", f"{snapshot.last_batch} ({ago})"),
-        ("lag", f"{status.lag:,} bodies{_LOST if status.is_missing else ''}"),
+        ("lag", f"{status.lag:,} bodies{lost if status.is_missing else ''}"),
         ("mode", status.mode),
         ("receipts", f"{counts.receipts:,} in {counts.bodies:,} bodies"),
         ("repeats", f"{counts.duplicates:,}"),

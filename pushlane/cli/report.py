@@ -18,7 +18,7 @@ import typer
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
-from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.render import Column, picked, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import Task, now_ms
 from pushlane.model.times import parse_since
@@ -113,13 +113,11 @@ def as_json(report: Report, table: Table) -> dict[str, Any]:
     period = report.query.period
     return {
         "title": report.title,
-        "since_ms": period.since_ms,
-        "until_ms": period.until_ms,
+        **picked(period, "since_ms", "until_ms"),
         "by": [dimension.heading for dimension in report.query.by],
         "where": [str(condition) for condition in report.query.where],
         "rows": [dict(zip(table.headings, row, strict=True)) for row in table.rows],
-        "rows_in_all": report.counts.rows_in_all,
-        "is_estimate": report.counts.is_estimate,
+        **picked(report.counts, "rows_in_all", "is_estimate"),
         "total": {"n": report.total.n, **report.total.by_outcome},
         "funnel": dict(report.funnel.steps()),
         "recipients": report.recipients,

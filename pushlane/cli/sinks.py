@@ -135,8 +135,15 @@ async def _targets(backend: Backend, settings: Settings, name: str) -> list[Sink
         BadInput: no process or setting says what the sink delivers to.
     """
     processes = [one for one in await backend.presence.list() if name in one.sink_names]
+    known = [one.at(name).target for one in processes]
+    announced = {one.hash: one for one in known if one is not None and one.delivers}
+    if announced:
+        return list(announced.values())
     if processes:
-        return _announced(processes, name)
+        raise BadInput(
+            f"the processes that serve sink {name} deliver to nothing whose answers could be "
+            "accepted, or are of an older version"
+        )
     targets = SinkTargets(backend.documents)
     await targets.load()
     plain = target_in(settings, name)
@@ -147,17 +154,6 @@ async def _targets(backend: Backend, settings: Settings, name: str) -> list[Sink
             "delivers nothing; start pushlane dispatch with its sink first"
         )
     return [target]
-
-
-def _announced(processes: Sequence[Process], name: str) -> list[SinkTarget]:
-    known = [one.at(name).target for one in processes]
-    targets = {one.hash: one for one in known if one is not None and one.delivers}
-    if not targets:
-        raise BadInput(
-            f"the processes that serve sink {name} deliver to nothing whose answers could be "
-            "accepted, or are of an older version"
-        )
-    return list(targets.values())
 
 
 async def _new_targets(

@@ -90,7 +90,8 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
     task = now.task
     if task.is_scheduled(now.now_ms):
         detail = f"it starts {clock(task.not_before_ms)}"
-        yield Cause("scheduled", detail, _START_NOW, final=True)
+        do = "wait, or cancel it and submit it again without a start"
+        yield Cause("scheduled", detail, do, final=True)
 
 
 def _not_sent(now: Situation) -> str:
@@ -108,9 +109,6 @@ def _not_sent(now: Situation) -> str:
     guess = f"; it may be {' or '.join(may_be)}" if may_be else ""
     where = f"why is in their receipts: pushlane report {task.id}"
     return f"{text}, {counts.dropped:,} dropped ({where}{guess})"
-
-
-_START_NOW = "wait, or cancel it and submit it again without a start"
 
 
 def _paused(now: Situation) -> Iterator[Cause]:

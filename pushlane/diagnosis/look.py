@@ -90,9 +90,9 @@ def diagnose(now: Situation) -> Diagnosis:
         eta_note,
         now.waits,
         now.later,
-        status,
-        now.is_stalled,
-        unread,
+        status=status,
+        is_stalled=now.is_stalled,
+        unread_limits=unread,
     )
 
 

@@ -360,8 +360,8 @@ def _converted(name: str, given: _Given) -> Any:
             raise _bad_setting(name, given, "give a finite number")
         value = msgspec.convert(parsed, kind, dec_hook=made)
         if isinstance(value, Path):
-            value = _home_expanded(value)
-    except ValueError as error:  # msgspec's own is one too
+            value = value.expanduser()
+    except (ValueError, RuntimeError) as error:  # msgspec's own is one too; `~` may be no home
         raise _bad_setting(name, given, f"give {expected(kind)}") from error
     if name == "broker" and find_adapter(value) is None:
         raise _bad_setting(name, given, "use `embedded` or a URL like pulsar://127.0.0.1:6650")
@@ -381,14 +381,6 @@ def _parsed(value: Any, kind: Any) -> Any:
     number = next((one for one in (int, float) if one in bare), None)
     is_number = isinstance(value, str) and value not in words
     return number(value) if number is not None and is_number else value
-
-
-def _home_expanded(path: Path) -> Path:
-    """Return the path with `~` as a home. Raises ValueError when there is no such home."""
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise ValueError(str(error)) from error
 
 
 def made(kind: type, value: Any) -> Any:
