@@ -272,18 +272,15 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool, health
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):
-            await _lead(_scheduler(backend, expander, contact, stats), once)
-
-
-async def _lead(scheduler: RuleScheduler, once: bool) -> None:
-    stop_on_signals(
-        scheduler.stop,
-        stopping="stopping; a run under way is left for the next scheduler",
-        left="a run under way is gone on with by the next scheduler",
-    )
-    await scheduler.run(once=once)
-    if once and not scheduler.leads:
-        note("another process leads the rules, and runs what is due")
+            scheduler = _scheduler(backend, expander, contact, stats)
+            stop_on_signals(
+                scheduler.stop,
+                stopping="stopping; a run under way is left for the next scheduler",
+                left="a run under way is gone on with by the next scheduler",
+            )
+            await scheduler.run(once=once)
+            if once and not scheduler.leads:
+                note("another process leads the rules, and runs what is due")
 
 
 def _scheduler(

@@ -81,17 +81,16 @@ class TaskView(msgspec.Struct, frozen=True):
         """Return the task's fields and its counts."""
         counts = msgspec.to_builtins(self.progress)
         del counts["task_id"], counts["failed"]
-        percent = None if self.percent is None else round(self.percent, 2)
-        fields = task_fields(self.task)
-        shown = {
+        return {
+            **task_fields(self.task),
+            **counts,
             "state": self.state,
             "shown_state": self.status.state,
             "shown_reason": self.status.reason,
             "finished": self.progress.finished,
-            "percent": percent,
+            "percent": None if self.percent is None else round(self.percent, 2),
             "died_of": self.died_of,
         }
-        return {**fields, **counts, **shown}
 
     def as_fields(self) -> list[tuple[str, str]]:
         """Return the names and values that `task show` prints, one pair a line."""

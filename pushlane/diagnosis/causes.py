@@ -6,6 +6,7 @@ the task, so that what would otherwise slow it down is not worth telling.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -296,7 +297,7 @@ class TaskStatuses:
     def __init__(self, processes: Sequence[Process], now_ms: int) -> None:
         self._processes = [one for one in processes if one.kind == "dispatcher"]
         self._now_ms = now_ms
-        self._sinks: dict[str, TaskStatus | None] = {}
+        self._at_sink = functools.cache(self._sink_status)
 
     def of(
         self,
@@ -326,20 +327,14 @@ class TaskStatuses:
         if task.is_scheduled(self._now_ms):
             return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
         return (
-            self._at_sink(task)
+            self._at_sink(task.chain[0])
             or failing(task, progress)
             or self._resting(task, progress, put_off)
             or TaskStatus(State.RUNNING, task.reason)
         )
 
-    def _at_sink(self, task: Task) -> TaskStatus | None:
-        """Return why no push goes to its first sink, or fewer than there are; None when they go."""
-        sink = task.chain[0]
-        if sink not in self._sinks:
-            self._sinks[sink] = self._sink_status(sink)
-        return self._sinks[sink]
-
     def _sink_status(self, sink: str) -> TaskStatus | None:
+        """Return why no push goes to a sink, or fewer than there are; None when they go."""
         if not self._processes:
             return TaskStatus(WAITING, "no dispatcher runs: pushlane dispatch")
         stands = sink_now(self._processes, sink).stands

@@ -157,7 +157,9 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
     at_ms = now_ms()
     limits, unread = await readable_limits(backend.documents)
     [put_off] = await backend.registry.put_offs([task.id])
-    on_later, delayed = await _on_later(backend, task), await _delayed(backend, task)
+    lane = later_lane(own_lane(task.id))
+    delayed = await backend.broker.delayed(lane) if task.has_later else None
+    on_later = await _on_later(backend, task)
     subjects = [each for one in (task, *(one.task for one in active)) for each in subjects_of(one)]
     return Situation(
         task=task,
@@ -207,12 +209,6 @@ def _later(
     if task.pooled:
         return sum(one.pushes for one in put_off if one.waits(at_ms))
     return on_later
-
-
-async def _delayed(backend: Backend, task: Task) -> Delayed | None:
-    """Return what the broker tells of pushes that wait on the task's own later lane."""
-    lane = later_lane(own_lane(task.id))
-    return await backend.broker.delayed(lane) if task.has_later else None
 
 
 async def _on_later(backend: Backend, task: Task) -> int:
