@@ -254,10 +254,5 @@ def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> l
 
 alerts = Group(
     "Watch failures, lag, rates and shares, and tell a webhook.",
-    add,
-    list_,
-    test,
-    show,
-    remove,
-    run,
+    *(add, list_, test, show, remove, run),
 )

@@ -73,10 +73,23 @@ class Host:
         }
 
 
+def _check(
+    name: str, looks_at: str, why: str
+) -> Callable[[Callable[[Host], Iterator[Remark]]], Check[Host]]:
+    """Make a check of a function that looks at a host."""
+    return lambda look: Check(name, AREA, looks_at, why, look)
+
+
+@_check("python-version", "Python's version: 3.11 to 3.14", "others were not tried")
 def _python(host: Host) -> Iterator[Remark]:
     yield from outside("Python", host.python, OLDEST_PYTHON, TRIED_PYTHON)
 
 
+@_check(
+    "huge-pages",
+    "transparent huge pages: not always",
+    "bookies and Redis stall while the kernel moves pages, and pushes wait",
+)
 def _huge_pages(host: Host) -> Iterator[Remark]:
     said = host.text("sys/kernel/mm/transparent_hugepage/enabled")
     if "[always]" in said:
@@ -87,6 +100,11 @@ def _huge_pages(host: Host) -> Iterator[Remark]:
         )
 
 
+@_check(
+    "swappiness",
+    f"vm.swappiness where there is swap: {MOST_SWAPPINESS} at most",
+    "a broker or Redis that is swapped out answers late, and leases end",
+)
 def _swappiness(host: Host) -> Iterator[Remark]:
     if len(host.text("proc/swaps").splitlines()) < 2:
         return
@@ -99,6 +117,11 @@ def _swappiness(host: Host) -> Iterator[Remark]:
         )
 
 
+@_check(
+    "open-files",
+    "how many files a process may open",
+    "each delivery in flight and each connection is one; at the limit deliveries fail",
+)
 def _open_files(host: Host) -> Iterator[Remark]:
     needed = max(4096, 4 * host.settings.slots)
     if 0 <= host.open_files < needed:
@@ -106,6 +129,11 @@ def _open_files(host: Host) -> Iterator[Remark]:
         yield Remark("warning", what, f"ulimit -n {needed}, or LimitNOFILE={needed} of its unit")
 
 
+@_check(
+    "time-sync",
+    "that something keeps the clock right",
+    "schedules, expiries and quiet hours go by it",
+)
 def _time_sync(host: Host) -> Iterator[Remark]:
     try:
         state = host.clock_state()
@@ -116,6 +144,11 @@ def _time_sync(host: Host) -> Iterator[Remark]:
         yield Remark("warning", what, "timedatectl set-ntp true (in a container: on its host)")
 
 
+@_check(
+    "disk",
+    "that data_dir, reports_dir and fanout_dir can be written to and have room",
+    "with a full disk the store, receipts and fan-outs stand still",
+)
 def _disk(host: Host) -> Iterator[Remark]:
     told = set()
     for name, folder in host.folders.items():
@@ -147,6 +180,11 @@ def _free(name: str, folder: Path, disk: os.statvfs_result) -> Iterator[Remark]:
         )
 
 
+@_check(
+    "file-system",
+    "the file system of an embedded store",
+    "without locks two processes damage the store",
+)
 def _file_system(host: Host) -> Iterator[Remark]:
     if not host.settings.capabilities.is_local:
         return
@@ -173,48 +211,4 @@ def _existing(folder: Path) -> Path:
     return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
 
 
-def _check(
-    name: str, looks_at: str, why: str, look: Callable[[Host], Iterator[Remark]]
-) -> Check[Host]:
-    return Check(name, AREA, looks_at, why, look)
-
-
-CHECKS = (
-    _check("python-version", "Python's version: 3.11 to 3.14", "others were not tried", _python),
-    _check(
-        "huge-pages",
-        "transparent huge pages: not always",
-        "bookies and Redis stall while the kernel moves pages, and pushes wait",
-        _huge_pages,
-    ),
-    _check(
-        "swappiness",
-        f"vm.swappiness where there is swap: {MOST_SWAPPINESS} at most",
-        "a broker or Redis that is swapped out answers late, and leases end",
-        _swappiness,
-    ),
-    _check(
-        "open-files",
-        "how many files a process may open",
-        "each delivery in flight and each connection is one; at the limit deliveries fail",
-        _open_files,
-    ),
-    _check(
-        "time-sync",
-        "that something keeps the clock right",
-        "schedules, expiries and quiet hours go by it",
-        _time_sync,
-    ),
-    _check(
-        "disk",
-        "that data_dir, reports_dir and fanout_dir can be written to and have room",
-        "with a full disk the store, receipts and fan-outs stand still",
-        _disk,
-    ),
-    _check(
-        "file-system",
-        "the file system of an embedded store",
-        "without locks two processes damage the store",
-        _file_system,
-    ),
-)
+CHECKS = (_python, _huge_pages, _swappiness, _open_files, _time_sync, _disk, _file_system)

@@ -44,6 +44,18 @@ class Setup:
     tasks: Fact[list[Task]] = field(default_factory=lambda: Fact([]))
 
 
+def _check(
+    name: str, looks_at: str, why: str
+) -> Callable[[Callable[[Setup], Iterator[Remark]]], Check[Setup]]:
+    """Make a check of a function that looks at a setup."""
+    return lambda look: Check(name, AREA, looks_at, why, look)
+
+
+@_check(
+    "versions",
+    "versions of live processes against ours",
+    "an upgrade that stands still keeps new forms from being written",
+)
 def _versions(setup: Setup) -> Iterator[Remark]:
     by_version = defaultdict(list)
     for process in setup.live.processes.get():
@@ -57,6 +69,11 @@ def _versions(setup: Setup) -> Iterator[Remark]:
         yield Remark("warning", what, "end the upgrade: pushlane processes")
 
 
+@_check(
+    "formats",
+    "formats that live processes read against those that may be written",
+    "a process leaves messages alone that it cannot read: they wait",
+)
 def _formats(setup: Setup) -> Iterator[Remark]:
     processes, lowest = setup.live.processes.get(), setup.live.min_format.get()
     behind = [process for process in processes if process.format < lowest]
@@ -71,6 +88,11 @@ def _formats(setup: Setup) -> Iterator[Remark]:
         yield Remark("note", what, f"pushlane formats --min {FORMAT}")
 
 
+@_check(
+    "records",
+    "that each task and each limit that is stored can be read",
+    "what cannot be read is never sent, and holds for nobody",
+)
 def _records(setup: Setup) -> Iterator[Remark]:
     unread, newer = setup.live.unread.get(), setup.live.newer.get()
     for fault in unread[:_SHOWN_RECORDS]:
@@ -82,6 +104,11 @@ def _records(setup: Setup) -> Iterator[Remark]:
         yield Remark("error", f"{more:,} more cannot be read", "remove these first")
 
 
+@_check(
+    "identity",
+    "that no two live processes have one id, by two looks some seconds apart",
+    "their limits and places are counted as one's, and each ends the other's claims",
+)
 def _identity(setup: Setup) -> Iterator[Remark]:
     earlier = {process.id: process for process in setup.live.processes.get()}
     for process in setup.live.later.get():
@@ -104,6 +131,11 @@ def _names(processes: list[Process]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+@_check(
+    "claims",
+    "ledger_window_s against sink_timeout_s and claim_timeout_s",
+    "a claim that is forgotten while it stands lets a push go twice",
+)
 def _claims(setup: Setup) -> Iterator[Remark]:
     for name in setup.settings.served:
         settings = setup.settings.of_sink(name)
@@ -117,6 +149,11 @@ def _claims(setup: Setup) -> Iterator[Remark]:
             )
 
 
+@_check(
+    "drain",
+    "drain_timeout_s against sink_timeout_s",
+    "a stop cuts deliveries off, which go again afterwards",
+)
 def _drain(setup: Setup) -> Iterator[Remark]:
     for name in setup.settings.served:
         settings = setup.settings.of_sink(name)
@@ -129,6 +166,9 @@ def _drain(setup: Setup) -> Iterator[Remark]:
             )
 
 
+@_check(
+    "retries", "retry_first_s against retry_longest_s", "the first wait is cut to the longest one"
+)
 def _retries(setup: Setup) -> Iterator[Remark]:
     settings = setup.settings
     if settings.retry_first_s > settings.retry_longest_s:
@@ -140,12 +180,18 @@ def _retries(setup: Setup) -> Iterator[Remark]:
         )
 
 
+@_check(
+    "sinks",
+    "that each sink of the settings can be opened; nothing is sent",
+    "a sink without its credentials keeps a dispatcher from starting",
+)
 def _sinks(setup: Setup) -> Iterator[Remark]:
     for name, problem in setup.sinks.items():
         if problem:
             yield Remark("error", problem, f"pushlane sinks test {name}")
 
 
+@_check("sink-files", "that no others can read files of sinks' options", "they hold credentials")
 def _files(setup: Setup) -> Iterator[Remark]:
     for name, sink in setup.settings.sinks.items():
         for said in sink.files_open_to_others():
@@ -153,6 +199,11 @@ def _files(setup: Setup) -> Iterator[Remark]:
             yield Remark("warning", f"sink {name}: {what}", mend)
 
 
+@_check(
+    "null-sink",
+    "that the live processes' sinks deliver; without any, that there is a sink",
+    "pushes are counted, and go nowhere",
+)
 def _throws_away(setup: Setup) -> Iterator[Remark]:
     processes = setup.live.processes.get_or([])
     for name, targets in targets_by_sink(processes).items():
@@ -166,6 +217,11 @@ def _throws_away(setup: Setup) -> Iterator[Remark]:
         yield Remark("note", what, "set sink, or a table [sinks.NAME] (docs/sinks.md)")
 
 
+@_check(
+    "sink-targets",
+    "that all live processes deliver a sink's pushes to the same place",
+    "each takes part of its pushes",
+)
 def _split(setup: Setup) -> Iterator[Remark]:
     processes = setup.live.processes.get()
     live = targets_by_sink(processes)
@@ -175,6 +231,11 @@ def _split(setup: Setup) -> Iterator[Remark]:
         yield Remark("error" if wastes else "warning", what, mend)
 
 
+@_check(
+    "shell-sinks",
+    "what the sinks of these settings lead to against what live processes deliver to",
+    "`sinks test` and `dispatch` from this shell go elsewhere than the live ones",
+)
 def _elsewhere(setup: Setup) -> Iterator[Remark]:
     live = targets_by_sink(setup.live.processes.get())
     for name, targets in live.items():
@@ -183,6 +244,11 @@ def _elsewhere(setup: Setup) -> Iterator[Remark]:
             yield Remark("note", what, mend)
 
 
+@_check(
+    "resting-sinks",
+    "that no sink rests in all processes that serve it",
+    "its pushes wait until it answers again",
+)
 def _resting(setup: Setup) -> Iterator[Remark]:
     for name, resting in _shut_sinks(setup.live.processes.get()).items():
         what = f"sink {name} rests: {resting_since(resting)}"
@@ -202,6 +268,11 @@ def _shut_sinks(processes: list[Process]) -> dict[str, Resting]:
     }
 
 
+@_check(
+    "unserved-sinks",
+    "that tasks that are not finished go to sinks that a live process serves",
+    "their pushes wait until one does",
+)
 def _unserved(setup: Setup) -> Iterator[Remark]:
     processes = setup.live.processes.get()
     waiting: dict[str, list[Task]] = defaultdict(list)
@@ -215,12 +286,6 @@ def _unserved(setup: Setup) -> Iterator[Remark]:
         yield Remark("warning", what, do)
 
 
-def _check(
-    name: str, looks_at: str, why: str, look: Callable[[Setup], Iterator[Remark]]
-) -> Check[Setup]:
-    return Check(name, AREA, looks_at, why, look)
-
-
 SETTINGS: Check[str] = Check(
     "settings",
     AREA,
@@ -230,88 +295,6 @@ SETTINGS: Check[str] = Check(
 )
 
 CHECKS = (
-    _check(
-        "versions",
-        "versions of live processes against ours",
-        "an upgrade that stands still keeps new forms from being written",
-        _versions,
-    ),
-    _check(
-        "formats",
-        "formats that live processes read against those that may be written",
-        "a process leaves messages alone that it cannot read: they wait",
-        _formats,
-    ),
-    _check(
-        "records",
-        "that each task and each limit that is stored can be read",
-        "what cannot be read is never sent, and holds for nobody",
-        _records,
-    ),
-    _check(
-        "identity",
-        "that no two live processes have one id, by two looks some seconds apart",
-        "their limits and places are counted as one's, and each ends the other's claims",
-        _identity,
-    ),
-    _check(
-        "claims",
-        "ledger_window_s against sink_timeout_s and claim_timeout_s",
-        "a claim that is forgotten while it stands lets a push go twice",
-        _claims,
-    ),
-    _check(
-        "drain",
-        "drain_timeout_s against sink_timeout_s",
-        "a stop cuts deliveries off, which go again afterwards",
-        _drain,
-    ),
-    _check(
-        "retries",
-        "retry_first_s against retry_longest_s",
-        "the first wait is cut to the longest one",
-        _retries,
-    ),
-    _check(
-        "sinks",
-        "that each sink of the settings can be opened; nothing is sent",
-        "a sink without its credentials keeps a dispatcher from starting",
-        _sinks,
-    ),
-    _check(
-        "sink-files",
-        "that no others can read files of sinks' options",
-        "they hold credentials",
-        _files,
-    ),
-    _check(
-        "null-sink",
-        "that the live processes' sinks deliver; without any, that there is a sink",
-        "pushes are counted, and go nowhere",
-        _throws_away,
-    ),
-    _check(
-        "sink-targets",
-        "that all live processes deliver a sink's pushes to the same place",
-        "each takes part of its pushes",
-        _split,
-    ),
-    _check(
-        "shell-sinks",
-        "what the sinks of these settings lead to against what live processes deliver to",
-        "`sinks test` and `dispatch` from this shell go elsewhere than the live ones",
-        _elsewhere,
-    ),
-    _check(
-        "resting-sinks",
-        "that no sink rests in all processes that serve it",
-        "its pushes wait until it answers again",
-        _resting,
-    ),
-    _check(
-        "unserved-sinks",
-        "that tasks that are not finished go to sinks that a live process serves",
-        "their pushes wait until one does",
-        _unserved,
-    ),
+    *(_versions, _formats, _records, _identity, _claims, _drain, _retries),
+    *(_sinks, _files, _throws_away, _split, _elsewhere, _resting, _unserved),
 )
