@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, option, switch
 from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import print_json
+from pushlane.cli.render import picked, print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.task_view import already_text, task_fields
 from pushlane.settings import Settings
@@ -22,40 +22,35 @@ from pushlane.settings import Settings
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 
-Audience = Annotated[str, option("PATH|TABLE", "Who may get it: anything that Spark reads.")]
-Where = Annotated[str, option("SQL", "Rule over its columns; all without one.")]
-SpecFile = Annotated[Path, option("TOML", "The task, by the names of submit.", "--task-spec")]
-Exclude = Annotated[
-    list[str] | None, option("PATH|TABLE[:COLUMN]", "Leave out these recipients (repeatable).")
-]
-Format = Annotated[str, option("FORMAT", "parquet, csv, json, jdbc, …; by name.", "--format")]
-Options = Annotated[
-    list[str] | None, option("NAME=VALUE", "For Spark's reader (repeatable).", "--option")
-]
-Key = Annotated[
-    str | None, typer.Option(help="The same key makes one task; made of this command unless given.")
-]
-Most = Annotated[int | None, option("N", "Refuse more pushes than this.")]
-DryRun = Annotated[bool, switch("--dry-run", "Only count, and write nothing.")]
-Frozen = Annotated[
-    bool, switch("--frozen", "Go on with what an earlier run froze, whatever the audience is now.")
-]
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What to fan out, and how: the fields of a `FanoutRequest` as flags."""
+
+    audience: Annotated[str, option("PATH|TABLE", "Who may get it: anything that Spark reads.")]
+    task_spec: Annotated[Path, option("TOML", "The task, by the names of submit.")]
+    where: Annotated[str, option("SQL", "Rule over its columns; all without one.")] = ""
+    exclude: Annotated[
+        list[str] | None, option("PATH|TABLE[:COLUMN]", "Leave out these recipients (repeatable).")
+    ] = None
+    format: Annotated[str, option("FORMAT", "parquet, csv, json, jdbc, …; by name.")] = ""
+    options: Annotated[
+        list[str] | None, option("NAME=VALUE", "For Spark's reader (repeatable).", "--option")
+    ] = None
+    key: Annotated[
+        str | None,
+        typer.Option(help="The same key makes one task; made of this command unless given."),
+    ] = None
+    most: Annotated[int | None, option("N", "Refuse more pushes than this.")] = None
+    dry_run: Annotated[bool, switch("--dry-run", "Only count, and write nothing.")] = False
+    frozen: Annotated[
+        bool,
+        switch("--frozen", "Go on with what an earlier run froze, whatever the audience is now."),
+    ] = False
 
 
 def fanout(
-    flags: Flags,
-    audience: Audience,
-    task_spec: SpecFile,
-    where: Where = "",
-    exclude: Exclude = None,
-    format_: Format = "",
-    option: Options = None,
-    key: Key = None,
-    most: Most = None,
-    dry_run: DryRun = False,
-    frozen: Frozen = False,
-    spark: SparkFlags = DEFAULT_SPARK,
-    as_json: JsonFlag = False,
+    flags: Flags, asked: _Asked, spark: SparkFlags = DEFAULT_SPARK, as_json: JsonFlag = False
 ) -> None:
     """Put the rows of an audience on a lane, each once, with Spark; print the task's id.
 
@@ -67,19 +62,14 @@ def fanout(
         from pushlane.pipeline.spec import load_spec
 
     request = FanoutRequest(
-        audience=audience,
-        spec=load_spec(task_spec),
-        where=where,
-        exclude=tuple(exclude or ()),
-        format=format_,
-        options=parse_pairs(option or (), "--option"),
-        key=parse_key(key),
-        most=most,
-        dry_run=dry_run,
-        frozen=frozen,
+        spec=load_spec(asked.task_spec),
+        exclude=tuple(asked.exclude or ()),
+        options=parse_pairs(asked.options or (), "--option"),
+        key=parse_key(asked.key),
         master=spark.master or MASTER,
         memory=spark.memory or MEMORY,
         spark_options=spark.spark_options(),
+        **picked(asked, "audience", "where", "format", "most", "dry_run", "frozen"),
     )
     result = _run(flags.settings(), request)
     _remark(result)
