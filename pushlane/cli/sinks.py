@@ -16,7 +16,6 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, Group, JsonFlag, on_backend, option, switch
-from pushlane.cli.parsing import rows_text
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -345,7 +344,7 @@ def _waiting(name: str, tasks: Sequence[Task]) -> str:
     if first := sum(name == task.chain[0] for task in tasks):
         return f", {first:,} tasks wait" if first > 1 else ", 1 task waits"
     if later := sum(name in task.chain for task in tasks):
-        return f", {rows_text(later, 'task')} may go on to it"
+        return f", {later:,} tasks may go on to it" if later > 1 else ", 1 task may go on to it"
     return ""
 
 
