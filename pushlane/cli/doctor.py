@@ -295,7 +295,9 @@ def stats_dump(
     settings = flags.settings()
     documents = {"settings": shown_settings(flags), "versions": _versions()}
     note(f"looking at {settings.location}, at most {topics} topics")
-    documents |= asyncio.run(_collected(settings, Bounds(topics, bookie=bookie_url)))
+    found, inspection = asyncio.run(examine(settings, Bounds(topics, bookie=bookie_url)))
+    processes = msgspec.to_builtins(inspection.live.processes.get_or([]))
+    documents |= {"doctor": as_document(found), "processes": processes, **inspection.said}
     content = _packed(file.name, documents)
     try:
         create_durably(file, content, _OWNER_ONLY)
@@ -304,15 +306,6 @@ def stats_dump(
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}") from error
     note(f"{file}: {len(content):,} bytes, {', '.join(documents)}")
-
-
-async def _collected(settings: Settings, bounds: Bounds) -> dict[str, Any]:
-    found, inspection = await examine(settings, bounds)
-    return {
-        "doctor": as_document(found),
-        "processes": msgspec.to_builtins(inspection.live.processes.get_or([])),
-        **inspection.said,
-    }
 
 
 def _require_new(file: Path) -> None:

@@ -174,7 +174,6 @@ def tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
     """Say that a scope has no task yet, since its name may be misspelt."""
     if scope == EVERYWHERE:
         return
-
     if not on_backend(flags.settings(), lambda backend: is_used(backend, scope.kind, scope.name)):
         note(f"no task has the {scope.kind} {scope.name!r} yet; it holds for those that will")
 
@@ -199,7 +198,6 @@ _TOKENS_COLUMNS: tuple[Column[DeadAddress], ...] = (
     Column("REASON", lambda one: one.reason, elastic=True),
 )
 
-SinkOption = Annotated[str, option("NAME", "Only of this sink.", "--sink")]
 AddressFile = Annotated[
     Path, argument("FILE", "CSV, JSON Lines or Parquet; - for standard input, one address a line.")
 ]
@@ -232,7 +230,7 @@ def dead(
     flags: Flags,
     output: _Output,
     since: Annotated[str, option("TIME", "Recorded since: 2026-11-01, or 7d, 12h ago.")] = _SINCE,
-    sink: SinkOption = "",
+    sink: Annotated[str, option("NAME", "Only of this sink.")] = "",
 ) -> None:
     """List addresses that sinks called dead, by a fingerprint: they are sent to no more.
 

@@ -349,7 +349,11 @@ def forget(
         task_changes.check_forgettable(view.task, view.status.state)
     wanted = {view.task.id: view.task for view in views}
     if wanted and not yes:
-        _confirm_forget(list(wanted.values()))
+        what = f"task {next(iter(wanted))}" if len(wanted) == 1 else f"{len(wanted)} tasks"
+        is_keyed = any(one.key for one in wanted.values())
+        keyed = " What has a key can then be submitted again." if is_keyed else ""
+        question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
+        confirm(f"forgetting {what}", question, f"{what}: not forgotten")
     if faults:
         remove_unreadable(settings, list(faults.values()), yes=yes)
     if wanted:
@@ -370,14 +374,6 @@ async def _load(
         else:
             tasks[task.id] = task
     return faults, await views_of(backend, list(tasks.values()), await backend.presence.list())
-
-
-def _confirm_forget(tasks: list[Task]) -> None:
-    """Ask the user, since a task whose key is forgotten can be submitted again."""
-    what = f"task {tasks[0].id}" if len(tasks) == 1 else f"{len(tasks)} tasks"
-    keyed = " What has a key can then be submitted again." if any(t.key for t in tasks) else ""
-    question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
-    confirm(f"forgetting {what}", question, f"{what}: not forgotten")
 
 
 async def _forget_all(backend: Backend, tasks: list[Task]) -> None:

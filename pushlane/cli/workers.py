@@ -178,7 +178,10 @@ class WorkerPool:
                 *(index, worker.process.pid, _ending(code), wait_s),
                 extra={"action": "worker_restarts"},
             )
-            if await self._stops_within(wait_s):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopped.wait()
+            if self._stopped.is_set():
                 self.on_end(index)
                 return 0
             try:
@@ -208,13 +211,6 @@ class WorkerPool:
         if code == 0:
             return self._stopped.is_set() or self.drain
         return self._stopped.is_set() and code == -signal.SIGTERM  # told before it had begun
-
-    async def _stops_within(self, wait_s: float) -> bool:
-        """Wait for so long, or for a stop; return True if it has come."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._stopped.wait()
-        return self._stopped.is_set()
 
     def _ended(self, worker: _WorkerProcess, code: int, how: str) -> int:
         """Stop all unless the end of this one was due; return the exit code of its end."""

@@ -1,6 +1,6 @@
 """Looks at a backend for all that a diagnosis needs, and puts it together.
 
-So it predicts how a task would fare that is not there yet, from how its sinks stand now.
+It also predicts how a task would fare that is not there yet, from how its sinks stand now.
 """
 
 from __future__ import annotations
