@@ -314,7 +314,6 @@ async def _first_arrivals(process: Process, *followers: Follower) -> None:
 
 
 async def _wait(process: Process, most_s: float) -> None:
-    """Wait until the process ends or the time is up."""
     with suppress(TimeoutError):
         async with asyncio.timeout(most_s):
             await process.wait()

@@ -185,7 +185,6 @@ def run(
 
 
 def _stop(contact: Contact) -> asyncio.Event:
-    """Return an event that SIGTERM and Ctrl-C set."""
     stop = asyncio.Event()
 
     def end() -> None:

@@ -193,7 +193,6 @@ def _recipient_text(limit: Limit) -> str:
 
 
 def _text(limit: Limit) -> str:
-    """Return all limits in one line."""
     texts = {"rate": _rate_text(limit)}
     for name in ("in_flight", "total", "total_cost", "a_day", "cost_a_day"):
         value = getattr(limit, name)

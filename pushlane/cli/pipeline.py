@@ -159,7 +159,6 @@ def stopped_by_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[t
 
 
 def _batch_line(done: BatchDone) -> str:
-    """Return one line for a batch that was published."""
     rate = done.receipts / max(done.seconds, 1e-3)
     parts = [
         f"batch {done.number}: {done.receipts:,} receipts in {done.seconds:.1f} s ({rate:,.0f}/s)",

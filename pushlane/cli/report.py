@@ -331,7 +331,6 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: Repor
 
 
 def _remark(counts: CountRows, notes: list[str]) -> None:
-    """Say on stderr what is not in the table."""
     more = counts.rows_in_all - len(counts.rows)
     if not counts.rows:
         note(f"no receipts of this kind in this period; {_HOW}")

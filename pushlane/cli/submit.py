@@ -271,7 +271,6 @@ def _store_to_try(settings: Settings) -> Iterator[Settings]:
 
 
 def _is_away(settings: Settings) -> bool:
-    """Return whether a service does not answer."""
     try:
         on_backend(settings, lambda backend: backend.registry.weights(), create=True)
     except Unreachable as error:

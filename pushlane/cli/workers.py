@@ -249,7 +249,6 @@ class WorkerPool:
 
 
 def _ending(code: int) -> str:
-    """Say how a worker ended."""
     if code == HUNG:
         return f"hung (exit code {HUNG})"
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
