@@ -221,8 +221,7 @@ def purge(
     async def work(backend: Backend) -> int:
         return await DeadLetters(backend).purge(await wanted.chosen(backend))
 
-    purged = on_backend(settings, work)
-    if purged:
+    if purged := on_backend(settings, work):
         note(f"{_count(purged)} purged")
         _tell_missing(wanted, purged)
     else:

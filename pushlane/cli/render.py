@@ -76,8 +76,7 @@ def print_table(
     typer.echo(heading if is_plain else typer.style(heading, bold=True))
     for row in cells:
         typer.echo(_line(kept, widths, row, gap))
-    hidden = [column.heading for column in columns if column not in kept]
-    if hidden:
+    if hidden := [column.heading for column in columns if column not in kept]:
         note(f"hidden: {', '.join(hidden)}; {more}")
 
 

@@ -103,8 +103,7 @@ def _run_state(run: Run) -> str:
 
 def _state(page: RuleRecord) -> str:
     """Return what is under way, or else how the last run ended."""
-    begun = next((run for run in page.history.open if run.has_begun), None)
-    if begun:
+    if begun := next((run for run in page.history.open if run.has_begun), None):
         return begun.state.value
     if page.rule.paused:
         return "paused"

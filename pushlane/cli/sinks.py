@@ -220,8 +220,7 @@ def show(
     settings = flags.settings()
     shown = _described(settings, name)
     _warn(settings, name)
-    live = asyncio.run(live_if_any(settings))
-    if live is not None:
+    if (live := asyncio.run(live_if_any(settings))) is not None:
         shown["live"] = live.text(name)
         _tell_difference(live, name)
     if as_json:
@@ -246,8 +245,7 @@ def test(
     target = target_in(settings, name)
     outcome = asyncio.run(_tried(settings, name, to))
     _warn(settings, name)
-    live = asyncio.run(live_if_any(settings))
-    if live is not None:
+    if (live := asyncio.run(live_if_any(settings))) is not None:
         _tell_difference(live, name, "; this test goes by this shell's settings")
     if outcome is None:
         note(f"sink {name} ({target}) can be opened; --to ADDRESS sends one push")

@@ -221,8 +221,7 @@ def _resting_advice(sink: str, resting: Sequence[Resting]) -> str:
 
 
 def _quiet(now: Situation) -> Iterator[Cause]:
-    until_ms = quiet_until(now.task, now.now_ms)
-    if until_ms:
+    if until_ms := quiet_until(now.task, now.now_ms):
         task = now.task
         zone = task.zone or "UTC"
         detail = f"quiet hours {task.quiet} in {zone} end {clock(until_ms)}"
@@ -360,11 +359,10 @@ class TaskStatuses:
         left = None if task.total is None else task.total - progress.finished
         if waits and left is not None and left <= sum(one.pushes for one in waits):
             return TaskStatus(RESTING, waits_line(waits, left, self._now_ms))
-        if task.quiet and not task.has_own_times:
-            until_ms = quiet_until(task, self._now_ms)
-            if until_ms:
-                until = due_text(until_ms, self._now_ms, task.zone)
-                return TaskStatus(RESTING, f"quiet hours {task.quiet} end {until}")
+        until_ms = 0 if task.has_own_times else quiet_until(task, self._now_ms)
+        if until_ms:
+            until = due_text(until_ms, self._now_ms, task.zone)
+            return TaskStatus(RESTING, f"quiet hours {task.quiet} end {until}")
         return None
 
 
