@@ -1,10 +1,7 @@
-"""Small documents by kind and name, which all processes share.
+"""Small documents by kind and name, which all processes share, and the check of records to be kept.
 
-The document port: small documents by kind and name, within bounds that adapters check.
-
-Checks a record before it is written: what this process could not read back is never stored.
-
-Every codec of a record that is kept for others uses this at its one place of encoding.
+What this process could not read back is never stored: every codec of a record that is kept for
+others uses `checked` at its one place of encoding.
 """
 
 from __future__ import annotations

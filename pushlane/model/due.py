@@ -1,12 +1,10 @@
-"""Pushes that wait for their time on a later lane: for what, how many, and when they may go.
+"""Until when a push has to wait: for its task's start, its own, and its recipient's quiet hours.
 
-A broker may not tell what waits there. So whoever puts a push off notes it, by task and reason and
-by the quarter of an hour in which it comes up again. A push waits for a day at most before it comes
-up, and is then noted anew: so a task has at most 97 quarters a reason, and old ones are dropped.
+A push whose wait is longer than one hop surfaces in between and is sent to wait again.
 
-Until when a push has to wait: for its task's start, its own, and its recipient's quiet hours.
-
-Pure. A push whose wait is longer than one hop surfaces in between and is sent to wait again.
+A broker may not tell what waits on a later lane. So whoever puts a push off notes it, by task and
+reason and by the quarter of an hour in which it comes up again. A push waits for a day at most
+before that, and is then noted anew: so a task has at most 97 quarters a reason.
 """
 
 from __future__ import annotations

@@ -3,13 +3,10 @@
 Each is a small document under its subject, like `app/shop`, that every dispatcher follows. A limit
 that is not set is none. A cost is what the sink's settings say that one push costs, 1 unless given.
 
-Changes how much an app may have of each level, and of the high one, for every dispatcher.
-
-Frequency caps: how many pushes a recipient gets from an app in a day, by level and in all.
-
-Pure. A day is the calendar day in the push's zone, else in its task's, else in UTC; pushes of all
-zones with the same date count together. An app without a cap of its own has that of `app/*`, each
-such app by itself: apps that are to share a cap have to be one app.
+Frequency caps count a recipient's pushes from an app by day: the calendar day in the push's zone,
+else in its task's, else in UTC; pushes of all zones with the same date count together. An app
+without a cap of its own has that of `app/*`, each such app by itself: apps that are to share a cap
+have to be one app.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a sink has to do at one time, and what each of its lanes is entitled to.
-
-What a sink has to do at one time, and what its tasks share it by: values only.
-
-What each lane is entitled to of its sink: its level's weight, its app's part, its own quota.
+"""What a sink has to do at one time, and what each of its lanes is entitled to of it.
 
 As the scheduler shares when all have something to send: levels by their weights, apps of a level by
 their quotas, an app's tasks by theirs. A lane of the pool, which mixes apps, counts as an app with

@@ -1,12 +1,7 @@
 """Describes a live process in its own words, and finds those that contradict each other.
 
-Describes a live process in its own words: its kind, its sinks and lanes, what rests or is slow.
-
 A record stays within a few KiB: lists of lanes have a bound. Nothing personal: a process is told by
-a random id and its pid. Fields may be added; fields that a newer version has added are not shown
-here.
-
-Finds processes that deliver by one name to different places.
+a random id and its pid. Fields that a newer version has added are not shown here.
 
 Pushes of a name go to whichever process takes them, so two targets would split a task between them.
 Processes of older versions do not say what they deliver to, and are not compared.

@@ -1,21 +1,9 @@
 """Recipients, known again without being kept: hashes, marks, suppressions, dead addresses.
 
-Keyed hashes of recipients, by which they are known again without being kept; of sinks' targets
-too (`sink_target`), under a key of their own.
-
-Whoever has the hashes but not the key cannot find out by trying whom a hash stands for.
-
-Marks for pushes to the same recipient, by which duplicates and the newest push are found.
-
-A mark never holds the recipient, only a hash of it. Tokens compare as texts. Here is also what a
-store is told of a frequency cap, which counts pushes with the same key on a day.
-
-Suppression: recipients that must not be sent to, by an app, at a sink or at all.
-
-A dead address: one that a sink's provider will never deliver to again, such as an old token.
-
-Neither value holds the address itself: only its keyed hash (`model.recipients`) and, if the
-settings have a key, its encrypted text (`model.address_seal`).
+Whoever has a hash but not the key cannot find out by trying whom it stands for. Targets of sinks
+are hashed too (`model.targets`), under a key of their own. Of a dead address the encrypted text is
+kept as well if the settings have a key (`model.address_seal`). A mark, by which duplicates and the
+newest push are found, never holds a recipient. Tokens of marks compare as texts.
 """
 
 from __future__ import annotations

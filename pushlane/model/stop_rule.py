@@ -1,8 +1,6 @@
-"""Of what the pushes of a task died.
+"""Of what the pushes of a task died, and when so many are dead that it is paused.
 
 A reason is a short class like `HTTP 404`, never what a sink or a push says in detail.
-
-When so many pushes of a task are dead that it is paused: `--stop-if-dead`. Pure.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""What a sink delivers to, and whether that has ever delivered.
-
-What a sink delivers to: its kind, its host and, as a keyed hash, its place there.
+"""What a sink delivers to (its kind, its host and, as a keyed hash, its place there), and whether
+that has ever delivered.
 
 Two processes that serve one name tell by it whether they deliver to the same place, however each
 has written it down. A user, a password, a query or a credential is never part of it. The key of the
 hashes is in the document store alone, so whoever reads what a process says of itself cannot find
 out a path by trying some.
 
-Keeps of each target, by its hash, whether it has ever delivered, for all processes.
-
-A target that never has may be the wrong one, so its final answers are not believed at once
-(`dispatcher.failures`), unless somebody has said that they are right. One small document a target;
-fields that a newer version has added stay.
+A target that never has delivered may be the wrong one, so its final answers are not believed at
+once (`dispatcher.failures`), unless somebody has said that they are right. What is kept of it is
+one small document under its hash; fields that a newer version has added stay.
 """
 
 from __future__ import annotations

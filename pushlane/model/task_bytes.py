@@ -1,13 +1,9 @@
 """The stored form of a task, and the rule by which one of several stored values stands.
 
-The stored form of a task: a msgpack map, with all that newer versions have added to it.
-
-A field that is not known here is kept, and written back with a change. A task that cannot be
-read is never changed or guessed at: it is skipped, logged once, and left to processes of a newer
-version if its format is higher. Otherwise it is damaged, and can only be removed. What could not be
-read back is not encoded.
-
-The rule by which one of several stored values of a task stands, whoever wrote them.
+A task is a msgpack map. A field that is not known here is kept, and written back with a change. A
+task that cannot be read is never changed or guessed at: it is skipped, logged once, and left to
+processes of a newer version if its format is higher. Otherwise it is damaged, and can only be
+removed. What could not be read back is not encoded.
 
 Two servers of Redis may each take changes of a task for a while, without the other's. A cancelled
 value stands over any other, so that nothing cancelled is sent; else the higher version does, and of

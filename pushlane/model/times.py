@@ -1,18 +1,11 @@
 """Times: as people write them, on the clocks of time zones, and the hours that are quiet.
 
-The range of times in which calendars count: 1970 to 9999, in Unix milliseconds.
+Inside, a time is Unix milliseconds. A push may hold any number of 64 bits as one: whoever makes a
+date of it brings it into the range of calendars first, so that no push can end a process. Zones are
+IANA names, from the machine's own data or else from the tzdata package.
 
-A push may hold any number of 64 bits as a time. Whoever makes a date of one brings it into this
-range first, so that no push can end a process.
-
-Time zones by their IANA names, from the machine's own data or else from the tzdata package.
-
-Times as people write them: `2h`, `09:00`, an ISO time. Inside they are Unix milliseconds.
-
-Quiet hours: when recipients are left alone, by the clock on their own wall.
-
-Pure. A time is quiet when that clock shows a time within the hours, so an hour that a change of
-the clocks skips is never quiet, and one that comes twice is quiet twice.
+A time is quiet when the clock on the recipient's wall shows a time within the hours, so an hour
+that a change of the clocks skips is never quiet, and one that comes twice is quiet twice.
 """
 
 from __future__ import annotations

@@ -1,18 +1,9 @@
 """Reads from columns of a row where its push goes, when it may go, and its labels.
 
-Reads from columns where a row's push goes at each sink of its task.
-
-An address is a text, a whole number, or an object such as a Web Push subscription, which travels
-as its JSON text. A reason names columns and sinks, never what a row holds.
-
-Reads from columns when a row's push may go: its start, its expiry and its recipient's zone.
-
-Read from the row alone, never from the time of the submit, so that a repeat makes the same pushes.
-A reason names columns; of what they hold it shows only what looks like a zone.
-
-The bounded labels of a push for reports alone: attributes by name, and the id of a trace.
-
-They become columns of its receipts. A reason names what is wrong, never what a row holds.
+A reason names columns and sinks, never what a row holds, but for what looks like a zone. An address
+is a text, a whole number, or an object such as a Web Push subscription, which travels as its JSON
+text. Times are read from the row alone, never from the time of the submit, so that a repeat makes
+the same pushes. Labels, attributes by name and the id of a trace, are for receipts and reports.
 """
 
 from __future__ import annotations

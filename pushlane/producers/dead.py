@@ -1,16 +1,12 @@
-"""Finds dead pushes on the dead-letter lanes, retries them in a new task, and purges them.
-
-Finds dead pushes on the dead-letter lanes by task, reason and age, and purges them.
+"""Finds dead pushes on the dead-letter lanes by task, reason and age, retries and purges them.
 
 A lane is looked through, not drained: what is not removed stays. One process at a time does so.
-Nothing here looks into a push; whoever asks for one decodes its body.
 
-Retries dead pushes in a new task, and only then takes them off the dead-letter lane.
-
-A dead push was counted as dead in its own task, which may have ended, so it is a new task's push:
-that keeps the counts of both exact. Dispatchers leave the new task alone until it is sealed. What a
-crash cuts off before that is cancelled by the next retry; what it cuts off after that is known by
-the mark that was written first, and never goes out twice.
+A dead push was counted as dead in its own task, which may have ended, so a retry makes it a new
+task's push, and only then takes it off the dead-letter lane: that keeps the counts of both exact.
+Dispatchers leave the new task alone until it is sealed. What a crash cuts off before that is
+cancelled by the next retry; what it cuts off after that is known by the mark that was written
+first, and never goes out twice.
 """
 
 from __future__ import annotations

@@ -1,19 +1,9 @@
 """Reads what devices report of pushes (displayed, clicked), and puts it with the receipts.
 
-One event that a device reported of a push, and its form on a line of JSON.
-
-A line names its push as `push_id`, or as `task_id` and `seq`. Messages name places and ids, never
-what an attribute holds.
-
-Puts events into the log of receipts, in batches that are durable when they are counted.
-
-What a receipt says of its task is looked up, so that reports have one set of columns. An event that
-is recorded again counts once: whoever reads the log knows it by its push.
-
-Records events from lines of JSON, or refuses a line with its number and the reason.
-
-Memory is flat in the number of lines. What comes before a line that stops it all is recorded, and
-counts once when it is sent again.
+A line of JSON names its push as `push_id`, or as `task_id` and `seq`. Messages name places and ids,
+never what an attribute holds. Events are durable when they are counted; one that is recorded again
+counts once, as whoever reads the log knows it by its push. What a receipt says of its task is
+looked up, so that reports have one set of columns. Memory is flat in the number of lines.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The producer by which an application sends pushes one at a time, as they happen.
 
-Encodes one push of an application, once its seq is known.
-
-What a dispatcher could not read is refused here, before it takes a seq.
-
 Calls return at once: pushes are numbered, buffered, spooled if there is a spool, and sent by a
-thread of the producer's own. It never delivers anything.
+thread of the producer's own. It never delivers anything. What a dispatcher could not read is
+refused before it takes a seq.
 """
 
 from __future__ import annotations

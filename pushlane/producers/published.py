@@ -1,9 +1,8 @@
-"""Announces collapse keys of pushes that are on their lane, so that older ones are dropped.
-
-Finds out how far a task was published when the broker may have forgotten its producers.
+"""Announces collapse keys of pushes that are on a lane, and finds out how far a task is there.
 
 The pushes of a producer come in order, so what is on the lanes of its seqs, or was finished, is a
 first stretch of them: everything behind the highest seq that is found is missing, nothing before.
+So the broker may have forgotten its producers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The frozen values of a submit, and its rows as a file that can be read more than once.
+"""The frozen values of a submit (request, progress, result), and its rows as a file.
 
-The frozen values of a submit: its request, the progress it reports, and its result.
-
-`producers.submit` acts on them.
-
-Brings the rows of a request into a file that can be read more than once.
-
-Standard input, a stream or rows in memory are copied to a temporary file. It is bounded by the disk
-alone (TMPDIR says which), and removed in the end.
+Standard input, a stream or rows in memory are copied to a temporary file, which can be read more
+than once. It is bounded by the disk alone (TMPDIR says which), and removed in the end.
 """
 
 from __future__ import annotations

@@ -1,20 +1,8 @@
-"""Reads rows: opens a file of any format, and reads ahead of whoever uses them.
+"""Reads rows of a file, CSV, JSON Lines or Parquet, and reads ahead of whoever uses them.
 
-Runs an iterator in a thread, one item ahead of whoever uses it.
-
-Between two items it can be stopped; it never leaves a thread behind.
-
-The values that sources yield: numbered rows, and reasons for rows that cannot be used.
-
-A reason names fields and places, never what a row holds.
-
-Reads rows of text: CSV with a header, in UTF-8 with or without a BOM, and JSON Lines.
-
-Lines are of bounded length, so that a file without line ends cannot fill the memory.
-
-Opens files of rows: finds out a file's format, and refuses one that cannot be read.
-
-Never holds a whole file in memory; the formats themselves are read in text_rows and parquet_rows.
+A reason for a row that cannot be used names fields and places, never what the row holds. A file is
+never in memory whole, and its lines are of bounded length, so that one without line ends cannot
+fill the memory. CSV has a header, in UTF-8 with or without a BOM.
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
 Every step can be repeated, so a submit with a key that was cut off is resumed by calling it again:
 it publishes the same chunks, and the broker keeps one that it has once. It never publishes before
 the lane has its subscription, nor anything of a file with a bad row (unless bad rows are to be
-skipped).
-
-Submits while the services are away: the whole task goes into a spool, to be sent from there.
-
-The rows are checked as ever. It never reaches for a service.
+skipped). While the services are away the whole task goes into a spool, to be sent from there.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Adds values of a file to the suppressions, or removes them, some thousands at a time.
+"""Suppresses the values of a file, or no longer; registers addresses that are sent to again.
 
-A value is kept as a keyed hash alone. The file is read once, as it comes: what was done before a
-fault stays done, and the same call does the rest.
-
-Registers addresses: those that were dead at a sink are sent to again from then on.
-
-An address is known again by its keyed hash alone. That it was registered is remembered, so that
-late news of an earlier death changes nothing.
+A value is kept as a keyed hash alone. A file is read once, as it comes, some thousands of values at
+a time: what was done before a fault stays done, and the same call does the rest. That an address
+was registered is remembered, so that late news of an earlier death changes nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Makes the task that options ask for, or finds the one that the same key stands for.
 
-Makes the task that options ask for, and tells what a repeated request has in common with it.
-
-Refuses a sink that nobody knows, before a task is made whose pushes would wait for ever.
-
-A key stands for one task: of the same rows and options, and not one that was stopped.
-
-With a task are kept short hashes of all that its key stands for, in a fixed order, so that what
-differs can be named. Versions that know fewer parts than another compare those that both have.
+A key stands for one task: of the same rows and options, and not one that was stopped. With a task
+are kept short hashes of all that its key stands for, in a fixed order, so that what differs can be
+named. Versions that know fewer parts than another compare those that both have.
 """
 
 from __future__ import annotations

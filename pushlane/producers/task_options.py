@@ -1,7 +1,5 @@
 """The options of a task, declared once: submit, the producer, the CLI and task specs all use them.
 
-Reads the JSON file of a task's payload; what it may hold is checked in `producers.payloads`.
-
 A new option is a field here, a flag in `cli.submit`, and the place where it acts; task specs
 have it by themselves. `producers.validate` refuses values that cannot be.
 """

@@ -1,13 +1,7 @@
 """Refuses what cannot be meant, and what is hardly meant, and says what to give instead.
 
-Refuses what is hardly meant: pushes with nothing in them, and columns in doubled braces.
-
-The options `silent` and `literal_braces` say that it is meant. A reason names columns and sinks,
-never what a row holds.
-
-Refuses options of a task that cannot be meant, and says which and what to give instead.
-
-The times here are those of a whole task; those of single rows are read in `row_times`.
+Hardly meant are pushes with nothing in them, and columns in doubled braces: the options `silent`
+and `literal_braces` say that they are. A reason names columns and sinks, never what a row holds.
 """
 
 from __future__ import annotations

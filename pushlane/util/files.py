@@ -1,16 +1,8 @@
 """Files that outlive a kill, are locked by one process, or are replaced by others while we run.
 
-Files that outlive a kill and a power cut: written whole beside their place, then named.
-
-Locks on files: held by one process at a time, and released by the kernel when it dies.
-
-The parts that every crash-safe log of segments shares: whole appends, and search in damage.
-
-Two logs use them, and each has a format of its own, since files of both are kept by earlier
-versions: the log of receipts (`backends.embedded`), which several processes share and read at
-any position, and a producer's spool (producers.outbox), which one process reads once, in order.
-
-Files that others replace while we run, such as rotated tokens, passwords and certificates.
+Whole appends and search in damage are shared by two logs of segments, each with a format of its
+own: the log of receipts (`backends.embedded`), which several processes share and read at any
+position, and a producer's spool (`producers.outbox`), which one process reads once, in order.
 """
 
 from __future__ import annotations

@@ -1,19 +1,7 @@
 """Texts for people: without secrets, with a guess at what was meant, once, and in pages.
 
-A text that must not be seen: only `reveal` shows it.
-
-Guesses which known word a mistyped one was meant to be. Used in messages only.
-
-Checks URLs that people give, and takes secrets out of those that people will read.
-
-Logs once of each thing that this version cannot read it, however often it comes by.
-
-Takes long lists in pages, so that others have their turn between two of them.
-
-Tracebacks that can be logged and sent on: names of errors and places in code.
-
-The message of an error may quote a row, a push or a secret, and is left out. Messages of pushlane's
-own errors never do, and stay.
+The message of an error may quote a row, a push or a secret, so a traceback has names and places
+alone. Messages of pushlane's own errors never do, and stay.
 """
 
 from __future__ import annotations

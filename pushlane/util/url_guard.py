@@ -1,14 +1,12 @@
 """Checks URLs that come from outside (rows, subscriptions, rules) before anything connects to them.
 
-Tells addresses of the internet from those that only somebody inside a network can reach.
-
-The tables are IANA's registries of special-purpose addresses (RFC 6890), and what clouds add. Of
-IPv6 only global unicast (2000::/3) counts as public, so that whatever is assigned later does not.
-
 Whoever may name a URL could make this process ask for what only it can reach: a database inside the
 network, the metadata of a cloud. So a URL has to lead to public addresses alone, but for what the
 operator opens. A URL is read by the parser of the client that will use it, and the addresses that
 were checked are handed out to be connected to: names are not resolved a second time.
+
+The tables are IANA's registries of special-purpose addresses (RFC 6890), and what clouds add. Of
+IPv6 only global unicast (2000::/3) counts as public, so that whatever is assigned later does not.
 """
 
 from __future__ import annotations

@@ -40,10 +40,6 @@ OVER_HTTP = frozenset({"webhook", "fcm", "apns", "webpush", "gorush", "http"})
 
 _WORDS = ("null", "print", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")
-_FORMS = (
-    "null, print, log:PATH, webhook:URL, webhook+h2c:URL, package.module:callable or "
-    "on:package.module"
-)
 
 
 class SinkOptions(Protocol):
@@ -63,13 +59,10 @@ class _Targeted(Sink, Protocol):
 
 
 def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
-    """The sink that a spec names.
+    """The sink that a spec names. Raises BadInput when there is none; lists those there are.
 
     `slots` is how many deliveries are in flight at most. A delivery that takes over `timeout_s` is
     dead, as it may have arrived, unless `retry_timeouts`.
-
-    Raises:
-        BadInput: no such sink; lists those there are.
     """
     return opened(spec_options(spec), slots, timeout_s, retry_timeouts)
 
@@ -108,11 +101,7 @@ def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions
 
 
 def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.Struct]:
-    """Return the type of the options of this kind of sink, which has all of these names.
-
-    Raises:
-        BadInput: there is no such kind or option.
-    """
+    """Return the options' type of a kind of sink. Raises BadInput if it has not all these names."""
     if kind not in KINDS:
         raise BadInput(
             f"{who}: there is no kind {kind[:40]!r}; use {', '.join(KINDS)}"
@@ -148,4 +137,7 @@ def _read_spec(spec: str) -> tuple[str, dict[str, Any]]:
     hint = "" if kind in _WORDS else did_you_mean(kind, _WORDS)
     # Of what comes after the colon nothing is shown: it may hold a token.
     shown = kind if target == "" else f"{kind}:…"
-    raise BadInput(f"sink {masked(shown)!r} is not one of {_FORMS}{hint}")
+    raise BadInput(
+        f"sink {masked(shown)!r} is not one of null, print, log:PATH, webhook:URL, "
+        f"webhook+h2c:URL, package.module:callable or on:package.module{hint}"
+    )

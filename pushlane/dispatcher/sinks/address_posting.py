@@ -1,17 +1,11 @@
 """Posts JSON to URLs that are the addresses of pushes: guarded, and each host by itself.
 
-Clients for URLs that others name: each connects to the addresses that were checked, no others.
+A client is of one host, whose name it does not resolve itself: it connects to the addresses that
+the guard checked, and takes no proxy from the environment, which would resolve the name again.
 
-A client is of one host, whose name it does not resolve itself: it has the address from the guard.
-It takes no proxy from the environment, as that one would resolve the name again.
-
-Lets a host rest that fails, so that pushes to it do not hold the slots that others need.
-
-Who names hosts may name one that never answers. After three failures in a row, or where it asks for
-a wait, a host rests: 1 s, twice as long after each further failure, a minute at most. Then one push
-tries it, until one gets through. It is not kept which hosts are well.
-
-No answer of a host is about the sink, as others may be well. One that fails rests alone.
+Who names hosts may name one that never answers. So after three failures in a row, or where it asks
+for a wait, a host rests: 1 s, twice as long after each further failure, a minute at most. Then one
+push tries it, until one gets through. No answer of a host is about the sink, as others may be well.
 """
 
 from __future__ import annotations
@@ -20,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
 
 from msgspec.structs import replace
 from pyreqwest.client import Client
@@ -38,25 +33,21 @@ from pushlane.dispatcher.sinks.posting import Signer, post_request
 from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
-_MOST_HOSTS = 250
 _IDLE_S = 300.0
 
-_Key = tuple[str, str, int]
 
-
+@dataclass(slots=True, eq=False)
 class _Host:
     """The connections to one address of a host."""
 
-    __slots__ = ("failed", "in_use", "ip", "pool", "used_at_s")
-
-    def __init__(self, ip: str, pool: Http2Pool) -> None:
-        self.ip = ip
-        self.pool = pool
-        self.in_use = 0
-        self.used_at_s = 0.0
-        self.failed = False
+    ip: str
+    pool: Http2Pool
+    in_use: int = 0
+    used_at_s: float = 0.0
+    failed: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class GuardedClients:
     """Clients by host, for `slots` requests at a time over all of them.
 
@@ -64,30 +55,21 @@ class GuardedClients:
     `only_http2` HTTP/2 at once. Of the hosts that were not asked lately the connections are closed.
     """
 
-    def __init__(
-        self,
-        guard: UrlGuard,
-        slots: int,
-        timeouts: Timeouts,
-        headers: Mapping[str, str] | None = None,
-        streams: int = 100,
-        *,
-        only_http2: bool = False,
-        most_hosts: int = _MOST_HOSTS,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._guard = guard
-        self._slots = slots
-        self._timeouts = timeouts
-        self._headers = dict(headers or {})
-        self._streams = streams
-        self._only_http2 = only_http2
-        self._most_hosts = most_hosts
-        self._now = now
-        self._hosts: dict[_Key, _Host] = {}
+    guard: UrlGuard
+    slots: int
+    timeouts: Timeouts
+    headers: Mapping[str, str] = field(default_factory=dict)
+    streams: int = 100
+    _: KW_ONLY
+    only_http2: bool = False
+    most_hosts: int = 250
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._hosts: dict[tuple[str, str, int], _Host] = {}
         self._left: set[_Host] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        client_builder(1, timeouts, self._headers)  # a header that cannot be is refused at once
+        client_builder(1, self.timeouts, self.headers)  # a header that cannot be is refused at once
 
     @property
     def size(self) -> int:
@@ -101,7 +83,7 @@ class GuardedClients:
             RefusedUrl: it must not be asked.
             UnknownHost: its host has no address now.
         """
-        async with self.at(await self._guard.check(url)) as client:
+        async with self.at(await self.guard.check(url)) as client:
             yield client
 
     @asynccontextmanager
@@ -117,7 +99,7 @@ class GuardedClients:
             raise
         finally:
             host.in_use -= 1
-            host.used_at_s = self._now()
+            host.used_at_s = self.now()
             if host in self._left and not host.in_use:
                 self._close_later(host)
 
@@ -139,21 +121,21 @@ class GuardedClients:
         else:
             ip = checked.ip
         self._leave_idle()
-        added = _Host(ip, Http2Pool(lambda: self._connect(checked, ip), self._streams, self._slots))
+        added = _Host(ip, Http2Pool(lambda: self._connect(checked, ip), self.streams, self.slots))
         self._hosts[key] = added
         return added
 
     def _connect(self, checked: CheckedUrl, ip: str) -> Client:
-        builder = client_builder(self._streams, self._timeouts, self._headers).no_proxy()
+        builder = client_builder(self.streams, self.timeouts, self.headers).no_proxy()
         builder = builder.resolve(checked.host, ip, checked.port)
-        if checked.scheme == "http" and self._only_http2:
+        if checked.scheme == "http" and self.only_http2:
             return builder.http2_prior_knowledge().build()
         return builder.http2(checked.scheme == "https").build()
 
     def _leave_idle(self) -> None:
         """Close what was not used for long, and as much more as there are hosts too many."""
-        too_many = len(self._hosts) + 1 - self._most_hosts
-        long_ago_s = self._now() - _IDLE_S
+        too_many = len(self._hosts) + 1 - self.most_hosts
+        long_ago_s = self.now() - _IDLE_S
         for key, host in list(self._hosts.items()):
             if host.in_use:
                 continue
@@ -209,14 +191,12 @@ _LONGEST_REST_S = 60.0
 _MOST_KNOWN = 10_000
 
 
+@dataclass(slots=True)
 class _Failing:
-    __slots__ = ("is_tried", "rest_s", "row", "until_s")
-
-    def __init__(self) -> None:
-        self.row = 0
-        self.rest_s = 0.0
-        self.until_s = 0.0
-        self.is_tried = False
+    row: int = 0
+    rest_s: float = 0.0
+    until_s: float = 0.0
+    is_tried: bool = False
 
 
 class HostRests:
@@ -275,10 +255,7 @@ Read = Callable[[Response], Awaitable[Outcome]]
 
 
 class AddressPoster:
-    """Posts to the URL that it is given with each push.
-
-    `now` is the Unix time in seconds.
-    """
+    """Posts to the URL that it is given with each push. `now` is the Unix time in seconds."""
 
     def __init__(
         self,

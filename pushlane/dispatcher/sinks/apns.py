@@ -1,27 +1,19 @@
 """Sends each push to the Apple Push Notification service (APNs), for one topic of one team.
 
-The token by which APNs knows us: signed anew every 40 minutes, without a store to share it.
-
+It signs in with a provider token, signed anew every 40 minutes; certificates are not supported.
 Apple takes a token that is up to an hour old, and no new one within 20 minutes of the last. Whether
 it counts by connection or by team is not documented (threads 702056 and 674772 of its forums say
 one each). A token says only who signed it and when, and our signatures are deterministic. So all
 processes say that they signed at the last common boundary of time, and have the very same token:
 however many there are, and however often they start, Apple sees one every 40 minutes. Clocks that
 differ by less than a minute do no harm, as a boundary counts only once it is a minute old, when it
-lies in nobody's future.
+lies in nobody's future. Whoever first pushes shortly before a boundary has a second token minutes
+later. Where Apple calls that one too many, the one before is used until it is an hour old.
 
-Whoever first pushes shortly before a boundary has a second token minutes later. Where Apple calls
-that one too many, the one before is used until it is an hour old.
-https://developer.apple.com/documentation/usernotifications/establishing-a-token-based-connection-to-apns
-
-The meaning of what APNs answers, as docs/sinks.md has it in its table.
-
-Apple's list of codes:
-https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns
-
-It signs in with a provider token (`apns_token`); certificates are not supported. The meaning of an
-answer is in `apns_answers`.
-https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
+docs/sinks.md has a table of what each answer means. At
+https://developer.apple.com/documentation/usernotifications are
+`establishing-a-token-based-connection-to-apns`, `sending-notification-requests-to-apns` and
+`handling-notification-responses-from-apns`.
 """
 
 from __future__ import annotations
@@ -146,26 +138,19 @@ _DOUBTFUL = frozenset({"BadDeviceToken", "DeviceTokenNotForTopic"})
 _GONE = frozenset({*_DOUBTFUL, "Unregistered", "ExpiredToken"})
 _OF_THE_PUSH = frozenset({"PayloadTooLarge", "PayloadEmpty", "BadCollapseId", "BadExpirationDate"})
 _OF_THE_REQUEST = frozenset(
-    {
-        "BadMessageId",
-        "BadPath",
-        "BadPriority",
-        "DuplicateHeaders",
-        "InvalidPushType",
-        "MethodNotAllowed",
-        "MissingDeviceToken",
-    }
+    (
+        *("BadMessageId", "BadPath", "BadPriority", "DuplicateHeaders", "InvalidPushType"),
+        *("MethodNotAllowed", "MissingDeviceToken"),
+    )
 )
 _BUSY = frozenset({"ServiceUnavailable", "Shutdown", TOO_MANY_TOKENS})
 _OTHERS = frozenset({"IdleTimeout", "InternalServerError", "TooManyRequests"})
 _KNOWN = _HELD.keys() | _GONE | _OF_THE_PUSH | _OF_THE_REQUEST | _BUSY | _OTHERS
 _BY_STATUS = {
-    401: "Forbidden",
-    403: "Forbidden",
+    **dict.fromkeys((401, 403), "Forbidden"),
     410: "Unregistered",
     413: "PayloadTooLarge",
-    429: "ServiceUnavailable",
-    503: "ServiceUnavailable",
+    **dict.fromkeys((429, 503), "ServiceUnavailable"),
 }
 
 _AGAIN_AFTER_ERROR_S = 900.0  # Apple: 5xx after 15 minutes

@@ -1,16 +1,9 @@
-"""Sends each push to Firebase Cloud Messaging over its HTTP v1 API.
+"""Sends each push to Firebase Cloud Messaging over its HTTP v1 API (projects.messages.send).
 
-Turns a push into the body of a request to FCM (HTTP v1, projects.messages.send).
-
-https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages has the message.
-
-Reads what becomes of a push off an answer of FCM. The table is in docs/sinks.md.
-
-https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode has the codes. What FCM says in
-words is never shown; only where a code means two things do words tell which.
-
-FCM knows no idempotency key: a push that is tried again may arrive twice. Its answers and what
-becomes of a push by each are in docs/sinks.md.
+https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages has the message, and
+`…/v1/ErrorCode` the codes; docs/sinks.md has a table of what each answer means. What FCM says in
+words is never shown; only where a code means two things do words tell which. FCM knows no
+idempotency key: a push that is tried again may arrive twice.
 """
 
 from __future__ import annotations

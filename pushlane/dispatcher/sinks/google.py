@@ -1,13 +1,8 @@
-"""Google credentials, and the access token that they give.
+"""Google credentials, and the access token that they give: renewed before it expires.
 
-Reads the JSON of Google credentials, and says what is wrong with one that cannot be used.
-
-Nothing is asked of Google here, and no message shows what the JSON holds.
-
-The access token of Google credentials: one at a time, renewed before it expires.
-
-A renewal runs in a thread, and only one at a time. While the present token is good no push waits
-for it, and one that fails is only a warning. Without a token it says what becomes of a push.
+No message shows what the JSON of credentials holds. A renewal runs in a thread, and only one at a
+time. While the present token is good no push waits for it, and one that fails is only a warning.
+Without a token it says what becomes of a push.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Hands pushes to a gorush server, which sends them on to APNs, FCM or HMS.
 
-The errors that gorush passes on from APNs and FCM, and what each means for a push.
-
-gorush gives them as text: the reason of APNs, or the message of FCM without its code. Only texts of
-this list are known; nothing of any other is kept, as it may hold a token.
-
 With its setting `core.sync` gorush names the pushes that failed; without it, delivered means that
-gorush has taken the push. It honours no idempotency key.
+gorush has taken the push. It honours no idempotency key. Errors it passes on as text: the reason of
+APNs, or the message of FCM without its code. Nothing of a text that is not listed here is kept, as
+it may hold a token.
 """
 
 from __future__ import annotations

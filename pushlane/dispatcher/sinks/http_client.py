@@ -1,15 +1,11 @@
-"""Makes the clients of sinks that speak HTTP, and pools their HTTP/2 connections.
-
-Makes the clients of sinks that speak HTTP, and reads lost answers, waits and clocks.
+"""Makes the clients of sinks that speak HTTP, pools them, and reads lost answers, waits and clocks.
 
 No client follows a redirect or keeps what a server answers. What a status means is the sink's.
 
-HTTP/2 connections to one host: the one with the fewest requests in flight is next.
-
 A client of reqwest keeps one HTTP/2 connection a host, on which the peer's settings bound the
-streams (hyper follows them; RFC 9113, 5.1.2). So a pool is several clients. Before the peer's first
-settings are there hyper takes 100 streams for allowed, and APNs may allow one: so a connection
-carries one request until that is answered.
+streams (hyper follows them; RFC 9113, 5.1.2). So a pool is several clients: the one with the fewest
+requests in flight is next. Before the peer's first settings are there hyper takes 100 streams for
+allowed, and APNs may allow one: so a connection carries one request until that is answered.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """Sinks that need no service: they drop pushes, print them, or append them to a file.
 
-Delivers nothing and says that it did: to measure everything but the sink.
-
-Prints a line a push to standard output: level, push, recipient and text, in delivery order.
-
-It is for trying things out. Whoever reads the output reads recipients and content.
-
-Appends a JSON line a push to a file: task, seq, attempt, level and when.
-
-Lines stand in the order of the deliveries. It never writes a recipient or content, so the file can
-be shared as a record of what went out when.
+`null` says that it delivered: to measure everything but the sink. `print` is for trying things out:
+whoever reads its output reads recipients and content. `log` writes neither, so that its file can be
+shared as a record of what went out when.
 """
 
 from __future__ import annotations

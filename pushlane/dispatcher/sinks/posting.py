@@ -1,11 +1,8 @@
 """Posts JSON to one URL that the settings name, signed where they have keys.
 
-Signatures by which a receiver knows that a request is ours and is new (Standard Webhooks).
-
-Each live key signs, so that a key can be changed without a request that nobody can check: with two
-keys a receiver may know either. See https://www.standardwebhooks.com.
-
-The webhook, batches and gorush have this in common. What an answer means is the sink's.
+The webhook, batches and gorush have this in common. What an answer means is the sink's. Signatures
+are Standard Webhooks (https://www.standardwebhooks.com): a receiver knows by them that a request is
+ours and is new. Each live key signs, so that with two of them a receiver may know either.
 """
 
 from __future__ import annotations

@@ -1,23 +1,14 @@
 """Delivers through a function of the user's own, named by itself or found by a push's type.
 
-Runs blocking calls in threads of its own, which a call that never returns cannot use up.
+The function, `package.module:callable`, takes one `Push` (or, with `@batch(size)`, a list of them),
+sync or async. It answers None or True for delivered, False for dead, or an `Outcome`; for a batch
+one answer for all or a list of them. What it raises is retried; its messages are never kept, as
+they may hold a recipient. A function that finds its provider down answers
+`Outcome.throttled(reason)`: no push loses by it.
 
-Threads are daemons: one that hangs does not keep the process from ending.
-
-Logs what a user's own function raises: the first at once, then one line a minute for each.
-
-Delivers through a function of the user's own, given as `package.module:callable`.
-
-The function takes one `Push` (or, with `@batch(size)`, a list of them), sync or async. It answers
-None or True for delivered, False for dead, or an `Outcome`; for a batch one answer for all or a
-list of them. What it raises is retried; its messages are never kept, as they may hold a recipient.
-A function that finds its provider down answers `Outcome.throttled(reason)`: no push loses by it.
-
-Delivers each push through the function for its type, given as `on:package.module`.
-
-The type is `data["type"]`. All functions of the module that are marked with `@on` are taken: a full
-type goes before a prefix like `order.*`, a longer prefix before a shorter one, and `@on()` has what
-is left. What a function takes, may answer and may raise is as in `processor`.
+With `on:package.module` the type, `data["type"]`, says which function of those marked with `@on`: a
+full type goes before a prefix like `order.*`, a longer prefix before a shorter one, and `@on()` has
+what is left.
 """
 
 from __future__ import annotations

@@ -1,23 +1,13 @@
 """Sends each push to the push service of a browser (RFC 8030), encrypted for that browser alone.
 
-Tells push services who we are: signed tokens of VAPID (RFC 8292).
+The address of a push is the browser's subscription, of which nothing is kept or shown. Who names
+the URL is the browser: so only services in a list are called, at addresses that were checked, and
+no redirect is followed. A token of VAPID (RFC 8292) tells a service who we are; it is for one
+origin, and serves all pushes to it until it is renewed.
 
-A token is for one push service, its origin, and serves all pushes to it until it is renewed.
-
-Encrypts what a browser is to read: Message Encryption for Web Push (RFC 8291), in one record of
-`aes128gcm` (RFC 8188).
-
-Each push has a key pair and a salt of its own, as RFC 8291 (3.1) demands: with a pair that served
-twice, whoever comes by its private key could read all that was sent with it. It costs about 70 µs,
-half of them the key agreement.
-
-Reads the address of a Web Push: a subscription, as a browser gives it in JSON.
-
-It names what is wrong with one by its part, and never shows a value.
-
-The address of a push is the browser's subscription. Who names the URL is the browser: so only
-services in a list are called, at addresses that were checked, and no redirect is followed. Nothing
-is kept of a subscription.
+The content is one record of `aes128gcm` (RFC 8188, RFC 8291). Each push has a key pair and a salt
+of its own, as RFC 8291 (3.1) demands: with a pair that served twice, whoever comes by its private
+key could read all that was sent with it. It costs about 70 µs, half of them the key agreement.
 """
 
 from __future__ import annotations

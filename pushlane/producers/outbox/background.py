@@ -1,8 +1,6 @@
 """Spools and sends in a thread what an application pushes, so that no caller waits for it.
 
-Takes batches out of the buffer as they become due, and puts them into a store.
-
-It has an event loop of its own, and one more thread for the disk. If a part of it dies, the
+The thread has an event loop of its own, and one more thread for the disk. If a part of it dies, the
 producer says so at the next push.
 """
 

@@ -1,6 +1,4 @@
-"""Holds accepted pushes in memory, numbers them, and cuts them into batches.
-
-The counts of a producer, for the application and for Prometheus.
+"""Holds a producer's accepted pushes in memory, numbers and counts them, and cuts batches.
 
 Any thread may put; one cuts. A put waits for room as long as it was told, and never for a disk or
 a network.

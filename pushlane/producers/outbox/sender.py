@@ -1,13 +1,8 @@
-"""Sends the batches of tasks: from a running producer, or from a spool that was left behind.
+"""Sends the batches of a task: registers it, opens its lane, publishes, and seals.
 
-Sends the batches of one task: registers the task, opens its lane, publishes, and seals.
-
-A service that is away is waited for. A batch is forgotten only once the broker has it, and one
-that is sent again is the same one, so that it is kept once.
-
-Looks into a spool that a submit or a producer left behind, and sends what is in it.
-
-For when that producer does not come back. It refuses a spool that a producer has open.
+They are of a running producer, or of a spool that a submit or a producer left behind and does not
+come back to. A service that is away is waited for. A batch is forgotten only once the broker has
+it, and one that is sent again is the same one, so that it is kept once.
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
 """Keeps batches on disk, in files that are written once, sent in order and deleted.
 
-The records of a spool's file: a head, which says how long a batch is, then its bodies.
-
-Head and bodies have a checksum each. So a flipped byte is noticed wherever it is, and told from a
-record that a kill has cut short: that one has a good head, or not all of one. Every later format
-begins with such a head, its number in the magic.
-
-The files of a spool: segments, which hold its records, and the cursor, which says what is sent.
-
-A segment takes records from a first seq on until it is large enough.
+A record of a file is a head, which says how long a batch is, then its bodies, each with a checksum.
+So a flipped byte is noticed wherever it is, and told from a record that a kill has cut short: that
+one has a good head, or not all of one. Every later format begins with such a head, its number in
+the magic.
 
 A batch that was sent was durable here first: so no seq is given out twice, whatever happens. What a
 kill has cut short at the end is cut off; a file with a changed byte is set aside, and what can
 still be read of it is sent.
 
-A spool's folder, which one process has at a time, with a folder for every task in it.
-
-A task's folder appears and goes whole, by its name. It never looks into batches.
+One process at a time has a spool's folder, with a folder in it for every task, which appears and
+goes whole, by its name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The port for batches that are kept until they are sent, with its bounds and its adapter in
-memory.
-
-The bounds of a producer: how much it may hold, and for how long.
+"""The port for batches that are kept until they are sent, its adapter in memory, and their bounds.
 
 The other adapter is `producers.outbox.spool`. Calls come from one thread at a time.
 """
