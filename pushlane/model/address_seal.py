@@ -19,11 +19,7 @@ _HELP = (
 
 
 class AddressSeal:
-    """Seals with the first of the keys, and opens with any.
-
-    Raises:
-        BadInput: a key is none.
-    """
+    """Seals with the first of the keys, and opens with any. Raises BadInput when a key is none."""
 
     def __init__(self, keys: Secret) -> None:
         given = [key.strip() for key in keys.reveal().split(",")]

@@ -78,8 +78,7 @@ _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, PushlaneError)
 def checked(what: str, encode: Callable[[], bytes], decode: Callable[[bytes], object]) -> bytes:
     """Return the encoded record, which can be read back.
 
-    Raises:
-        Unstorable: it cannot be encoded, or not be read again.
+    Raises Unstorable when it cannot be encoded, or not be read again.
     """
     try:
         body = encode()

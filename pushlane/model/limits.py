@@ -57,8 +57,7 @@ class Subject(NamedTuple):
     def parse(given: str) -> Subject:
         """Return the subject in a text like `app/shop`.
 
-        Raises:
-            BadInput: it is not of that form.
+        Raises BadInput when it is not of that form.
         """
         kind, _, name = given.partition("/")
         if kind not in KINDS or not name:
@@ -98,11 +97,7 @@ Limits = dict[Subject, Limit]
 
 
 async def read_limits(documents: DocumentStore) -> Limits:
-    """Return all limits that are set.
-
-    Raises:
-        DamagedRecord: one of them cannot be read.
-    """
+    """Return all limits that are set. Raises DamagedRecord when one of them cannot be read."""
     found = await documents.list(KIND)
     return {Subject.parse(one.name): _decoded(one.name, one.body) for one in found}
 
@@ -218,8 +213,7 @@ def limit_faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]
 def _decoded(name: str, body: bytes) -> Limit:
     """Return the limit. A newer version may add fields, but none that we know is of another type.
 
-    Raises:
-        DamagedRecord: one is, or it is no limit at all.
+    Raises DamagedRecord when one is, or it is no limit at all.
     """
     try:
         return msgspec.json.decode(body, type=Limit)
@@ -277,8 +271,7 @@ async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
 async def app_share(documents: DocumentStore, app: str) -> Limit:
     """Return what an app is limited to, its quota and its part among it.
 
-    Raises:
-        BadInput: the app has no name.
+    Raises BadInput when the app has no name.
     """
     _require_name(app)
     return (await read_limits(documents)).get(Subject("app", app), Limit())

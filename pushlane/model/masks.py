@@ -64,8 +64,7 @@ class FieldType(StrEnum):
 class Masks:
     """Makes masks under one key, which has to stay the same for masks to be compared.
 
-    Raises:
-        BadInput: the key has fewer than 16 bytes.
+    Raises BadInput when the key has fewer than 16 bytes.
     """
 
     def __init__(self, key: bytes | str) -> None:
@@ -93,8 +92,7 @@ class Masks:
     ) -> str | None:
         """Return the mask of a value; None and an empty text are themselves.
 
-        Raises:
-            BadInput: it is no text, or there is no such type of field or level.
+        Raises BadInput when it is no text, or there is no such type of field or level.
         """
         field, level = field_type(field), sensitivity(level)
         if level is Sensitivity.PUBLIC:

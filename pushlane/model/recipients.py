@@ -153,8 +153,7 @@ EVERYWHERE = SuppressionScope("all")
 def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
     """Return the scope of an app or a sink; everywhere without a name.
 
-    Raises:
-        BadInput: both are given, or a name cannot be used.
+    Raises BadInput when both are given, or a name cannot be used.
     """
     if app and sink:
         raise BadInput("--app and --sink exclude each other; give one of them, or none for all")

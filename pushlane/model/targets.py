@@ -56,10 +56,8 @@ def url_target(kind: str, url: str, *more: str, delivers: bool = True) -> PlainT
     """Return the target at a URL: scheme, host, port and path count, and what `more` there is.
 
     The URL is read as the client reads it that will ask it: in which case its host is written, and
-    whether its usual port is given, makes no difference.
-
-    Raises:
-        BadInput: it is no URL with a host; does not show it.
+    whether its usual port is given, makes no difference. Raises BadInput when it is no URL with a
+    host; does not show it.
     """
     from pyreqwest.http import Url  # loads much that only this needs
 
@@ -134,8 +132,7 @@ class TargetHistory(msgspec.Struct, frozen=True):
 async def target_history(documents: DocumentStore, target: str) -> TargetHistory:
     """Return what is kept of the target of this hash.
 
-    Raises:
-        UnknownFormat: only a newer version understands it.
+    Raises UnknownFormat when only a newer version understands it.
     """
     found = await documents.get(_KIND, target)
     return _read(found.body if found else b"{}")

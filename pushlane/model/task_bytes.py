@@ -63,8 +63,7 @@ _WHOLE = _encoder.encode(dict.fromkeys(_FIELDS, 0))[:3]  # how a map of just the
 def encode(task: Task) -> bytes:
     """Return the bytes to store, with the fields that were not known when the task was read.
 
-    Raises:
-        Unstorable: the task could not be read back.
+    Raises Unstorable when it could not be read back.
     """
     return checked(f"task {task.id}", lambda: _encoded(task), partial(decode, task.id))
 
@@ -215,10 +214,8 @@ class Merged(NamedTuple):
     def standing(self, task_id: str) -> bytes:
         """Return the value to keep: what was cancelled as the newest version of all.
 
-        Whoever knows the task under a higher version takes no notice of an older one.
-
-        Raises:
-            UnknownFormat: only a newer version of pushlane could write it so.
+        Whoever knows the task under a higher version takes no notice of an older one. Raises
+        UnknownFormat when only a newer version of pushlane could write it so.
         """
         if not self.rank.is_cancelled or self.rank.version >= self.top:
             return self.body

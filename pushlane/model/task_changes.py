@@ -85,10 +85,8 @@ def set_stop_if_dead(rule: str, now: Progress) -> Edit:
     """Set the share of dead pushes that pauses it, though it may have been paused for that before.
 
     It is the share of those that end from `now` on. The rule that the task has already changes
-    nothing, unless it has paused it.
-
-    Raises:
-        BadInput: no such rule, see `model.stop_rule.parse_stop_rule`.
+    nothing, unless it has paused it. Raises BadInput for no such rule, see
+    `model.stop_rule.parse_stop_rule`.
     """
     rule = str(parse_stop_rule(rule) or OFF)
 

@@ -35,11 +35,7 @@ UTC = ZoneInfo("UTC")
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """Return the zone of this name.
-
-    Raises:
-        BadInput: there is none; says which is near.
-    """
+    """Return the zone of this name. Raises BadInput when there is none; says which is near."""
     zone = known_zone(name)
     if zone is None:
         hint = did_you_mean(name, available_timezones())
@@ -73,10 +69,8 @@ _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 def parse_expiry(text: str, now_ms: int) -> int:
     """Return when a task expires: a duration from now on (`90s`, `1h30m`, `2d`), or an ISO time.
 
-    An ISO time without a zone is local.
-
-    Raises:
-        BadInput: neither of them, or a time that has passed.
+    An ISO time without a zone is local. Raises BadInput when it is neither of them, or a time that
+    has passed.
     """
     length_ms = duration_ms(text)
     expires_at_ms = iso_ms(text) if length_ms is None else now_ms + length_ms
@@ -91,21 +85,15 @@ def parse_expiry(text: str, now_ms: int) -> int:
 
 
 def parse_age(text: str) -> int:
-    """Return the length of a duration in milliseconds.
-
-    Raises:
-        BadInput: it is no duration.
-    """
+    """Return the length of a duration in milliseconds. Raises BadInput when it is no duration."""
     return _length_ms("age", text)
 
 
 def parse_start(not_before: str, delay: str, now_ms: int) -> int:
     """Return when a task starts: at a time of day or ISO time, or after a duration; 0 for now.
 
-    A time of day is the next one, and local, as is an ISO time without a zone.
-
-    Raises:
-        BadInput: both are given, one cannot be read, or the time has passed.
+    A time of day is the next one, and local, as is an ISO time without a zone. Raises BadInput when
+    both are given, one cannot be read, or the time has passed.
     """
     if not_before and delay:
         raise BadInput("--not-before and --delay both say when the task starts; give one of them")
@@ -118,8 +106,7 @@ def parse_start(not_before: str, delay: str, now_ms: int) -> int:
 def parse_since(text: str, now_ms: int) -> int:
     """Return a time in the past: a duration ago, or an ISO time, which is local without a zone.
 
-    Raises:
-        BadInput: neither of them, or a time to come.
+    Raises BadInput when it is neither of them, or a time to come.
     """
     length_ms = duration_ms(text)
     since_ms = iso_ms(text) if length_ms is None else max(0, now_ms - length_ms)
@@ -164,8 +151,7 @@ def _next_ms(time_of_day: str, now_ms: int) -> int:
 def given_start_ms(what: str, value: Any, now_ms: int) -> int:
     """Return a start that a program gives, 0 for now: as any time, or as a time of day.
 
-    Raises:
-        BadInput: it is no time.
+    Raises BadInput when it is no time.
     """
 
     def read(text: str) -> int | None:
@@ -177,8 +163,7 @@ def given_start_ms(what: str, value: Any, now_ms: int) -> int:
 def given_since_ms(what: str, value: Any, now_ms: int) -> int:
     """Return a time in the past that a program gives; a text is as in `parse_since`.
 
-    Raises:
-        BadInput: it is no time, or one to come.
+    Raises BadInput when it is no time, or one to come.
     """
     numeral = value.strip().isdecimal() if isinstance(value, str) else False
     if isinstance(value, str) and not numeral:
@@ -221,8 +206,7 @@ class QuietHours(msgspec.Struct, frozen=True):
 def parse_quiet(text: str) -> QuietHours:
     """Return the hours in a text like `22:00-08:00`.
 
-    Raises:
-        BadInput: not of that form, or the same time twice.
+    Raises BadInput when it is not of that form, or the same time twice.
     """
     found = _FORM.fullmatch(text.strip())
     start_h, start_min, end_h, end_min = map(int, found.groups()) if found else (0, 0, 0, 0)

@@ -85,10 +85,8 @@ async def checked_rows(
 ) -> AsyncIterator[tuple[Task, CheckedRows]]:
     """Give the rows of a request, checked, and the task with their fingerprint if it has a key.
 
-    Rows that cannot be used are listed, or stop it all at the first of them.
-
-    Raises:
-        BadInput: a file or column that is not there, a bad row not to be skipped, or no good row.
+    Rows that cannot be used are listed, or stop it all at the first of them. Raises BadInput for a
+    file or column that is not there, a bad row not to be skipped, or no good row.
     """
     async with as_file(request, tell) as (path, kind, name):
         source = await asyncio.to_thread(open_source, path, kind, name)
@@ -188,8 +186,7 @@ async def _fingerprinted(
 def refuse_other(task: Task, kept: Task) -> None:
     """Refuse a key of which a task is `kept` that was made of something else than `task`.
 
-    Raises:
-        TaskConflict: names what differs.
+    Raises TaskConflict that names what differs.
     """
     if kept.fingerprint != task.fingerprint:
         raise other_content(task, kept, _KEY_PARTS, _POSSIBLE)

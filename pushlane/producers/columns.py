@@ -34,8 +34,7 @@ _KINDS = "text, a whole number or an object"
 def address_columns(options: TaskOptions) -> dict[str, str]:
     """Return the columns of addresses by sink, under an empty name for all other sinks.
 
-    Raises:
-        BadInput: a sink that is not the task's, two columns for one, or a column for none.
+    Raises BadInput for a sink that is not the task's, two columns for one, or a column for none.
     """
     columns: dict[str, str] = {}
     for given in options.address:
@@ -112,8 +111,7 @@ def address_text(value: Any) -> str | None:
 def given_addresses(address: Any, chain: Sequence[str]) -> dict[str, str] | None:
     """Return the addresses that an application gave with a push: a text, or texts by sink.
 
-    Raises:
-        BadInput: a sink that is not the task's, what can be no address, or none for any sink.
+    Raises BadInput for a sink that is not the task's, what can be no address, or none for any sink.
     """
     if address is None:
         return None
@@ -282,8 +280,7 @@ def read_labels(options: TaskOptions, names: Sequence[str]) -> ReadLabels | None
 def checked(attributes: Mapping[str, str] | None, trace_id: str) -> dict[str, str] | None:
     """Return the attributes that an application gave with a push, if any, and check its trace id.
 
-    Raises:
-        BadInput: not texts, too many of them, or too long.
+    Raises BadInput for what is no text, too many of them, or too long ones.
     """
     if not isinstance(attributes, Mapping | None) or not isinstance(trace_id, str):
         raise BadInput("the attributes of a push map texts to texts, and its trace_id is a text")

@@ -92,11 +92,7 @@ def push_id(dead: DeadPush) -> str:
 
 
 def task_of_push(push: str) -> str:
-    """Return the task in a push's id.
-
-    Raises:
-        BadInput: it is no id of a push.
-    """
+    """Return the task in a push's id. Raises BadInput when it is no id of a push."""
     task, dash, seq = push.rpartition("-")
     if not (task and dash and seq.isascii() and seq.isdigit()):
         raise BadInput(f"{push!r} is no push; give TASK-SEQ, as `pushlane dead list` shows it")
@@ -153,8 +149,7 @@ class DeadLetters:
     async def alone(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Do the work while no other process looks through the dead pushes.
 
-        Raises:
-            TaskConflict: another one does, and goes on.
+        Raises TaskConflict when another one does, and goes on.
         """
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
         guard = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)

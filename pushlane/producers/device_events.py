@@ -39,8 +39,7 @@ _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
 class PushEvent:
     """An event of the push `push_id` (TASK-SEQ), which happened at `at_ms` (Unix milliseconds).
 
-    Raises:
-        BadInput: no such push can be, or the event, time or attributes are out of bounds.
+    Raises BadInput when no such push can be, or the event, time or attributes are out of bounds.
     """
 
     push_id: str
@@ -127,8 +126,7 @@ _KNOWN_TASKS = 10_000
 class Recorder:
     """Takes events one by one; `recorded` counts those that are durable.
 
-    Raises:
-        BadInput: receipts are off.
+    Raises BadInput when receipts are off.
     """
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
@@ -240,8 +238,7 @@ async def record_lines(
 ) -> Recorded:
     """Record every line of the stream; a bad one stops it unless `refused` is given to be told.
 
-    Raises:
-        BadInput: a line is no event of a push that there is; says which line and why.
+    Raises BadInput when a line is no event of a push that there is; says which line and why.
     """
     recorder = Recorder(backend, settings)
     rejected = 0

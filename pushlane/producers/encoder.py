@@ -48,9 +48,8 @@ _RECIPIENTS = (
 class Encoder:
     """The templates and columns of a task's options, checked against what a source has.
 
-    Raises:
-        BadInput: a column or a template field that is not there, a broken template, one with a
-            column in doubled braces, or options that make empty pushes.
+    Raises BadInput for a column or a template field that is not there, a broken template, one with
+    a column in doubled braces, or options that make empty pushes.
     """
 
     def __init__(self, options: TaskOptions, source: RowSource) -> None:

@@ -29,8 +29,7 @@ _Render = Callable[[Sequence[Any]], Any]
 def check_payload(options: TaskOptions) -> None:
     """Refuse a payload that is no object of blocks, or has one for a sink that is not the task's.
 
-    Raises:
-        BadInput: as above, or a template in it that cannot be read.
+    Raises BadInput for such a one, or a template in it that cannot be read.
     """
     if options.payload is None:
         return
@@ -47,8 +46,7 @@ def check_payload(options: TaskOptions) -> None:
 def payload_fields(options: TaskOptions) -> dict[str, tuple[str, ...]]:
     """Return the fields of rows that each block of the payload uses, in the order of first mention.
 
-    Raises:
-        BadInput: a template that cannot be read; names its block.
+    Raises BadInput for a template that cannot be read; names its block.
     """
     blocks = options.payload if isinstance(options.payload, Mapping) else {}
     return {str(sink): _fields(sink, block) for sink, block in blocks.items()}
@@ -83,8 +81,7 @@ def read_payloads(options: TaskOptions, names: Sequence[str]) -> Read:
 def given_payloads(payload: Any, chain: Sequence[str]) -> dict[str, Any] | None:
     """Return the payloads that an application gave with a push, by sink.
 
-    Raises:
-        BadInput: it maps no sinks to objects, or names one that is not the task's.
+    Raises BadInput when it maps no sinks to objects, or names one that is not the task's.
     """
     if payload is None:
         return None

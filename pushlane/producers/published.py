@@ -39,10 +39,8 @@ _ASK_AT_ONCE = 10_000
 async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> list[int]:
     """Return the last published seq of each stretch, or the one before its first if none was.
 
-    A stretch holds the seqs of one producer. No publish of the task may be under way.
-
-    Raises:
-        TaskConflict: nobody can know any more.
+    A stretch holds the seqs of one producer. No publish of the task may be under way. Raises
+    TaskConflict when nobody can know any more.
     """
     if await backend.registry.counted_since_ms() > task.created_at_ms:
         raise TaskConflict(

@@ -76,8 +76,7 @@ async def clone(
 ) -> ReplayedTask:
     """Send all pushes of a task again, in a new task of the same options.
 
-    Raises:
-        InvalidChange: not all of them are retained, or it is still being submitted.
+    Raises InvalidChange when not all of them are retained, or it is still being submitted.
     """
     task = await backend.registry.get(task_id)
     if task.total is None:
@@ -99,10 +98,8 @@ async def replay(
 ) -> ReplayedTask:
     """Send again, in a new task of the same options, what a task has published since then.
 
-    `begun` is told of the new task before any push is on its lane.
-
-    Raises:
-        InvalidChange: part of it is no longer retained (says what is), or there was nothing.
+    `begun` is told of the new task before any push is on its lane. Raises InvalidChange when part
+    of it is no longer retained (says what is), or there was nothing.
     """
     old = await backend.registry.get(task_id)
     await _refuse_untold(backend, old, since_ms)

@@ -61,10 +61,8 @@ class SubmitRequest(TaskOptions):
     def complete(self) -> SubmitRequest:
         """Return the request with its payload read, and with its file's name unless it has one.
 
-        A stream has no name, and a file's that no task may have is left out.
-
-        Raises:
-            BadInput: the file of the payload cannot be read, or is no JSON object.
+        A stream has no name, and a file's that no task may have is left out. Raises BadInput when
+        the file of the payload cannot be read, or is no JSON object.
         """
         name = self.name or _name_of(self.source)
         if isinstance(self.payload, Path):
@@ -151,8 +149,7 @@ _ROWS = 4_096
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tuple[Path, str, str]]:
     """Give a file of the request's rows, its format, and what messages call it.
 
-    Raises:
-        BadInput: there is no such file, its format is not known, or the copy cannot be made.
+    Raises BadInput when there is no such file, its format is not known, or the copy cannot be made.
     """
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
@@ -234,8 +231,7 @@ def _read(stream: BinaryIO) -> bytes:
 def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
     """Copy rows as JSON Lines; yield how many were copied so far.
 
-    Raises:
-        BadInput: a row is not a mapping, or holds what JSON cannot.
+    Raises BadInput when a row is not a mapping, or holds what JSON cannot.
     """
     encode = msgspec.json.Encoder().encode
     lines: list[bytes] = []

@@ -100,8 +100,7 @@ class RowSource(Protocol):
     def rows(self, wanted: Wanted) -> Iterator[Row]:
         """Yield every row from the first on, its values in the order of `wanted.names`.
 
-        Raises:
-            BadInput: the file cannot be read on.
+        Raises BadInput when the file cannot be read on.
         """
 
 
@@ -211,8 +210,7 @@ class JsonRows:
 def bounded_lines(readline: Callable[[int], AnyStr], name: str) -> Iterator[AnyStr]:
     """Yield the lines of a file, read by its `readline`.
 
-    Raises:
-        BadInput: a line is longer than 1 MiB.
+    Raises BadInput when a line is longer than 1 MiB.
     """
     number = 0
     while line := readline(MAX_LINE):
@@ -247,8 +245,7 @@ _EXTENSIONS = {
 def format_of(path: Path, given: str | None) -> str:
     """Return the format asked for, else the one that the file's extension tells.
 
-    Raises:
-        BadInput: neither names a known format; lists those there are.
+    Raises BadInput when neither names a known format; lists those there are.
     """
     known = ", ".join(_READERS)
     found = given if given is not None else _EXTENSIONS.get(path.suffix.lower())
@@ -262,8 +259,7 @@ def format_of(path: Path, given: str | None) -> str:
 def open_source(path: Path, kind: str, name: str = "") -> RowSource:
     """Open the rows of a file, which messages call `name`.
 
-    Raises:
-        BadInput: missing, a folder, unreadable, empty or not of this format.
+    Raises BadInput for one that is missing, a folder, unreadable, empty or not of this format.
     """
     name = name or str(path)
     try:

@@ -116,8 +116,7 @@ async def change_hashes(
 async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
     """Return the scopes in which a value is suppressed.
 
-    Raises:
-        BadInput: no push can have such a value.
+    Raises BadInput when no push can have such a value.
     """
     usable = usable_value(value)
     hasher = await kept_hasher(backend.documents)
@@ -157,11 +156,7 @@ def _chunks(
 
 
 def usable_value(value: str) -> str:
-    """Return a value as pushes have it.
-
-    Raises:
-        BadInput: no push can have such a value.
-    """
+    """Return a value as pushes have it. Raises BadInput when no push can have such a value."""
     if not (usable := usable_text(value) if isinstance(value, str) else ""):
         raise BadInput("this is no value that a push can have; give a text that is not empty")
     return usable
@@ -226,8 +221,7 @@ async def register_lines(
 async def register_address(backend: Backend, sink: str, address: str) -> bool:
     """Register one address; return whether it was dead or suppressed at the sink.
 
-    Raises:
-        BadInput: the sink has no name, or no push can have such an address.
+    Raises BadInput when the sink has no name, or no push can have such an address.
     """
     _require_name(sink)
     hasher = await kept_hasher(backend.documents)

@@ -34,8 +34,7 @@ _NAMED_SINKS = 2  # the format of tasks that older processes, which know one sin
 def new_task(options: TaskOptions, settings: Settings) -> Task:
     """Return a task as the options ask for it; nothing of it is stored yet.
 
-    Raises:
-        BadInput: a name, key, app, quota or time that cannot be.
+    Raises BadInput for a name, key, app, quota or time that cannot be.
     """
     now = now_ms()
     attempts = options.max_attempts if options.max_attempts is not None else settings.max_attempts
@@ -152,10 +151,8 @@ async def refuse_unknown_sinks(backend: Backend, settings: Settings, task: Task)
 
     So is one that names no sink, where the settings have named ones and nothing is `default`.
 
-    A task that is there already was accepted once, so its submit goes on.
-
-    Raises:
-        BadInput: names the sink, the nearest that is known, and all that are.
+    A task that is there already was accepted once, so its submit goes on. Raises BadInput with the
+    sink, the nearest that is known, and all that are.
     """
     if all(name in settings.served for name in task.chain):
         return
@@ -236,8 +233,7 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 async def refuse_stopped(backend: Backend, kept: Task) -> None:
     """Refuse the key of a task that was cancelled or has expired.
 
-    Raises:
-        KeyEnded: says how much of it was delivered, and which key to use.
+    Raises KeyEnded that says how much of it was delivered, and which key to use.
     """
     if kept.state not in _STOPPED:
         return

@@ -33,8 +33,7 @@ from pushlane.util.conversion import (
 def read_payload_file(path: Path) -> dict[str, Any]:
     """Return the payload in a JSON file.
 
-    Raises:
-        BadInput: it cannot be read, or is no JSON object; says where.
+    Raises BadInput when it cannot be read, or is no JSON object; says where.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -104,10 +103,8 @@ class TaskOptions:
 
     Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
     list for a tuple, `fcm,sms` for sinks; for a time a datetime, a timedelta from now on, or a text
-    as on the command line; for a duration a timedelta, or a text like `2h`.
-
-    Raises:
-        BadInput: a value that cannot be; names its field and what is allowed.
+    as on the command line; for a duration a timedelta, or a text like `2h`. Raises BadInput for a
+    value that cannot be; names its field and what is allowed.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -231,9 +228,8 @@ def written_options() -> dict[str, tuple[Any, Any]]:
 def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """Return the fields of TaskOptions from options as people write them, all of them given.
 
-    Raises:
-        BadInput: a time or duration that cannot be read, or has passed, or a file of a payload
-            that cannot be read.
+    Raises BadInput for a time or duration that cannot be read, or has passed, or a file of a
+    payload that cannot be read.
     """
     given = dict(written)
     start = parse_start(given.pop("not_before"), given.pop("delay"), now_ms)

@@ -19,10 +19,8 @@ Render = Callable[[Sequence[Any]], str]
 class Template:
     """A parsed template: `parts` are literals, each with the field after it or None at the end.
 
-    `fields` are the names it uses, in order of first mention.
-
-    Raises:
-        BadInput: braces that do not match, or more in them than a field name.
+    `fields` are the names it uses, in order of first mention. Raises BadInput for braces that do
+    not match, or more in them than a field name.
     """
 
     def __init__(self, text: str) -> None:

@@ -39,8 +39,7 @@ def has_content(options: TaskOptions) -> bool:
 def refuse_empty(options: TaskOptions, name: str, columns: Sequence[str]) -> None:
     """Refuse rows, called `name` in messages, that can make nothing but empty pushes.
 
-    Raises:
-        BadInput: as above; says which options take the columns that look like texts.
+    Raises BadInput for such rows, with the options that take the columns which look like texts.
     """
     if not options.silent and not has_content(options):
         raise BadInput(
@@ -135,8 +134,7 @@ _MOST_SINKS = 8
 def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     """Refuse options of which no task can be made, though each value is one that can be.
 
-    Raises:
-        BadInput: a name, key, app, quota or time that cannot be.
+    Raises BadInput for a name, key, app, quota or time that cannot be.
     """
     _validate_label("name", options.name)
     _validate_label("key", options.key)

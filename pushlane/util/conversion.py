@@ -39,10 +39,8 @@ def whole(
 ) -> int:
     """Return the whole number that this is: an int, `"3"`, 3.0, but neither 2.5 nor True.
 
-    `of` and `hint` are for the message: whose it is, and what to do instead.
-
-    Raises:
-        BadInput: it is no whole number, or not one from `low` to `high`.
+    `of` and `hint` are for the message: whose it is, and what to do instead. Raises BadInput when
+    it is no whole number, or not one from `low` to `high`.
     """
     number = _whole(value)
     if number is None:
@@ -65,8 +63,7 @@ def number(
 ) -> float:
     """Return the finite number that this is, as the int that it was given as, or as a float.
 
-    Raises:
-        BadInput: it is no number, or not one from `low` to `high`.
+    Raises BadInput when it is no number, or not one from `low` to `high`.
     """
     found = _number(value)
     if found is None:
@@ -79,8 +76,7 @@ def number(
 def word(what: str, value: Any, kind: type[Word]) -> Word:
     """Return the member of an enumeration that a text names, in any case.
 
-    Raises:
-        BadInput: it names none; says which there are.
+    Raises BadInput when it names none; says which there are.
     """
     return kind(one_of(what, value, [member.value for member in kind]))
 
@@ -110,8 +106,7 @@ def text(what: str, value: Any) -> str:
 def texts(what: str, value: Any) -> tuple[str, ...]:
     """Return texts in their order; one alone counts as the only one.
 
-    Raises:
-        BadInput: it is no text and no list of texts.
+    Raises BadInput when it is no text and no list of texts.
     """
     if isinstance(value, str):
         return (text(what, value),)
@@ -137,8 +132,7 @@ def instance(what: str, value: Any, kind: type[Made]) -> Made:
 def seconds(what: str, value: Any, low: float, high: float | None = None) -> float:
     """Return a duration in seconds: a number of them, a timedelta, or a text like `2h` or `1d12h`.
 
-    Raises:
-        BadInput: it is none of these, or not from `low` to `high` seconds.
+    Raises BadInput when it is none of these, or not from `low` to `high` seconds.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -161,10 +155,8 @@ def moment_ms(
     """Return a time in Unix milliseconds.
 
     It is given as that, as a datetime (local without a zone), as a timedelta from now on, or as a
-    text: an ISO time, a duration from now on, or what `read` makes something of.
-
-    Raises:
-        BadInput: it is none of these.
+    text: an ISO time, a duration from now on, or what `read` makes something of. Raises BadInput
+    when it is none of these.
     """
     found = _moment_ms(value, now_ms)
     if found is None and isinstance(value, str):

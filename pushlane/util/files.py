@@ -144,8 +144,7 @@ def write_all(handle: int, content: bytes, offset: int) -> None:
 def append(handle: int, content: bytes, size: int, *, durably: bool = False) -> int:
     """Append to a file of this size, all or nothing; returns the new size.
 
-    Raises:
-        OSError: the disk does not take it; what an error left behind is cut off again.
+    Raises OSError when the disk does not take it; what an error left behind is cut off again.
     """
     try:
         write_all(handle, content, size)
@@ -196,8 +195,7 @@ class WatchedFile:
     def text(self) -> str:
         """Return the present text.
 
-        Raises:
-            BadInput: the file cannot be read, or is empty; never shows what is in it.
+        Raises BadInput when the file cannot be read, or is empty; never shows what is in it.
         """
         stamp = stamp_of(self.path)
         known = self._read

@@ -106,8 +106,7 @@ class MetricDefinition:
     def family(self, samples: Iterable[tuple[Sequence[str], Amount]]) -> Metric:
         """Return the metric as the client shows it, of the values of its labels and what is read.
 
-        Raises:
-            ValueError: these are more labels, or fewer, than it has.
+        Raises ValueError when these are more labels, or fewer, than it has.
         """
         made: Any = _FAMILIES[self.kind](self.name, self.meaning, labels=tuple(self.labels))
         for labels, amount in samples:

@@ -32,11 +32,8 @@ async def until_reachable(
     """Return the result of an action, which is repeated until its service answers.
 
     `tell` is told once that it waits, and once that the service is back; `on_try` after every try
-    what went wrong, which is empty when nothing did.
-
-    Raises:
-        StorageFull: at once, since waiting frees no space; unless `waits_for_space`, for others
-            may free some.
+    what went wrong, which is empty when nothing did. Raises StorageFull at once, since waiting
+    frees no space; unless `waits_for_space`, for others may free some.
     """
 
     async def tried() -> T:

@@ -45,8 +45,7 @@ class TlsFiles(NamedTuple):
     def check_ca(self) -> bytes:
         """Return the certificates that are trusted, b"" when there is no file of them.
 
-        Raises:
-            BadInput: the file cannot be read, or holds no certificate.
+        Raises BadInput when the file cannot be read, or holds no certificate.
         """
         if self.ca_file is None:
             return b""
@@ -59,8 +58,7 @@ class TlsFiles(NamedTuple):
     def check_pair(self) -> bytes:
         """Return our key and certificate in one, b"" when there is none.
 
-        Raises:
-            BadInput: a file cannot be read, or they are not a certificate and its key.
+        Raises BadInput when a file cannot be read, or they are not a certificate and its key.
         """
         if self.cert_file is None or self.key_file is None:
             return b""
@@ -76,8 +74,7 @@ class TlsFiles(NamedTuple):
     def context(self) -> ssl.SSLContext:
         """Return a context for clients that checks the server's certificate and its host.
 
-        Raises:
-            BadInput: a file cannot be used.
+        Raises BadInput when a file cannot be used.
         """
         self.check_ca()
         self.check_pair()

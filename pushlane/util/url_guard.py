@@ -149,10 +149,8 @@ class UrlGuard:
     `allow` opens hosts (`hooks.example.com`, `*.example.com` for all under it), addresses and
     networks (`10.1.0.0/16`), wherever they are, also over http. `only_hosts` lets nothing but these
     hosts through, and those that `allow` names. `ports` are those that may be asked; by default
-    443, and any where `allow` opens. A host's addresses are known for `max_age_s`.
-
-    Raises:
-        BadInput: an entry of `allow` or `only_hosts` that is neither; names it.
+    443, and any where `allow` opens. A host's addresses are known for `max_age_s`. Raises BadInput
+    for an entry of `allow` or `only_hosts` that is neither; names it.
     """
 
     def __init__(
@@ -241,8 +239,7 @@ class UrlGuard:
 class HostList:
     """Hosts, `*.` and what they end in, addresses and networks, as an operator lists them.
 
-    Raises:
-        BadInput: an entry is none of these; names it.
+    Raises BadInput when an entry is none of these; names it.
     """
 
     def __init__(self, entries: Iterable[str]) -> None:

@@ -327,8 +327,7 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ApnsSink:
     """One request a push, over as many connections as those in flight take.
 
-    Raises:
-        BadInput: the key cannot be read, or an id, the topic or the endpoint cannot be.
+    Raises BadInput when the key cannot be read, or an id, the topic or the endpoint cannot be.
     """
 
     name = "apns"

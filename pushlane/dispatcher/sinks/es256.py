@@ -28,8 +28,7 @@ _HALF = 32
 def read_key(pem: str, what: str) -> EllipticCurvePrivateKey:
     """Return the key in a PEM text (PKCS #8, as in Apple's .p8 files); `what` names it in messages.
 
-    Raises:
-        BadInput: it is not an unencrypted key on the curve P-256.
+    Raises BadInput when it is not an unencrypted key on the curve P-256.
     """
     try:
         key = load_pem_private_key(pem.encode(), password=None)

@@ -18,7 +18,6 @@ import msgspec
 from google.auth.credentials import Credentials
 from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
@@ -42,7 +41,6 @@ from pushlane.util.texts import require_http_url
 LONGEST_TTL_S = 2_419_200
 """Four weeks, the longest that FCM keeps a message."""
 
-_LONGEST_COLLAPSE_ID = 64
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")  # RFC 8030, 5.4
 _INSTALLATION = re.compile(r"[cdef][\w-]{21}", re.ASCII)  # as Firebase's own SDKs make them
 
@@ -102,11 +100,7 @@ class MessageEncoder:
         self._encode = msgspec.json.Encoder().encode
 
     def body(self, delivery: Delivery, now_s: float) -> bytes:
-        """Return the body of the request.
-
-        Raises:
-            TypeError: its payload is not an object.
-        """
+        """Return the body of the request. Raises TypeError when its payload is not an object."""
         address, target = delivery.address, self._target
         if target is Target.DEVICE:
             target = Target.FID if _INSTALLATION.fullmatch(address) else Target.TOKEN
@@ -127,7 +121,10 @@ def _message(delivery: Delivery, now_s: float) -> _FcmMessage:
     if push.title or push.body:
         message.notification = _FcmNotification(push.title, push.body)
     if push.data:
-        message.data = {name: _text(value) for name, value in push.data.items()}
+        message.data = {  # FCM takes text only: all else goes as its JSON
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in push.data.items()
+        }
     if push.expires_at_ms or push.collapse:
         _set_delivery(message, push, now_s)
     return message
@@ -144,18 +141,13 @@ def _set_delivery(message: _FcmMessage, push: Push, now_s: float) -> None:
         android.ttl = f"{ttl_s}s"
         apns["apns-expiration"] = str(expires_s)
         webpush["TTL"] = str(ttl_s)
-    if push.collapse and len(push.collapse.encode()) <= _LONGEST_COLLAPSE_ID:
+    if 0 < len(push.collapse.encode()) <= 64:
         apns["apns-collapse-id"] = push.collapse
     if _TOPIC.fullmatch(push.collapse):
         webpush["Topic"] = push.collapse
     message.android = android
     message.apns = _FcmHeaders(apns) if apns else None
     message.webpush = _FcmHeaders(webpush) if webpush else None
-
-
-def _text(value: Any) -> str:
-    """Return a value of `data`, which FCM takes as text only: all but text as its JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 THROTTLED_S = 60.0
@@ -215,6 +207,13 @@ class _FcmAnswer(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_FcmAnswer).decode
 
 
+def _read(body: bytes) -> _FcmError:
+    try:
+        return _decode(body).error
+    except NO_JSON:
+        return _FcmError()
+
+
 def outcome_of(
     status: int,
     body: bytes,
@@ -229,10 +228,7 @@ def outcome_of(
     `has_delivered`: this sink got a push through, so that its project is the one of the devices.
     `to_device`: the address is one device's, not a topic or a condition.
     """
-    try:
-        error = _decode(body).error
-    except NO_JSON:
-        error = _FcmError()
+    error = _read(body)
     reason = f"HTTP {status}"
     after_s = retry_after_s(retry_after, now_s)
     match status, error.code:
@@ -247,8 +243,13 @@ def outcome_of(
             )
         case 401, _:
             return REFUSED
-        case 403, "SENDER_ID_MISMATCH":
-            return _mismatch(has_delivered)
+        case 403, "SENDER_ID_MISMATCH" if has_delivered:
+            return Outcome.gone("HTTP 403 SENDER_ID_MISMATCH")
+        case 403, "SENDER_ID_MISMATCH":  # so would all be where the project is the wrong one
+            return Outcome.refused(
+                "HTTP 403 SENDER_ID_MISMATCH, and nothing got through before: check that "
+                "credentials and project are those of the app"
+            )
         case 403, _:
             return _forbidden(error)
         case 404, "UNREGISTERED":
@@ -277,16 +278,6 @@ def _invalid(error: _FcmError, to_device: bool) -> Outcome:
     part = next(filter(None, map(_PART.match, fields)), None)  # names further in are of the push
     where = f"'s {part[1]}" if part else ""
     return Outcome.dead(f"HTTP 400 INVALID_ARGUMENT: FCM does not take the message{where}")
-
-
-def _mismatch(has_delivered: bool) -> Outcome:
-    """The device is of another project; so would all be where the project is the wrong one."""
-    if has_delivered:
-        return Outcome.gone("HTTP 403 SENDER_ID_MISMATCH")
-    return Outcome.refused(
-        "HTTP 403 SENDER_ID_MISMATCH, and nothing got through before: check that credentials and "
-        "project are those of the app"
-    )
 
 
 def _forbidden(error: _FcmError) -> Outcome:
@@ -422,16 +413,13 @@ class FcmSink:
                     if response.status == 200:
                         self._has_delivered = True
                         return DELIVERED
-                    return await self._refusal(response)
+                    return outcome_of(
+                        response.status,
+                        await read_answer(response),
+                        header_of(response, "Retry-After"),
+                        time.time(),
+                        has_delivered=self._has_delivered,
+                        to_device=self._to_devices,
+                    )
         except PyreqwestError as error:
             return lost(error, self._timeouts, "FCM")
-
-    async def _refusal(self, response: Response) -> Outcome:
-        return outcome_of(
-            response.status,
-            await read_answer(response),
-            header_of(response, "Retry-After"),
-            time.time(),
-            has_delivered=self._has_delivered,
-            to_device=self._to_devices,
-        )

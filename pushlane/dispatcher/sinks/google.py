@@ -102,25 +102,16 @@ log = logging.getLogger("pushlane.sinks")
 RENEW_AHEAD_S = 300.0
 TRY_AGAIN_S = 10.0
 _TIMEOUT_S = 10.0
-_OK = 200
 _LIFETIME_S = 3600.0  # where the server does not say
 
 # google-auth raises all of these over an answer or a file that it cannot read.
 _NO_TOKEN = (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError)
 _CODES = frozenset(
-    {
-        "access_denied",
-        "admin_policy_enforced",
-        "deleted_client",
-        "disabled_client",
-        "invalid_client",
-        "invalid_grant",
-        "invalid_request",
-        "invalid_scope",
-        "invalid_target",
-        "org_internal",
-        "unauthorized_client",
-    }
+    (
+        *("access_denied", "admin_policy_enforced", "deleted_client", "disabled_client"),
+        *("invalid_client", "invalid_grant", "invalid_request", "invalid_scope"),
+        *("invalid_target", "org_internal", "unauthorized_client"),
+    )
 )
 _MEANINGS = (
     ("signature", "their key was deleted or disabled; create a new one"),
@@ -262,7 +253,7 @@ class _TokenServer(Request):
     def refusal(self, now_s: float) -> str:
         """Return why there is no token, in words of ours alone."""
         last = self._last
-        if last is None or last.status == _OK:
+        if last is None or last.status == 200:
             return (
                 "no access token: the credentials give none; check what they name as their source"
             )

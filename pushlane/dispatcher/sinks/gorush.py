@@ -46,27 +46,13 @@ ELSEWHERE = {
 }
 """These are about the token, or about settings under which every token looks so."""
 ABOUT_THE_PUSH = (
-    "BadCollapseId",
-    "BadExpirationDate",
-    "BadMessageId",
-    "BadPriority",
-    "DuplicateHeaders",
-    "InvalidPushType",
-    "MissingDeviceToken",
-    "PayloadEmpty",
-    "PayloadTooLarge",
+    *("BadCollapseId", "BadExpirationDate", "BadMessageId", "BadPriority", "DuplicateHeaders"),
+    *("InvalidPushType", "MissingDeviceToken", "PayloadEmpty", "PayloadTooLarge"),
 )
 CREDENTIALS = (
-    "BadCertificate",
-    "BadCertificateEnvironment",
-    "BadEnvironmentKeyInToken",
-    "BadTopic",
-    "ExpiredProviderToken",
-    "Forbidden",
-    "InvalidProviderToken",
-    "MissingProviderToken",
-    "MissingTopic",
-    "TopicDisallowed",
+    *("BadCertificate", "BadCertificateEnvironment", "BadEnvironmentKeyInToken", "BadTopic"),
+    *("ExpiredProviderToken", "Forbidden", "InvalidProviderToken", "MissingProviderToken"),
+    *("MissingTopic", "TopicDisallowed"),
 )
 BUSY = ("TooManyProviderTokenUpdates", "ServiceUnavailable", "Shutdown", "max capacity reached")
 FAILED = ("IdleTimeout", "InternalServerError")
@@ -76,22 +62,15 @@ NO_CONNECTION = re.compile(
 )
 
 
-def _all_known() -> dict[str, Outcome]:
-    def told(code: str) -> str:
-        return f"gorush: {code}"
-
-    return {
-        **{code: Outcome.gone(told(code)) for code in GONE},
-        **{text: Outcome.dead(told(code), scope=None) for text, code in ELSEWHERE.items()},
-        **{code: Outcome.dead(told(code)) for code in ABOUT_THE_PUSH},
-        **{code: Outcome.refused(told(code)) for code in CREDENTIALS},
-        **{code: Outcome.throttled(told(code)) for code in BUSY},
-        **{code: Outcome.retry(told(code)) for code in FAILED},
-        "TooManyRequests": Outcome.throttled(told("TooManyRequests"), scope=Scope.RECIPIENT),
-    }
-
-
-_KNOWN = _all_known()
+_KNOWN = {
+    **{code: Outcome.gone(f"gorush: {code}") for code in GONE},
+    **{text: Outcome.dead(f"gorush: {code}", scope=None) for text, code in ELSEWHERE.items()},
+    **{code: Outcome.dead(f"gorush: {code}") for code in ABOUT_THE_PUSH},
+    **{code: Outcome.refused(f"gorush: {code}") for code in CREDENTIALS},
+    **{code: Outcome.throttled(f"gorush: {code}") for code in BUSY},
+    **{code: Outcome.retry(f"gorush: {code}") for code in FAILED},
+    "TooManyRequests": Outcome.throttled("gorush: TooManyRequests", scope=Scope.RECIPIENT),
+}
 
 
 def outcome_of(error: str) -> Outcome:
@@ -209,15 +188,10 @@ class GorushSink:
             "message": push.body,
             "priority": "high" if delivery.level is Level.HIGH else "normal",
         }
-        match self._platform:
-            case "ios":
-                return {**common, **_for_ios(push)}
-            case "android":
-                return {**common, **_for_android(push, time.time())}
-        return {**common, **_for_huawei(push, time.time())}
+        return {**common, **_OWN[self._platform](push, time.time())}
 
 
-def _for_ios(push: Push) -> dict[str, Any]:
+def _for_ios(push: Push, now_s: float) -> dict[str, Any]:
     own: dict[str, Any] = {"data": push.data} if push.data else {}
     if push.expires_at_ms:
         own["expiration"] = push.expires_at_ms // 1000
@@ -244,6 +218,9 @@ def _for_huawei(push: Push, now_s: float) -> dict[str, Any]:
     return own
 
 
+_OWN = {"ios": _for_ios, "android": _for_android, "huawei": _for_huawei}
+
+
 def _left(push: Push, now_s: float, most_s: int) -> str:
     """Return how long a push may wait for its device, within what the provider takes."""
     return f"{min(max(int(push.expires_at_ms / 1000 - now_s), 0), most_s)}s"
@@ -258,11 +235,8 @@ def _outcomes(body: bytes, part: Sequence[Delivery]) -> list[Outcome]:
     if not answer.counts:
         return [NOT_ENABLED] * len(part)
     failed = {one.notif_id: one.error for one in answer.logs or ()}  # the last of its attempts
-    return [_outcome(failed.get(each.push.push_id)) for each in part]
-
-
-def _outcome(error: str | None) -> Outcome:
-    return DELIVERED if error is None else outcome_of(error)
+    errors = (failed.get(each.push.push_id) for each in part)
+    return [DELIVERED if error is None else outcome_of(error) for error in errors]
 
 
 def _refusal(status: int, body: bytes) -> Outcome | None:

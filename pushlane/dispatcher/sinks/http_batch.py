@@ -66,8 +66,7 @@ class BatchPoster:
         await self._poster.close()
 
     async def _post(self, part: Sequence[Delivery], messages: list[bytes]) -> list[Outcome]:
-        outcomes = await self._answer(part, messages)
-        if outcomes is not None:
+        if (outcomes := await self._answer(part, messages)) is not None:
             return outcomes
         half = len(part) // 2
         first = await self._post(part[:half], messages[:half])

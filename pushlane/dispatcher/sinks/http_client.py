@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
@@ -74,8 +75,7 @@ class Timeouts(msgspec.Struct, frozen=True):
 def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
     """Return the builder of a client for `slots` requests at a time, with our rules.
 
-    Raises:
-        BadInput: a header cannot be sent.
+    Raises BadInput when a header cannot be sent.
     """
     first_byte_s = timeouts.first_byte_s or timeouts.total_s  # from the request on, as it counts
     connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, first_byte_s / 2)
@@ -214,16 +214,14 @@ def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
     return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
     """A client with one connection. It is new until a request on it was answered."""
 
-    __slots__ = ("client", "in_flight", "is_new", "is_over")
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.in_flight = 0
-        self.is_new = True
-        self.is_over = False
+    client: Client
+    in_flight: int = 0
+    is_new: bool = True
+    is_over: bool = False
 
 
 class _Use:
@@ -266,8 +264,7 @@ class Http2Pool:
     def client(self) -> _Use:
         """Take the client for one request. A PyreqwestError that is raised inside ends it.
 
-        Raises:
-            PyreqwestError: no connection came to stand, while this waited for one.
+        Raises PyreqwestError when no connection came to stand, while this waited for one.
         """
         return _Use(self)
 
@@ -329,17 +326,18 @@ class Http2Pool:
 
     def _wake(self) -> None:
         """Let those that wait look again: all, as a connection that is not new takes many."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiter in self._no_longer_waiting():
+            waiter.set_result(None)
 
     def _fail_waiting(self, error: PyreqwestError) -> None:
         """Give up for those that wait: one by one they would wait as long for nobody again."""
+        for waiter in self._no_longer_waiting():
+            waiter.set_exception(error)
+
+    def _no_longer_waiting(self) -> Iterator[asyncio.Future[None]]:
         while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(error)
+            if not (waiter := self._waiting.popleft()).done():
+                yield waiter
 
     def _close_later(self, client: Client) -> None:
         closing = asyncio.create_task(close_client(client))

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from pushlane.core.errors import BadInput
 from pushlane.core.names import DEFAULT_SINK
@@ -25,6 +24,7 @@ from pushlane.dispatcher.sinks import (
 from pushlane.model.targets import PlainTarget, target_of
 from pushlane.settings import Settings
 from pushlane.settings.sinks import SinkSettings, option_of
+from pushlane.util.files import stamp_of
 from pushlane.util.texts import did_you_mean
 
 log = logging.getLogger("pushlane.sinks")
@@ -46,7 +46,7 @@ class NamedSink:
         self._closing: set[asyncio.Task[None]] = set()
         self._ends = asyncio.Event()
         self._said: set[str] = set()
-        self._seen = _versions(own.files())
+        self._seen = [stamp_of(path) for path in own.files()]
         self._open = self._opened()
         self.batch_size = self._open.batch_size
         self.mixes_tasks = self._open.mixes_tasks
@@ -71,22 +71,17 @@ class NamedSink:
 
     def look(self) -> bool:
         """Open it anew if a file has changed; tell whether it was."""
-        versions = _versions(self._own.files())
-        if versions == self._seen:
+        seen = [stamp_of(path) for path in self._own.files()]
+        if seen == self._seen:
             return False
-        self._seen = versions
+        self._seen = seen
         try:
             before, self._open = self._open, self._opened()
-        except BadInput as error:
-            log.warning("%s; it goes on as it was", error, extra={"action": "sink_not_reopened"})
-            return False
         except Exception as error:  # noqa: BLE001 - its text may hold a secret
-            log.warning(
-                "sink %s cannot be opened anew (%s); it goes on as it was",
-                self.name,
-                type(error).__name__,
-                extra={"action": "sink_not_reopened"},
-            )
+            kind = type(error).__name__
+            is_ours = isinstance(error, BadInput)
+            told = error if is_ours else f"sink {self.name} cannot be opened anew ({kind})"
+            log.warning("%s; it goes on as it was", told, extra={"action": "sink_not_reopened"})
             return False
         self.deliver = self._open.deliver
         closing = asyncio.create_task(self._close_later(before))
@@ -124,8 +119,7 @@ def open_sinks(
 ) -> dict[str, Sink]:
     """Open the sinks of these names, or all that the settings have, by name.
 
-    Raises:
-        BadInput: there is no such sink, or one of them cannot be opened.
+    Raises BadInput when there is no such sink, or one of them cannot be opened.
     """
     sinks: dict[str, Sink] = {}
     for name in serve or settings.served:
@@ -146,8 +140,7 @@ def open_sinks(
 def require_sink(settings: Settings, name: str) -> None:
     """Refuse a sink that the settings do not have.
 
-    Raises:
-        BadInput: as above, or the sink `default` where they name sinks and do not say what it is.
+    Raises BadInput as above, and for `default` where they name sinks and do not say what it is.
     """
     if name != DEFAULT_SINK:
         find_sink(settings, name)
@@ -159,11 +152,7 @@ def require_sink(settings: Settings, name: str) -> None:
 
 
 def find_sink(settings: Settings, name: str) -> SinkSettings:
-    """Return what the settings say of a sink.
-
-    Raises:
-        BadInput: they know none of this name; lists those they know.
-    """
+    """Return what the settings say of a sink. Raises BadInput, with those they know, for none."""
     own = settings.sinks.get(name)
     if own is None:
         known = ", ".join(settings.served)
@@ -178,8 +167,7 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
 def target_in(settings: Settings, name: str) -> PlainTarget:
     """Return what a sink of these settings delivers to; nothing is opened.
 
-    Raises:
-        BadInput: there is no such sink, or one of its options cannot be.
+    Raises BadInput when there is no such sink, or one of its options cannot be.
     """
     if name == DEFAULT_SINK:
         require_sink(settings, name)
@@ -191,15 +179,3 @@ def _options_of(name: str, own: SinkSettings) -> SinkOptions:
     who = f"sink {name}"
     require_options(own.kind, map(option_of, own.options), who)  # before files are looked for
     return sink_options(own.kind, own.resolved(name), who)
-
-
-def _versions(files: Sequence[Path]) -> list[tuple[int, int, int]]:
-    return [_version(path) for path in files]
-
-
-def _version(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)

@@ -130,10 +130,9 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LogSink:
-    """Several processes may append to one file: each batch is one write.
+    """Several processes may append to one file: each batch is one write, in its order.
 
-    Raises:
-        BadInput: the file cannot be opened for appending.
+    Raises BadInput when the file cannot be opened for appending.
     """
 
     name = "log"
@@ -151,7 +150,10 @@ class LogSink:
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         at_ms = now_ms()
-        lines = self._encode([_log_line(delivery, at_ms) for delivery in batch])
+        pushes = ((each.push, each.level) for each in batch)
+        lines = self._encode(
+            [_Line(one.task_id, one.seq, one.attempt, level, at_ms) for one, level in pushes]
+        )
         try:
             written = self._append(lines)
         except OSError as error:
@@ -174,16 +176,7 @@ class LogSink:
         return max(written, 0)
 
 
-def _log_line(delivery: Delivery, at_ms: int) -> _Line:
-    push = delivery.push
-    return _Line(push.task_id, push.seq, push.attempt, delivery.level, at_ms)
-
-
 def _unwritten(error: OSError) -> Outcome:
-    return Outcome.retry(_reason(error), arrival=Arrival.REFUSED)
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "log file: disk full"
-    return f"log file: {error.strerror}"
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "disk full" if is_full else error.strerror
+    return Outcome.retry(f"log file: {why}", arrival=Arrival.REFUSED)

@@ -26,24 +26,19 @@ from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, clos
 from pushlane.util.texts import require_http_url, shown_url
 
 _PREFIX = "whsec_"
-_OF_A_KEY_PAIR = ("whsk_", "whpk_")
-_LEAST_BYTES = 24
-_MOST_BYTES = 64
-_MOST_KEYS = 2
+_LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
 class Signer:
     """Signs with one or two keys; without a key it adds nothing.
 
-    `secrets` is a list of keys, or a text with white space between them, as a file may hold.
-
-    Raises:
-        BadInput: there are more, or one is no key; says what is wrong with it, never its value.
+    `secrets` is a list of keys, or a text with white space between them, as a file may hold. Raises
+    BadInput for more keys, and for what is none; says what is wrong with it, never its value.
     """
 
     def __init__(self, secrets: str | Sequence[str]) -> None:
         given = secrets.split() if isinstance(secrets, str) else secrets
-        if len(given) > _MOST_KEYS:
+        if len(given) > 2:
             raise BadInput(
                 f"secrets has {len(given)} keys; give one, or two while you change from one to the "
                 "other"
@@ -61,16 +56,14 @@ class Signer:
         return {
             "webhook-id": message_id,
             "webhook-timestamp": timestamp,
-            "webhook-signature": " ".join(_signature(key, signed) for key in self._keys),
+            "webhook-signature": " ".join(
+                f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in self._keys
+            ),
         }
 
 
-def _signature(key: bytes, signed: bytes) -> str:
-    return f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}"
-
-
 def _read_key(text: str, who: str) -> bytes:
-    if text.startswith(_OF_A_KEY_PAIR):
+    if text.startswith(("whsk_", "whpk_")):
         raise BadInput(f"{who} is one of a key pair; give a shared key, {_PREFIX} and base64")
     if not text.startswith(_PREFIX):
         raise BadInput(f"{who} does not begin with {_PREFIX}; give {_PREFIX} and base64")
@@ -130,10 +123,8 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Poster:
     """One connection pool for all requests; HTTP/2 where a TLS server offers it.
 
-    `who` names the sink in reasons, such as "the webhook".
-
-    Raises:
-        BadInput: the URL is not an http(s) URL, or a header, a key or a time-out cannot be.
+    `who` names the sink in reasons, such as "the webhook". Raises BadInput when the URL is not an
+    http(s) URL, or a header, a key or a time-out cannot be.
     """
 
     def __init__(

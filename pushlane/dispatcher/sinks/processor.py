@@ -24,7 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,17 +34,14 @@ from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
 from pushlane.util.texts import Raised, did_you_mean, raised
 
-
-class _Call(NamedTuple):
-    function: Callable[[Any], Any]
-    argument: Any
-    done: asyncio.Future[Any]
+_Call = tuple[Callable[[Any], Any], Any, asyncio.Future[Any]]
 
 
 class Threads:
-    """At most `limit` threads, made when needed. Owned by the event loop's thread.
+    """At most `limit` daemon threads, made when needed: one that hangs keeps no process alive.
 
-    `hung` counts calls that nobody waits for any more and that have not come back.
+    Owned by the event loop's thread. `hung` counts calls that nobody waits for any more and that
+    have not come back.
     """
 
     def __init__(self, limit: int) -> None:
@@ -67,7 +64,7 @@ class Threads:
             threading.Thread(
                 target=self._work, args=(loop,), name="pushlane-processor", daemon=True
             ).start()
-        self._calls.put(_Call(function, argument, done))
+        self._calls.put((function, argument, done))
         try:
             return await done
         except asyncio.CancelledError:
@@ -81,13 +78,14 @@ class Threads:
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (call := self._calls.get()) is not None:
+            function, argument, done = call
             result: Any
             try:
-                result = call.function(call.argument)
+                result = function(argument)
             except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
                 result = raised(error)
             try:
-                loop.call_soon_threadsafe(self._settle, call.done, result)
+                loop.call_soon_threadsafe(self._settle, done, result)
             except RuntimeError:  # the loop is closed: nobody waits
                 return
 
@@ -102,12 +100,13 @@ class Threads:
 log = logging.getLogger("pushlane.processor")
 
 _EVERY_S = 60.0
-_MOST = 50
-_OTHERS = Raised("other errors")
 
 
 class RaisedLog:
-    """Counts errors by type and place; of more than 50 the rest is counted together."""
+    """Counts errors by type and place; of more than 50 the rest is counted together.
+
+    It logs each at once, then one line a minute.
+    """
 
     def __init__(self, name: str, now_s: Callable[[], float] = time.monotonic) -> None:
         self._name = name
@@ -116,9 +115,8 @@ class RaisedLog:
         self._untold: dict[Raised, int] = {}
 
     def hear(self, error: Raised) -> None:
-        """Count an error, and log it when it is new or a minute has passed since its last line."""
-        if error not in self._told_s and len(self._told_s) >= _MOST:
-            error = _OTHERS
+        if error not in self._told_s and len(self._told_s) >= 50:
+            error = Raised("other errors")
         now_s, told_s = self._now_s(), self._told_s.get(error)
         if told_s is None:
             self._told_s[error] = now_s
@@ -155,8 +153,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def batch(size: int, *, mixes_tasks: bool = False) -> Callable[[Function], Function]:
     """Marks a processor that takes a list of up to `size` pushes, of one task unless `mixes_tasks`.
 
-    Raises:
-        BadInput: a size under 1.
+    Raises BadInput for a size under 1.
     """
     if size < 1:
         raise BadInput(f"batch size {size} is less than 1")
@@ -172,8 +169,7 @@ def batch(size: int, *, mixes_tasks: bool = False) -> Callable[[Function], Funct
 def load(spec: str) -> Callable[..., Any]:
     """The function that a spec names. The current folder is searched as well.
 
-    Raises:
-        BadInput: no such module or name in it, not a function, or its import raises.
+    Raises BadInput for no such module or name in it, no function, or an import that raises.
     """
     module_name, _, path = spec.partition(":")
     found: Any = import_module(module_name)
@@ -235,8 +231,9 @@ class ProcessorSink:
         self._raised = RaisedLog(_name(function))
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        if self._threads.hung >= self._most_hung:
-            return [_hangs(self._threads.hung)] * len(batch)
+        if (hung := self._threads.hung) >= self._most_hung:
+            told = f"{hung} calls of the processor never came back; restart the dispatcher, then"
+            return [Outcome.pause(f"{told} resume")] * len(batch)
         pushes = [delivery.push for delivery in batch]
         argument = pushes if self._takes_list else pushes[0]
         try:
@@ -278,21 +275,11 @@ def _outcome(answer: Any) -> Outcome:
     if answer is False:
         return Outcome.dead("processor returned False")
     if isinstance(answer, Raised):
-        return _unheard(f"processor raised {answer}")
+        return Outcome.retry(f"processor raised {answer}", arrival=Arrival.UNKNOWN)
     return Outcome.pause(
         f"the processor returned a {type(answer).__name__}, not None, True, False or an Outcome; "
         "mend it, then resume",
         arrival=Arrival.UNKNOWN,
-    )
-
-
-def _unheard(reason: str) -> Outcome:
-    return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
-
-
-def _hangs(count: int) -> Outcome:
-    return Outcome.pause(
-        f"{count} calls of the processor never came back; restart the dispatcher, then resume"
     )
 
 
@@ -312,9 +299,10 @@ def _require_one_argument(function: Callable[..., Any]) -> None:
         signature.bind(None)
     except TypeError:
         of = "the push" if what == "push" else "a list of pushes"
+        # Their names, without defaults, which may be secrets.
+        shown = ", ".join(signature.parameters)
         raise BadInput(
-            f"processor {name} takes {_shown(signature)}, but is called with one argument, {of}; "
-            f"{wanted}"
+            f"processor {name} takes ({shown}), but is called with one argument, {of}; {wanted}"
         ) from None
 
 
@@ -323,11 +311,6 @@ def _name(function: Any) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     module = getattr(named, "__module__", None)
     return f"{module}:{named.__qualname__}" if module else str(named.__qualname__)
-
-
-def _shown(signature: inspect.Signature) -> str:
-    """Return the names of its parameters, without defaults, which may be secrets."""
-    return f"({', '.join(signature.parameters)})"
 
 
 def _size(function: Any) -> int | None:
@@ -365,10 +348,8 @@ _MOST_NAMED = 20
 def on(*types: str) -> Callable[[Function], Function]:
     """Marks the processor of pushes of these types; `order.*` stands for all that begin so.
 
-    Without any it is the processor of all pushes that no other one takes.
-
-    Raises:
-        BadInput: an empty type, or a `*` that is not at its end.
+    Without any it is the processor of all pushes that no other one takes. Raises BadInput for an
+    empty type, or a `*` that is not at its end.
     """
     for name in types:
         if not isinstance(name, str) or not name.rstrip("*") or "*" in name[:-1]:
@@ -387,8 +368,7 @@ def on(*types: str) -> Callable[[Function], Function]:
 def load_marked(module_name: str) -> dict[str, Callable[..., Any]]:
     """The functions of a module that are marked with `@on`, by type; an empty one is all others'.
 
-    Raises:
-        BadInput: no such module, none is marked in it, or two are for the same type.
+    Raises BadInput when there is no such module, none is marked, or two are for the same type.
     """
     marked: dict[int, Callable[..., Any]] = {
         id(member): member
@@ -399,9 +379,10 @@ def load_marked(module_name: str) -> dict[str, Callable[..., Any]]:
     for function in marked.values():
         for name in dict.fromkeys(getattr(function, _MARK)):
             if name in found:
+                mark = f"@on({name!r})" if name else "@on()"
                 raise BadInput(
                     f"processor module {module_name!r}: {found[name].__name__} and "
-                    f"{function.__name__} are both marked with {_marked_as(name)}; leave one"
+                    f"{function.__name__} are both marked with {mark}; leave one"
                 )
             found[name] = function
     if not found:
@@ -511,7 +492,3 @@ def _unhandled(types: Iterable[str]) -> Outcome:
         f"no processor for the push's data['type']; there are some for: {shown}{more}",
         arrival=Arrival.REFUSED,
     )
-
-
-def _marked_as(name: str) -> str:
-    return f"@on({name!r})" if name else "@on()"

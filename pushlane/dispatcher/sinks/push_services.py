@@ -36,7 +36,6 @@ https://learn.microsoft.com/en-us/windows/apps/develop/notifications/push-notifi
 """
 
 _ENTRY = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*")
-_PATIENCE_S = math.inf  # the breaker of the sink loses it
 
 
 class PushService:
@@ -47,7 +46,8 @@ class PushService:
 
     def __init__(self, name: str, slots: int) -> None:
         self.name = name
-        self.breaker = Breaker(slots, _PATIENCE_S, scope=Scope.HOST, quotes=True)
+        # It never loses patience: the breaker of the sink does.
+        self.breaker = Breaker(slots, math.inf, scope=Scope.HOST, quotes=True)
         self.has_delivered = False
         self.is_known_to_rest = False
 
@@ -55,10 +55,8 @@ class PushService:
 class PushServices:
     """The services by host. An entry is a host, or `*.` and the domain that hosts end in.
 
-    `slots` is the most that is in flight; `clock_s` returns a time that never goes back.
-
-    Raises:
-        BadInput: an entry is neither, so that no endpoint could be of it; names it.
+    `slots` is the most that is in flight; `clock_s` returns a time that never goes back. Raises
+    BadInput, with its name, for an entry that is neither, so that no endpoint could be of it.
     """
 
     def __init__(self, hosts: Sequence[str], slots: int, clock_s: Callable[[], float]) -> None:
@@ -77,7 +75,8 @@ class PushServices:
 
     def of(self, host: str) -> PushService | None:
         """Return the service that a host is of, None for one that is not in the list."""
-        name = host if host in self._hosts else self._ending(host)
+        endings = (f"*{ending}" for ending in self._endings if host.endswith(ending))
+        name = host if host in self._hosts else next(endings, "")
         if not name:
             return None
         service = self._services.get(name)
@@ -114,7 +113,9 @@ class PushServices:
             service.has_delivered = True
             if breaker.landed_well(now_s, leave, 1):
                 return outcome
-        wait_s = breaker.landed(now_s, leave, _flight(delivery), outcome)
+        push = delivery.push
+        flight = Flight(push.push_id, push.task_id, "", is_charged=push.attempt > 1)
+        wait_s = breaker.landed(now_s, leave, flight, outcome)
         self._note(service)
         if outcome.kind is Kind.DELIVERED or outcome.scope in (Scope.PUSH, Scope.RECIPIENT):
             return outcome
@@ -125,9 +126,6 @@ class PushServices:
         if outcome.scope in (Scope.SINK, Scope.HOST):
             return Outcome.retry(outcome.reason, outcome.after_s, arrival=outcome.arrival)
         return outcome
-
-    def _ending(self, host: str) -> str:
-        return next((f"*{ending}" for ending in self._endings if host.endswith(ending)), "")
 
     def _is_alone(self, service: PushService) -> bool:
         """Tell whether no other service is in use, or all others rest."""
@@ -146,8 +144,3 @@ class PushServices:
         else:
             extra = {"action": "push_service_goes_on"}
             log.info("push service %s goes on", service.name, extra=extra)
-
-
-def _flight(delivery: Delivery) -> Flight:
-    push = delivery.push
-    return Flight(push.push_id, push.task_id, "", is_charged=push.attempt > 1)

@@ -102,11 +102,7 @@ class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class WebhookSink:
-    """Posts each push for itself.
-
-    Raises:
-        BadInput: an option cannot be.
-    """
+    """Posts each push for itself. Raises BadInput when an option cannot be."""
 
     name = "webhook"
     batch_size = 1
@@ -133,7 +129,9 @@ class WebhookSink:
     async def _post(self, delivery: Delivery) -> Outcome:
         push = delivery.push
         content = message_of(delivery) if delivery.payload is None else delivery.payload
-        traced = {_trace_header(push.trace_id): push.trace_id} if push.trace_id else None
+        # Tracers read the first; what a push may have as its trace id a header can hold.
+        header = "traceparent" if _TRACEPARENT.fullmatch(push.trace_id) else "X-Trace-Id"
+        traced = {header: push.trace_id} if push.trace_id else None
         body = self._encode(content)
         poster = self._poster
         if isinstance(poster, AddressPoster):
@@ -209,8 +207,3 @@ def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
         push.collapse,
         trace_id,
     )
-
-
-def _trace_header(trace_id: str) -> str:
-    """Tracers read the first; what a push may have as its trace id a header can hold."""
-    return "traceparent" if _TRACEPARENT.fullmatch(trace_id) else "X-Trace-Id"

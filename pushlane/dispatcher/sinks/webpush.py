@@ -37,6 +37,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Meta
 from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
@@ -73,16 +74,12 @@ _MAILTO = re.compile(r"mailto:[^@\s<>]+@[^@\s<>]+")
 def read_vapid_key(text: str) -> EllipticCurvePrivateKey:
     """Return the private key in a PEM text, or in base64url as tools for Web Push print it.
 
-    Raises:
-        BadInput: it is none.
+    Raises BadInput when it is none.
     """
     text = text.strip()
     if text.startswith("-----"):
         return read_key(text, "vapid_key")
-    try:
-        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raw = b""
+    raw = _bytes(text)
     if len(raw) == _PUBLIC_BYTES:
         raise BadInput("vapid_key is the public key; give the private one, of 43 characters")
     try:
@@ -98,8 +95,11 @@ def read_vapid_key(text: str) -> EllipticCurvePrivateKey:
 
 def public_key(key: EllipticCurvePrivateKey) -> str:
     """Return the public key of a private one, in base64url, as browsers subscribe with it."""
-    point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    return base64url(point)
+    return base64url(_point(key))
+
+
+def _point(key: EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 def require_subject(subject: str) -> None:
@@ -182,7 +182,7 @@ def encrypt(plaintext: bytes, to: BrowserKeys) -> bytes:
 
 def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: bytes) -> bytes:
     """Return the body that this key pair and salt make, which no other push may have."""
-    point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    point = _point(own)
     secret = own.exchange(_ECDH, to.public)
     shared = _derived(32, to.auth, b"WebPush: info\0" + to.point + point, secret)
     key = _derived(16, salt, b"Content-Encoding: aes128gcm\0", shared)
@@ -230,8 +230,7 @@ _decoder = msgspec.json.Decoder(_GivenSubscription)
 def read_subscription(text: str) -> Subscription:
     """Return the subscription in a text like `{"endpoint": …, "keys": {"p256dh": …, "auth": …}}`.
 
-    Raises:
-        MalformedSubscription: it is none, or a part is missing or cannot be.
+    Raises MalformedSubscription when it is none, or a part is missing or cannot be.
     """
     try:
         given = _decoder.decode(text)
@@ -293,15 +292,6 @@ class BrowserMessage(msgspec.Struct, gc=False, omit_defaults=True):
     data: dict[str, Any] | None = None
 
 
-class _Attempt(msgspec.Struct, gc=False):
-    """A push on its way to a browser."""
-
-    service: PushService
-    subscription: Subscription
-    delivery: Delivery
-    plaintext: bytes
-
-
 class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of Web Push: the key that browsers subscribed with, and how to reach its owner.
 
@@ -335,10 +325,8 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class WebPushSink:
     """Connections to each push service, a token for each, and what each has refused.
 
-    `now` returns the Unix time in seconds, `clock_s` a time that never goes back.
-
-    Raises:
-        BadInput: an option cannot be; says which.
+    `now` returns the Unix time in seconds, `clock_s` a time that never goes back. Raises BadInput
+    when an option cannot be; says which.
     """
 
     name = "webpush"
@@ -386,7 +374,9 @@ class WebPushSink:
         service = self._services.of(subscription.host)
         if service is None:
             return _UNKNOWN_SERVICE
-        plaintext = self._encode(_content(delivery))
+        given, push = delivery.payload, delivery.push
+        content = BrowserMessage(push.title, push.body, push.data) if given is None else given
+        plaintext = self._encode(content)
         if len(plaintext) > WEB_PUSH_BYTES:
             return _OVER_LIMIT
         if (rests := self._services.refusal(service)) is not None:
@@ -394,41 +384,51 @@ class WebPushSink:
         leave = self._services.admit(service)
         outcome = None
         try:
-            outcome = await self._ask(_Attempt(service, subscription, delivery, plaintext))
+            outcome = await self._ask(service, subscription, delivery, plaintext)
         finally:
             if outcome is None:  # cancelled
                 self._services.give_back(service, leave)
         return self._services.landed(service, leave, delivery, outcome)
 
-    async def _ask(self, attempt: _Attempt) -> Outcome:
+    async def _ask(
+        self,
+        service: PushService,
+        subscription: Subscription,
+        delivery: Delivery,
+        plaintext: bytes,
+    ) -> Outcome:
         """Return what the push service makes of a push, or what keeps it from being asked.
 
         A service in the list at an address that is not public is no fault of a push.
         """
         try:
-            async with self._clients.to(attempt.subscription.endpoint) as client:
-                return await self._post(client, attempt)
+            async with (
+                self._clients.to(subscription.endpoint) as client,
+                self._request(client, subscription, delivery, plaintext) as response,
+            ):
+                return await self._outcome(response, service)
         except (RefusedUrl, UnknownHost) as error:
             if isinstance(error, RefusedUrl) and error.reason == NOT_PUBLIC:
-                return Outcome.refused(f"{attempt.service.name} {_NOT_PUBLIC}")
+                return Outcome.refused(f"{service.name} {_NOT_PUBLIC}")
             return refusal(error)
         except PyreqwestError as error:
             return lost(error, self._timeouts, "the push service")
 
-    async def _post(self, client: Client, attempt: _Attempt) -> Outcome:
-        subscription, push = attempt.subscription, attempt.delivery.push
+    def _request(
+        self, client: Client, subscription: Subscription, delivery: Delivery, plaintext: bytes
+    ) -> StreamRequest:
+        push = delivery.push
         request = (
             client.post(subscription.endpoint)
             .header("Authorization", self._tokens.authorization(subscription.origin))
             .header("TTL", str(self._ttl(push.expires_at_ms)))
-            .header("Urgency", _URGENCY[attempt.delivery.level])
-            .body_bytes(encrypt(attempt.plaintext, subscription.keys))
+            .header("Urgency", _URGENCY[delivery.level])
+            .body_bytes(encrypt(plaintext, subscription.keys))
             .streamed_read_buffer_limit(MAX_ANSWER_BYTES)
         )
         if push.collapse:
             request = request.header("Topic", topic(push.collapse))
-        async with request.build_streamed() as response:
-            return await self._outcome(response, attempt.service)
+        return request.build_streamed()
 
     def _ttl(self, expires_at_ms: int) -> int:
         if not expires_at_ms:
@@ -485,10 +485,3 @@ def outcome_of(
     if 300 <= status < 400:
         reason = f"{reason}: redirects are not followed"
     return Outcome.dead(reason, scope=None)
-
-
-def _content(delivery: Delivery) -> Any:
-    if delivery.payload is not None:
-        return delivery.payload
-    push = delivery.push
-    return BrowserMessage(push.title, push.body, push.data)

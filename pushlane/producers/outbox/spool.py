@@ -442,8 +442,7 @@ class SpoolFolder:
     def begin(self, header: Header, batches: Iterable[Batch] = ()) -> Spool:
         """Begin a task's spool with these batches, whole or not at all, even through a power cut.
 
-        Raises:
-            StorageFull: there is no room for the batches.
+        Raises StorageFull when there is no room for the batches.
         """
         coming = self.path / (header.task.id + _COMING)
         coming.mkdir(mode=0o700)

@@ -29,10 +29,8 @@ class ProducerOptions:
     A batch is sent when it has `max_batch` pushes (the settings' `batch` unless given) or
     `max_batch_bytes`, or `linger_s` after its first push. `push` waits for room in the buffer for
     at most `max_block_s`; 0 is never. A spool is synced to its disk at least every `fsync_every_s`,
-    and before anything of it is sent; its files take at most `max_spool_bytes`.
-
-    Raises:
-        BadInput: a bound that cannot be.
+    and before anything of it is sent; its files take at most `max_spool_bytes`. Raises BadInput for
+    a bound that cannot be.
     """
 
     max_batch: int | None = None
