@@ -9,7 +9,7 @@ before that, and is then noted anew: so a task has at most 97 quarters a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -67,7 +67,7 @@ class PutOffTally:
 
 
 def joined(one: PutOff, other: PutOff) -> PutOff:
-    """Return both as one: they are of the same task, reason and quarter."""
+    """Return both as one, in the first one's quarter: they are of the same task and reason."""
     first = one if one.first_ms <= other.first_ms else other
     return PutOff(
         one.task_id,
@@ -92,23 +92,16 @@ class Waiting(NamedTuple):
 
 def waiting_of(put_off: Iterable[PutOff], now_ms: int) -> list[Waiting]:
     """Return what still waits, one for each reason: the first to come due is first."""
-    by_reason: dict[str, list[PutOff]] = {}
+    by_reason: dict[str, PutOff] = {}
     for one in put_off:
         if one.waits(now_ms):
-            by_reason.setdefault(one.reason, []).append(one)
-    found = [_together(reason, some, now_ms) for reason, some in by_reason.items()]
+            known = by_reason.get(one.reason)
+            by_reason[one.reason] = one if known is None else joined(known, one)
+    found = [
+        Waiting(reason, whole.pushes, max(now_ms, whole.first_ms), whole.last_ms, whole.zone)
+        for reason, whole in by_reason.items()
+    ]
     return sorted(found, key=lambda one: one.first_ms)
-
-
-def _together(reason: str, some: Sequence[PutOff], now_ms: int) -> Waiting:
-    first = min(some, key=lambda one: one.first_ms)
-    return Waiting(
-        reason,
-        sum(one.pushes for one in some),
-        max(now_ms, first.first_ms),
-        max(one.last_ms for one in some),
-        first.zone,
-    )
 
 
 _HOP_S = 86_400.0

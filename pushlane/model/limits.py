@@ -41,8 +41,6 @@ _COUNTS = ("in_flight", "total", "a_day")
 KIND = "limit"
 """The kind of document that a limit is."""
 
-_TRIES = 10
-
 
 class Subject(NamedTuple):
     """Whom a limit is about: a task's id, an app's or a sink's name."""
@@ -133,7 +131,7 @@ async def change_limit(
         TaskConflict: it is being changed elsewhere again and again.
     """
     name = str(subject)
-    for _ in range(_TRIES):
+    for _ in range(10):
         found = await documents.get(KIND, name)
         before = Limit() if found is None else _decoded(name, found.body)
         after = _checked(subject, edit(before))
@@ -143,10 +141,8 @@ async def change_limit(
             await documents.remove(KIND, name)
             return after
         version = found.version if found else None
-        if (
-            await documents.put(KIND, name, as_json(f"the limit of {name}", after, Limit), version)
-            is not None
-        ):
+        body = as_json(f"the limit of {name}", after, Limit)
+        if await documents.put(KIND, name, body, version) is not None:
             return after
     raise TaskConflict(
         f"the limit of {name} is being changed elsewhere; look at it, then try again"
@@ -246,11 +242,8 @@ async def set_app_share(
         high_part = number("high part", high_part, LEAST_PART, 1, of=of, hint=hint)
     given = {"quota": quota, "high_part": high_part}
     changes = {name: value for name, value in given.items() if value is not None}
-
-    def edit(limit: Limit) -> Limit:
-        return msgspec.structs.replace(limit, **changes)
-
-    return await change_limit(documents, Subject("app", app), edit)
+    subject = Subject("app", app)
+    return await change_limit(documents, subject, lambda limit: replace(limit, **changes))
 
 
 async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
@@ -261,11 +254,8 @@ async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
         TaskConflict: it is being changed elsewhere again and again.
     """
     _require_name(app)
-
-    def edit(limit: Limit) -> Limit:
-        return msgspec.structs.replace(limit, quota=None, high_part=None)
-
-    return await change_limit(documents, Subject("app", app), edit)
+    none = {"quota": None, "high_part": None}
+    return await change_limit(documents, Subject("app", app), lambda limit: replace(limit, **none))
 
 
 async def app_share(documents: DocumentStore, app: str) -> Limit:

@@ -318,7 +318,8 @@ def _tree(load: SinkLoad, standings: Iterable[Standing], *, is_limited: bool) ->
         if task.pooled:
             level.part(f"lane {task.lane}", 1, math.inf).part(task.lane, 1, min(most_per_s))
         else:
-            app = level.part(_APP + task.app, _app_quota(load, task.app), most_per_s[0])
+            app_quota = load.limit("app", task.app, "quota") or 1
+            app = level.part(_APP + task.app, app_quota, most_per_s[0])
             app.part(task.lane, task.quota, most_per_s[1])
     return root
 
@@ -334,10 +335,6 @@ def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:
         part = load.limit("app", name.removeprefix(_APP), "high_part")
         if part is not None:
             app.own_most_per_s = min(app.own_most_per_s, part * of_high)
-
-
-def _app_quota(load: SinkLoad, app: str) -> int:
-    return load.limit("app", app, "quota") or 1
 
 
 def _filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:

@@ -147,29 +147,14 @@ def _phone(value: str) -> str:
     return f"+{digits[:end]}{_REST}"
 
 
-def _email(value: str) -> str:
-    found = _DOMAIN.fullmatch(value)
-    return f"{_REST}@{found[1].lower()}" if found else _REST
-
-
 def _token(value: str) -> str:
     endpoint = _ENDPOINT.match(value)
     return f"https://{endpoint[1].lower()}/{_REST}" if endpoint else f"{len(value)}{_REST}"
 
 
-def _device(value: str) -> str:
-    platform = _PLATFORM.fullmatch(value)
-    return f"{platform[1].lower()}:{_REST}" if platform else _REST
-
-
-def _date(value: str) -> str:
-    month = _MONTH.fullmatch(value)
-    return month[1] if month else _REST
-
-
-def _coupon(value: str) -> str:
-    campaign = _CAMPAIGN.fullmatch(value)
-    return f"{campaign[1]}-{_REST}" if campaign else _REST
+def _found(pattern: re.Pattern[str], show: Callable[[str], str]) -> Callable[[str], str]:
+    """Return a function that shows what this pattern finds in a value, if it is of its form."""
+    return lambda value: show(found[1]) if (found := pattern.fullmatch(value)) else _REST
 
 
 def _text(value: str) -> str:
@@ -179,10 +164,10 @@ def _text(value: str) -> str:
 
 _MEANING: dict[FieldType, Callable[[str], str]] = {
     FieldType.PHONE: _phone,
-    FieldType.EMAIL: _email,
+    FieldType.EMAIL: _found(_DOMAIN, lambda domain: f"{_REST}@{domain.lower()}"),
     FieldType.TOKEN: _token,
-    FieldType.DEVICE: _device,
-    FieldType.DATE: _date,
-    FieldType.COUPON: _coupon,
+    FieldType.DEVICE: _found(_PLATFORM, lambda platform: f"{platform.lower()}:{_REST}"),
+    FieldType.DATE: _found(_MONTH, str),
+    FieldType.COUPON: _found(_CAMPAIGN, lambda campaign: f"{campaign}-{_REST}"),
     FieldType.TEXT: _text,
 }

@@ -35,12 +35,5 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 def new_task_id() -> str:
     """Return a short id that sorts by time: 8 characters of milliseconds, 6 random ones."""
-    return _base32(time.time_ns() // 1_000_000, 8)[-8:] + _base32(secrets.randbits(30), 6)
-
-
-def _base32(number: int, width: int) -> str:
-    digits = []
-    for _ in range(width):
-        number, digit = divmod(number, 32)
-        digits.append(_ID_ALPHABET[digit])
-    return "".join(reversed(digits))
+    number = (time.time_ns() // 1_000_000 << 30) + secrets.randbits(30)
+    return "".join(_ID_ALPHABET[number >> 5 * place & 31] for place in reversed(range(14)))

@@ -19,8 +19,6 @@ from pushlane.util.errors import MalformedReceipts
 
 VERSION = 1
 _WHAT = "a batch of the receipts log"
-_LONG = 12
-_SHORT = 6
 _REST = "…"
 
 
@@ -118,11 +116,5 @@ _COLUMNS = ReceiptBatch.__struct_fields__[4:18]
 
 def masked_recipients(recipients: Sequence[str]) -> list[str]:
     """Show of each its first and last characters: two at most, in all no more than a third."""
-    return [
-        recipient[:2] + _REST + recipient[-2:] if len(recipient) >= _LONG else _short(recipient)
-        for recipient in recipients
-    ]
-
-
-def _short(recipient: str) -> str:
-    return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST
+    shown = ((recipient, min(len(recipient) // 6, 2)) for recipient in recipients)
+    return [one[:most] + _REST + one[len(one) - most :] for one, most in shown]

@@ -25,6 +25,7 @@ from pushlane.util.texts import did_you_mean
 
 Word = TypeVar("Word", bound=StrEnum)
 Made = TypeVar("Made")
+Real_ = TypeVar("Real_", int, float)
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(\d{1,9}[dhms])+", re.ASCII)
@@ -42,14 +43,7 @@ def whole(
     `of` and `hint` are for the message: whose it is, and what to do instead. Raises BadInput when
     it is no whole number, or not one from `low` to `high`.
     """
-    number = _whole(value)
-    if number is None:
-        raise BadInput(
-            f"{what} {shown(value)}{of} is no whole number; use one {_span(low, high)}{hint}"
-        )
-    if problem := _outside(number, low, high):
-        raise BadInput(f"{what} {shown(number)}{of} {problem}{hint}")
-    return number
+    return _within(what, value, _whole(value), "whole number", low, high, of, hint)
 
 
 def number(
@@ -65,9 +59,21 @@ def number(
 
     Raises BadInput when it is no number, or not one from `low` to `high`.
     """
-    found = _number(value)
+    return _within(what, value, _number(value), "number", low, high, of, hint)
+
+
+def _within(
+    what: str,
+    value: Any,
+    found: Real_ | None,
+    kind: str,
+    low: float,
+    high: float | None,
+    of: str,
+    hint: str,
+) -> Real_:
     if found is None:
-        raise BadInput(f"{what} {shown(value)}{of} is no number; use one {_span(low, high)}{hint}")
+        raise BadInput(f"{what} {shown(value)}{of} is no {kind}; use one {_span(low, high)}{hint}")
     if problem := _outside(found, low, high):
         raise BadInput(f"{what} {shown(found)}{of} {problem}{hint}")
     return found

@@ -73,9 +73,6 @@ def _unfinished(path: Path, content: bytes, mode: int) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-_RETRY_S = 0.002
-
-
 class FileLock:
     """A lock on a file, which is made when it is not there. Not held before `acquire`.
 
@@ -93,11 +90,14 @@ class FileLock:
     def acquire(self, timeout_s: float = 0.0) -> bool:
         """Take the lock. False when another holds it for that long."""
         deadline_s = time.monotonic() + timeout_s
-        while not self._try():
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(_RETRY_S)
-        return True
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    return False
+            time.sleep(0.002)
 
     def wait(self) -> None:
         """Take the lock, however long another holds it."""
@@ -109,13 +109,6 @@ class FileLock:
     def close(self) -> None:
         """Release the lock for good; the file stays."""
         os.close(self._file)
-
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def is_locked(path: Path) -> bool:

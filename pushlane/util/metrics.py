@@ -87,6 +87,7 @@ Labels = Mapping[str, Sequence[str]]
 Amount = float | Buckets
 Reading = Amount | Mapping[Any, Amount]
 """One value; or one for each value of its label, or for each tuple of values of its labels."""
+Read = Callable[[SourceT], Reading]
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class ReadMetric(Generic[SourceT]):
     """A metric, and how it is read of its source."""
 
     metric: MetricDefinition
-    read: Callable[[SourceT], Reading]
+    read: Read[SourceT]
 
 
 @dataclass(frozen=True)
@@ -146,33 +147,19 @@ class MetricMaker(Generic[SourceT]):
     own: Labels = field(default_factory=dict)
 
     def counter(
-        self,
-        name: str,
-        unit: str,
-        meaning: str,
-        read: Callable[[SourceT], Reading],
-        labels: Labels | None = None,
+        self, name: str, unit: str, meaning: str, read: Read[SourceT], labels: Labels | None = None
     ) -> ReadMetric[SourceT]:
         """Define a count since the process started; its name ends in `_total`."""
         return self._made(MetricKind.COUNTER, name, unit, meaning, read, labels)
 
     def gauge(
-        self,
-        name: str,
-        unit: str,
-        meaning: str,
-        read: Callable[[SourceT], Reading],
-        labels: Labels | None = None,
+        self, name: str, unit: str, meaning: str, read: Read[SourceT], labels: Labels | None = None
     ) -> ReadMetric[SourceT]:
         """Define a value that goes up and down."""
         return self._made(MetricKind.GAUGE, name, unit, meaning, read, labels)
 
     def histogram(
-        self,
-        name: str,
-        meaning: str,
-        read: Callable[[SourceT], Reading],
-        labels: Labels | None = None,
+        self, name: str, meaning: str, read: Read[SourceT], labels: Labels | None = None
     ) -> ReadMetric[SourceT]:
         """Define a distribution of seconds; its name ends in `_seconds`."""
         return self._made(MetricKind.HISTOGRAM, name, "seconds", meaning, read, labels)
@@ -183,7 +170,7 @@ class MetricMaker(Generic[SourceT]):
         name: str,
         unit: str,
         meaning: str,
-        read: Callable[[SourceT], Reading],
+        read: Read[SourceT],
         labels: Labels | None,
     ) -> ReadMetric[SourceT]:
         all_labels = {**(labels or {}), **self.own}
@@ -191,24 +178,20 @@ class MetricMaker(Generic[SourceT]):
         return ReadMetric(made, read)
 
 
+@dataclass(eq=False)
 class MetricCollector(Collector, Generic[SourceT]):
     """Shows metrics to a Prometheus registry, read of each of their sources when it is asked.
 
     `sources` gives these with their own labels; of none nothing is shown.
     """
 
-    def __init__(
-        self,
-        metrics: Sequence[ReadMetric[SourceT]],
-        sources: Callable[[], Sequence[tuple[SourceT, Sequence[str]]]],
-    ) -> None:
-        self._metrics = metrics
-        self._sources = sources
+    metrics: Sequence[ReadMetric[SourceT]]
+    sources: Callable[[], Sequence[tuple[SourceT, Sequence[str]]]]
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with the values of all sources."""
-        sources = self._sources()
-        for one in self._metrics if sources else ():
+        sources = self.sources()
+        for one in self.metrics if sources else ():
             yield one.metric.family(
                 ((*labels, *own), amount)
                 for source, own in sources

@@ -13,11 +13,6 @@ from pushlane.core.retrying import Backoff, Retry
 from pushlane.util.errors import StorageFull, Superseded
 
 T = TypeVar("T")
-
-
-_PRODUCER_FIRST_S = 0.1
-_PRODUCER_LONGEST_S = 5.0
-_MOST_IN_A_ROW = 16
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -52,8 +47,8 @@ async def until_reachable(
     retry = Retry(
         lambda error: tell(f"waiting: {error}"),
         lambda: tell("the service is back"),
-        first_s=_PRODUCER_FIRST_S,
-        longest_s=_PRODUCER_LONGEST_S,
+        first_s=0.1,
+        longest_s=5.0,
     )
     return await retry.until_done(tried, sleep, is_tried_again)
 
@@ -77,7 +72,7 @@ async def for_each(
             else:
                 first = first or result
                 in_a_row += 1
-        if in_a_row >= _MOST_IN_A_ROW:
+        if in_a_row >= 16:
             break
     if first is not None:
         raise first

@@ -138,10 +138,8 @@ def paged(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_DEEPEST = 10
-_MOST_PLACES = 3
+_PACKAGES = re.compile("site-packages|dist-packages")
 _LONGEST = 100
-_LEFT_OUT = "(its text is left out: it may hold personal data)"
 
 
 def traceback_of(error: BaseException) -> str:
@@ -160,7 +158,8 @@ def _blocks(error: BaseException, seen: set[int]) -> list[str]:
         if one is not None and id(one) not in seen
         for block in _blocks(one, seen)
     ]
-    text = f": {error}" if isinstance(error, PushlaneError) else f" {_LEFT_OUT}"
+    left_out = " (its text is left out: it may hold personal data)"
+    text = f": {error}" if isinstance(error, PushlaneError) else left_out
     places = "".join(traceback.format_tb(error.__traceback__))
     return [*blocks, f"Traceback (most recent call last):\n{places}{type(error).__name__}{text}"]
 
@@ -189,25 +188,22 @@ class Raised(NamedTuple):
 
 def raised(error: BaseException) -> Raised:
     """Return what is told of an error: of the innermost cause, the innermost places."""
+    kind, cause = type(error).__name__[:_LONGEST], _cause(error)
     if isinstance(error, SyntaxError) and error.filename:
-        return Raised(_kind(error), (f"{_file(error.filename)}:{error.lineno}",))
-    cause = _cause(error)
-    kind = _kind(error) if cause is error else f"{_kind(error)} from {_kind(cause)}"
+        return Raised(kind, (f"{_file(error.filename)}:{error.lineno}",))
+    if cause is not error:
+        kind = f"{kind} from {type(cause).__name__[:_LONGEST]}"
     return Raised(kind, _places(cause) or _places(error))
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return the first error in a group, or what an error was raised from, as deep as that goes."""
-    for _ in range(_DEEPEST):
+    for _ in range(10):
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
         if inner is None:
             break
         error = inner
     return error
-
-
-def _kind(error: BaseException) -> str:
-    return type(error).__name__[:_LONGEST]
 
 
 def _places(error: BaseException) -> tuple[str, ...]:
@@ -217,8 +213,11 @@ def _places(error: BaseException) -> tuple[str, ...]:
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith(("<", _OURS))
     ]
-    own = [one for one in found if not _is_library(one[0])] or found[-1:]
-    return tuple(f"{_file(name)}:{rest}" for name, rest in own[: -_MOST_PLACES - 1 : -1])
+    own = [
+        one for one in found if not one[0].startswith(_STANDARD) and not _PACKAGES.search(one[0])
+    ]
+    own = own or found[-1:]
+    return tuple(f"{_file(name)}:{rest}" for name, rest in own[:-4:-1])
 
 
 def _function(name: str) -> str:
@@ -227,17 +226,13 @@ def _function(name: str) -> str:
     return "" if short == "<module>" else f" in {short[:_LONGEST]}"
 
 
-def _is_library(file: str) -> bool:
-    return file.startswith(_STANDARD) or "site-packages" in file or "dist-packages" in file
-
-
 def _file(name: str) -> str:
     """Return a file's path from the folder that Python imports it from."""
-    folders = [folder for folder in map(str, sys.path) if _is_in(name, folder)]
+    folders = [
+        folder
+        for folder in map(str, sys.path)
+        if folder and name.startswith(folder.rstrip(os.sep) + os.sep)
+    ]
     longest = max(folders, key=len, default="")
     path = os.path.relpath(name, longest) if longest else os.path.basename(name)
     return path[-_LONGEST:]
-
-
-def _is_in(file: str, folder: str) -> bool:
-    return bool(folder) and file.startswith(folder.rstrip(os.sep) + os.sep)

@@ -84,11 +84,6 @@ def is_public(address: Address) -> bool:
     return address in _GLOBAL_UNICAST and not any(address in network for network in _NOT_PUBLIC_6)
 
 
-def read_network(text: str) -> Network:
-    """Return the network of a CIDR, or of one address. Raises ValueError for anything else."""
-    return ip_network(text)
-
-
 MAX_URL = 2_048
 
 NOT_A_URL = "its URL cannot be read"
@@ -221,7 +216,10 @@ class UrlGuard:
                 found = await self._resolve(host)
             answer = self._judged(host, asked_at_s, found)
         except (OSError, TimeoutError, ValueError) as error:
-            answer = _Answer(asked_at_s, failure=_failure(error))
+            is_none = (
+                isinstance(error, ValueError) or getattr(error, "errno", None) in _NO_SUCH_NAME
+            )
+            answer = _Answer(asked_at_s, failure=NO_ADDRESS if is_none else NO_ANSWER)
         self._answers.pop(host, None)
         self._answers[host] = answer
         if len(self._answers) > _MOST_HOSTS:
@@ -266,7 +264,7 @@ class HostList:
 
     def _add(self, entry: str) -> None:
         try:
-            self.networks.append(read_network(entry.strip("[]")))
+            self.networks.append(ip_network(entry.strip("[]")))
             return
         except ValueError:
             name = entry.removeprefix("*.")
@@ -306,13 +304,6 @@ def _parse(url: str) -> tuple[Url, str]:
     if not host or not parsed.port_or_known_default or "@" in parsed.authority:
         raise RefusedUrl(NOT_A_URL)
     return parsed, host
-
-
-def _failure(error: Exception) -> str:
-    """Tell a name that there is not from a resolver that does not answer."""
-    if isinstance(error, ValueError) or getattr(error, "errno", None) in _NO_SUCH_NAME:
-        return NO_ADDRESS
-    return NO_ANSWER
 
 
 def _unknown(reason: str, host: str) -> UnknownHost:
