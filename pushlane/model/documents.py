@@ -76,10 +76,7 @@ _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, PushlaneError)
 
 
 def checked(what: str, encode: Callable[[], bytes], decode: Callable[[bytes], object]) -> bytes:
-    """Return the encoded record, which can be read back.
-
-    Raises Unstorable when it cannot be encoded, or not be read again.
-    """
+    """Return the encoded record. Raises Unstorable if it cannot be encoded, or not be read back."""
     try:
         body = encode()
         decode(body)

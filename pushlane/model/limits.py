@@ -53,10 +53,7 @@ class Subject(NamedTuple):
 
     @staticmethod
     def parse(given: str) -> Subject:
-        """Return the subject in a text like `app/shop`.
-
-        Raises BadInput when it is not of that form.
-        """
+        """Return the subject in a text like `app/shop`. Raises BadInput when there is none."""
         kind, _, name = given.partition("/")
         if kind not in KINDS or not name:
             raise BadInput(
@@ -259,10 +256,7 @@ async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
 
 
 async def app_share(documents: DocumentStore, app: str) -> Limit:
-    """Return what an app is limited to, its quota and its part among it.
-
-    Raises BadInput when the app has no name.
-    """
+    """Return what an app is limited to. Raises BadInput when the app has no name."""
     _require_name(app)
     return (await read_limits(documents)).get(Subject("app", app), Limit())
 

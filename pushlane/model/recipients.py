@@ -54,10 +54,7 @@ class Hasher:
 
 
 async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher:
-    """Return the hasher for what is kept of recipients, or of something else.
-
-    Its key is made once for all processes.
-    """
+    """Return the hasher of recipients, or of others; its key is made once for all processes."""
     found = await documents.get(_KIND, of)
     if found is None:
         await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)

@@ -10,49 +10,17 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import InvalidChange
 from pushlane.core.names import own_lane
-from pushlane.core.task import (
-    MAX_QUOTA,
-    Edit,
-    Level,
-    Progress,
-    State,
-    Task,
-    ended,
-    finish,
-    later_opened,
-    now_ms,
-    reached,
-    seal,
-    start,
-)
+from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task, ended
+from pushlane.core.task import Edit as Edit
+from pushlane.core.task import finish as finish
+from pushlane.core.task import later_opened as later_opened
+from pushlane.core.task import now_ms as now_ms
+from pushlane.core.task import reached as reached
+from pushlane.core.task import seal as seal
+from pushlane.core.task import start as start
 from pushlane.model.names import another_key
 from pushlane.model.stop_rule import OFF, parse_stop_rule
 from pushlane.util.conversion import text, whole, word
-
-__all__ = [
-    "Edit",
-    "abandon",
-    "cancel",
-    "check_forgettable",
-    "demote",
-    "finish",
-    "isolate",
-    "lane_dropped",
-    "lane_reopened",
-    "later_opened",
-    "now_ms",
-    "pause",
-    "promote",
-    "reached",
-    "resume",
-    "seal",
-    "set_quota",
-    "set_stop_if_dead",
-    "stalled",
-    "start",
-    "stop",
-    "submit_again",
-]
 
 _RANK = {level: rank for rank, level in enumerate(Level)}
 

@@ -149,10 +149,7 @@ def _next_ms(time_of_day: str, now_ms: int) -> int:
 
 
 def given_start_ms(what: str, value: Any, now_ms: int) -> int:
-    """Return a start that a program gives, 0 for now: as any time, or as a time of day.
-
-    Raises BadInput when it is no time.
-    """
+    """Return a start that a program gives, 0 for now. Raises BadInput when it is no time."""
 
     def read(text: str) -> int | None:
         return _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else None
@@ -204,10 +201,7 @@ class QuietHours(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_quiet(text: str) -> QuietHours:
-    """Return the hours in a text like `22:00-08:00`.
-
-    Raises BadInput when it is not of that form, or the same time twice.
-    """
+    """Return the hours in a text like `22:00-08:00`. Raises BadInput when they cannot be."""
     found = _FORM.fullmatch(text.strip())
     start_h, start_min, end_h, end_min = map(int, found.groups()) if found else (0, 0, 0, 0)
     if not found or end_h * 60 + end_min > 24 * 60:

@@ -184,10 +184,7 @@ async def _fingerprinted(
 
 
 def refuse_other(task: Task, kept: Task) -> None:
-    """Refuse a key of which a task is `kept` that was made of something else than `task`.
-
-    Raises TaskConflict that names what differs.
-    """
+    """Raise TaskConflict, with what differs, if the `kept` task of the key was made otherwise."""
     if kept.fingerprint != task.fingerprint:
         raise other_content(task, kept, _KEY_PARTS, _POSSIBLE)
 
@@ -211,10 +208,7 @@ def _stop(source: RowSource, recipient: str) -> OnBad:
 
 
 class RejectsFile:
-    """Lists bad rows as JSON lines: number and reason, never what the row holds.
-
-    The file is made with the first of them.
-    """
+    """Lists bad rows as JSON lines, number and reason alone; the first of them makes the file."""
 
     def __init__(self, path: Path, unit: str) -> None:
         self.path = path

@@ -45,9 +45,9 @@ def address_columns(options: TaskOptions) -> dict[str, str]:
         if sink:
             require_sink(sink, options.chain, f"address {given!r}")
         if sink in columns:
+            who = f"pushes to {sink!r}" if sink else "all other sinks"
             raise BadInput(
-                f"address {given!r}: {_shown(sink)} have the column {columns[sink]!r} already; "
-                "give one"
+                f"address {given!r}: {who} have the column {columns[sink]!r} already; give one"
             )
         columns[sink] = column
     if "" in columns and all(sink in columns for sink in options.chain):
@@ -81,19 +81,16 @@ def read_addresses(options: TaskOptions, names: Sequence[str]) -> ReadAddresses:
     nowhere = _no_address(columns.values())
 
     def read(values: Sequence[Any]) -> dict[str, str]:
-        found = {sink: _text(values[place], column) for sink, place, column in places}
+        found: dict[str, str] = {}
+        for sink, place, column in places:
+            if (address := address_text(values[place])) is None:
+                raise Unusable(_no_address([column]))
+            found[sink] = address
         if not is_optional and not any(found.values()):
             raise Unusable(nowhere)
         return found
 
     return read
-
-
-def _text(value: Any, column: str) -> str:
-    text = address_text(value)
-    if text is None:
-        raise Unusable(_no_address([column]))
-    return text
 
 
 def address_text(value: Any) -> str | None:
@@ -128,10 +125,6 @@ def given_addresses(address: Any, chain: Sequence[str]) -> dict[str, str] | None
 
 def _no_address(columns: Iterable[str]) -> BadRow:
     return BadRow(f"has no address ({_KINDS}) in {', '.join(map(repr, dict.fromkeys(columns)))}")
-
-
-def _shown(sink: str) -> str:
-    return f"pushes to {sink!r}" if sink else "all other sinks"
 
 
 _SECONDS = re.compile(r"\d+(\.\d+)?")

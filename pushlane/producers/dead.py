@@ -139,20 +139,17 @@ class DeadLane(Browser):
             return None
 
 
+@dataclass(frozen=True)
 class DeadLetters:
     """The dead-letter lanes of a backend; a look at one holds at most `most_held` messages."""
 
-    def __init__(self, backend: Backend, most_held: int = MOST_HELD) -> None:
-        self._backend = backend
-        self._most_held = most_held
+    backend: Backend
+    most_held: int = MOST_HELD
 
     async def alone(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Do the work while no other process looks through the dead pushes.
-
-        Raises TaskConflict when another one does, and goes on.
-        """
+        """Do the work. Raises TaskConflict while another process looks through the dead pushes."""
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
-        guard = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
+        guard = LeaseGuard(self.backend.lease, DEAD_LEASE, busy, asyncio.sleep)
         return await guard.run(work, lambda: None)
 
     async def find(self, selection: Selection) -> FoundDead:
@@ -165,12 +162,12 @@ class DeadLetters:
 
     async def lanes(self, selection: Selection) -> list[str]:
         """Return the dead-letter lanes on which a selected push can be."""
-        names = await self._backend.broker.lanes()
+        names = await self.backend.broker.lanes()
         return [name for name in names if is_dead(name) and selection.takes_lane(name)]
 
     def look(self, lane: str) -> DeadLane:
         """Return a look through one lane, to be entered."""
-        return DeadLane(self._backend.broker, lane, self._most_held)
+        return DeadLane(self.backend.broker, lane, self.most_held)
 
     async def _find(self, selection: Selection) -> FoundDead:
         found = FoundDead()
@@ -233,9 +230,7 @@ class DeadRetry:
         self._gone_on: set[_Id] = set()
 
     async def run(self, selection: Selection) -> list[Retried]:
-        """Retry the selected pushes. Raises TaskConflict when another command works on
-        dead ones.
-        """
+        """Retry the selected pushes. Raises TaskConflict if another command works on dead ones."""
         return await self._letters.alone(lambda: self._run(selection))
 
     async def _run(self, selection: Selection) -> list[Retried]:
@@ -291,7 +286,10 @@ class DeadRetry:
         async with self._letters.look(name) as lane:
             while letters := await self._collect(lane, selection, most):
                 most -= len(letters)
-                for task_id, of_task in _by_task(letters).items():
+                by_task: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+                for letter in letters:
+                    by_task[letter.dead.task_id or NO_TASK].append(letter)
+                for task_id, of_task in by_task.items():
                     results += await self._retry_task(lane, task_id, of_task)
                 if not any(result.retried_as for result in results):
                     break
@@ -366,13 +364,6 @@ async def _all_marks(marks: Browser) -> list[tuple[Taken, RetryMark]]:
 
 def _id(letter: DeadLetter) -> _Id:
     return letter.dead.task_id, letter.dead.seq, letter.dead.died_at_ms
-
-
-def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
-    by_task: defaultdict[str, list[DeadLetter]] = defaultdict(list)
-    for letter in letters:
-        by_task[letter.dead.task_id or NO_TASK].append(letter)
-    return by_task
 
 
 def _readable(letters: Sequence[DeadLetter]) -> tuple[_Readable, Counter[str]]:

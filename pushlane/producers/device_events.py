@@ -124,10 +124,7 @@ _KNOWN_TASKS = 10_000
 
 
 class Recorder:
-    """Takes events one by one; `recorded` counts those that are durable.
-
-    Raises BadInput when receipts are off.
-    """
+    """Takes events; `recorded` counts the durable ones. Raises BadInput when receipts are off."""
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         if settings.receipts == "off":
@@ -250,15 +247,12 @@ async def record_lines(
         except UserError as error:
             if refused is None:
                 await recorder.flush()
-                raise BadInput(_stopped(name, number, error, recorder.recorded)) from error
+                raise BadInput(
+                    f"{name}:{number}: {error}. Recorded before it: {recorder.recorded:,}, which "
+                    "count once if they are sent again; correct the line, or leave bad ones out "
+                    "with --bad-rows skip"
+                ) from error
             rejected += 1
             refused(number, str(error))
     await recorder.flush()
     return Recorded(recorder.recorded, rejected)
-
-
-def _stopped(name: str, number: int, error: UserError, recorded: int) -> str:
-    return (
-        f"{name}:{number}: {error}. Recorded before it: {recorded:,}, which count once if they are "
-        "sent again; correct the line, or leave bad ones out with --bad-rows skip"
-    )

@@ -139,15 +139,13 @@ class _Tally:
         self.seen += len(bodies)
 
     def _add_one(self, push: Push) -> None:
-        sink = self._sink_of(push)
+        chain = self._task.chain
+        sink = next((name for name in chain if push.address(name)), chain[0])
         self.by_sink[sink] += 1
         at_ms = due_ms(self._task, push, self._sent_ms)
         if at_ms > self._sent_ms:
             wait = wait_of(self._task, push, at_ms, self._sent_ms)
             self.waits[sink].add(self._task.id, wait, at_ms)
-
-    def _sink_of(self, push: Push) -> str:
-        return next((name for name in self._task.chain if push.address(name)), self._task.chain[0])
 
 
 class _RecipientCount:

@@ -80,7 +80,8 @@ class Encoder:
         times_of, labels_of = read_times(options, names), read_labels(options, names)
         data_of, key_of = _data_picker(names, options.data), _key_picker(names, options.ordered_by)
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
-        last, no_recipient = Predecessors(), _no_recipient(options.recipient)
+        last = Predecessors()
+        no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
@@ -183,10 +184,6 @@ def shown_columns(source: RowSource) -> str:
 _NO_TIMES: RowTimes = (0, 0, "")
 _NO_LABELS: Labels = (None, "")
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
-
-
-def _no_recipient(column: str) -> BadRow:
-    return BadRow(f"has no recipient (text or a whole number) in {column!r}")
 
 
 def _too_large(push: Push, packed: bytes, limits: PayloadLimits) -> BadRow | None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,7 +42,9 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
     for name in changes:
         if name not in _NAMES:
             raise BadInput(f"there is no limit {name!r}{did_you_mean(name, _NAMES)}")
-    values = {name: _or_none_set(name, value) for name, value in changes.items()}
+    values = dict(changes)
+    if values.get("recipient_a_day", {}) is None:
+        values["recipient_a_day"] = {}
     found = await find_subject(backend, subject)
     return await change_limit(backend.documents, found, lambda limit: replace(limit, **values))
 
@@ -72,15 +75,8 @@ async def limits_in_use(backend: Backend) -> list[LimitInUse]:
             ", ".join(unread),
             extra={"action": "format_unknown"},
         )
-    limits = sorted((subject, one) for subject, one in found.items() if not _is_share(one))
+    not_a_share = partial(replace, quota=None, high_part=None)
+    limits = sorted(pair for pair in found.items() if not not_a_share(pair[1]).is_none)
     day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)
     return [LimitInUse(*pair, used) for pair, used in zip(limits, usage, strict=True)]
-
-
-def _is_share(limit: Limit) -> bool:
-    return replace(limit, quota=None, high_part=None).is_none
-
-
-def _or_none_set(name: str, value: Any) -> Any:
-    return {} if name == "recipient_a_day" and value is None else value

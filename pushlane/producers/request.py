@@ -229,10 +229,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
-    """Copy rows as JSON Lines; yield how many were copied so far.
-
-    Raises BadInput when a row is not a mapping, or holds what JSON cannot.
-    """
+    """Copy rows as JSON Lines; yield how many so far. Raises BadInput for what JSON cannot hold."""
     encode = msgspec.json.Encoder().encode
     lines: list[bytes] = []
     for number, row in enumerate(rows, start=1):

@@ -208,10 +208,7 @@ class JsonRows:
 
 
 def bounded_lines(readline: Callable[[int], AnyStr], name: str) -> Iterator[AnyStr]:
-    """Yield the lines of a file, read by its `readline`.
-
-    Raises BadInput when a line is longer than 1 MiB.
-    """
+    """Yield the lines of a file. Raises BadInput when a line is longer than 1 MiB."""
     number = 0
     while line := readline(MAX_LINE):
         number += 1
@@ -243,10 +240,7 @@ _EXTENSIONS = {
 
 
 def format_of(path: Path, given: str | None) -> str:
-    """Return the format asked for, else the one that the file's extension tells.
-
-    Raises BadInput when neither names a known format; lists those there are.
-    """
+    """Return the format asked for, or of the file's extension. Raises BadInput for no known one."""
     known = ", ".join(_READERS)
     found = given if given is not None else _EXTENSIONS.get(path.suffix.lower())
     if found is None:
@@ -257,10 +251,7 @@ def format_of(path: Path, given: str | None) -> str:
 
 
 def open_source(path: Path, kind: str, name: str = "") -> RowSource:
-    """Open the rows of a file, which messages call `name`.
-
-    Raises BadInput for one that is missing, a folder, unreadable, empty or not of this format.
-    """
+    """Open the rows of a file that messages call `name`. Raises BadInput when it cannot be."""
     name = name or str(path)
     try:
         if path.is_dir():

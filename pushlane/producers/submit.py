@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -76,16 +76,23 @@ async def submit(
         if kept.id != task.id:
             await refuse_stopped(backend, kept)
         refuse_other(task, kept)
-        guard = LeaseGuard(backend.lease, submit_lease(kept.id), _busy(kept), sleep)
+        busy = (
+            f"a submit of task {kept.id} (key {kept.key!r}) is under way; wait for it to end, then "
+            "run this again to see that it is complete"
+        )
+        note = f"another submit of key {kept.key!r} holds task {kept.id}; waiting for it to let go"
+        waiting = SubmitProgress(SubmitStage.PUBLISHING, task_id=kept.id, note=note)
+        guard = LeaseGuard(backend.lease, submit_lease(kept.id), busy, sleep)
 
         async def publish() -> SubmitResult:
             task = await backend.known(kept.id)
             return await _Publishing(backend, settings, task, rows, tell, sleep).run()
 
-        result = await guard.run(publish, lambda: tell(_waiting(kept)))
+        result = await guard.run(publish, lambda: tell(waiting))
     return replace(result, resumed=kept.id != task.id and not result.already_done)
 
 
+@dataclass(eq=False, repr=False)
 class _Publishing:
     """The second pass over the rows of one task: publishes them, then seals it.
 
@@ -93,25 +100,17 @@ class _Publishing:
     looked for first.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        task: Task,
-        rows: CheckedRows,
-        tell: OnProgress,
-        sleep: Sleep,
-    ) -> None:
-        self._backend = backend
-        self._settings = settings
-        self._task = task
-        self._publication = Publication(
-            backend, task, announce=announcing(backend, rows.encoder.collapses)
-        )
-        self._rows = rows
-        self._tell = tell
-        self._sleep = sleep
-        self._published = 0
+    backend: Backend
+    settings: Settings
+    task: Task
+    rows: CheckedRows
+    tell: OnProgress
+    sleep: Sleep
+    published: int = 0
+
+    def __post_init__(self) -> None:
+        announce = announcing(self.backend, self.rows.encoder.collapses)
+        self.publication = Publication(self.backend, self.task, announce=announce)
 
     async def run(self) -> SubmitResult:
         """Publish the rows, and return the task sealed.
@@ -121,71 +120,56 @@ class _Publishing:
             TaskConflict: the task ended meanwhile, nobody knows what was published of it, or a
                 version before 0.2.0 has begun it.
         """
-        result = SubmitResult(self._task, 0, self._rows.rejected, self._rows.rejects)
-        if self._task.total is not None:
-            progress = await progress_of(self._backend, self._task)
+        result = SubmitResult(self.task, 0, self.rows.rejected, self.rows.rejects)
+        if self.task.total is not None:
+            progress = await progress_of(self.backend, self.task)
             return replace(result, already_done=True, progress=progress)
-        refuse_ended(self._task)
-        refuse_outdated(self._task)
-        await self._publication.open()
-        last = await self._reached() if self._may_be_forgotten() else 0
+        refuse_ended(self.task)
+        refuse_outdated(self.task)
+        await self.publication.open()
+        kept_ms = round(self.settings.dedup_window_s * 1000)
+        is_remembered = self.settings.capabilities.remembers_sources
+        is_young = self.task.created_at_ms >= now_ms() - kept_ms
+        last = 0 if is_remembered or is_young else await self._reached()
         try:
             await self._publish_all(last)
-            self._rows.refuse_changed(self._published)
+            self.rows.refuse_changed(self.published)
         except BadInput as error:
             raise await self._give_up(error) from error
-        sealed = await self._retried(lambda: self._publication.seal(self._published))
-        return replace(result, task=sealed, published=self._published)
-
-    def _may_be_forgotten(self) -> bool:
-        if self._settings.capabilities.remembers_sources:
-            return False
-        kept_ms = round(self._settings.dedup_window_s * 1000)
-        return self._task.created_at_ms < now_ms() - kept_ms
+        sealed = await self._retried(lambda: self.publication.seal(self.published))
+        return replace(result, task=sealed, published=self.published)
 
     async def _reached(self) -> int:
         """Return the last seq that an earlier run has published."""
         self._say("the broker may have forgotten this submit: reading its lane")
-        stretch = range(1, self._rows.accepted + 1)
-        [last] = await self._retried(lambda: reached(self._backend, self._task, [stretch]))
+        stretch = range(1, self.rows.accepted + 1)
+        [last] = await self._retried(lambda: reached(self.backend, self.task, [stretch]))
         return last
 
     async def _publish_all(self, last: int) -> None:
         """Publish the rows chunk by chunk; those up to the seq `last` are on a lane already."""
-        size, name = chunk_size(self._settings.batch), f"submit-{self._task.id}"
-        async with prefetched(self._rows.chunks(self._task, size)) as coming:
+        size, name = chunk_size(self.settings.batch), f"submit-{self.task.id}"
+        async with prefetched(self.rows.chunks(self.task, size)) as coming:
             async for chunk in coming:
-                known = min(max(0, last - self._published), len(chunk))
-                await self._retried(partial(self._publication.publish, chunk, name, known))
-                self._published += len(chunk)
+                known = min(max(0, last - self.published), len(chunk))
+                await self._retried(partial(self.publication.publish, chunk, name, known))
+                self.published += len(chunk)
                 self._say()
 
     async def _give_up(self, error: BadInput) -> BadInput:
-        task_id = self._task.id
-        await self._retried(lambda: self._backend.registry.change(task_id, task_changes.cancel))
+        task_id = self.task.id
+        await self._retried(lambda: self.backend.registry.change(task_id, task_changes.cancel))
         return type(error)(
-            f"{error}. Task {task_id} is cancelled; {self._published} of its pushes had been "
+            f"{error}. Task {task_id} is cancelled; {self.published} of its pushes had been "
             "published. Submit the whole file under a new key"
         )
 
     async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await until_reachable(action, self._say, self._sleep)
+        return await until_reachable(action, self._say, self.sleep)
 
     def _say(self, note: str = "") -> None:
-        total, task_id = self._rows.accepted, self._task.id
-        self._tell(SubmitProgress(SubmitStage.PUBLISHING, self._published, total, task_id, note))
-
-
-def _busy(task: Task) -> str:
-    return (
-        f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
-        "run this again to see that it is complete"
-    )
-
-
-def _waiting(task: Task) -> SubmitProgress:
-    note = f"another submit of key {task.key!r} holds task {task.id}; waiting for it to let go"
-    return SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note)
+        total, task_id = self.rows.accepted, self.task.id
+        self.tell(SubmitProgress(SubmitStage.PUBLISHING, self.published, total, task_id, note))
 
 
 async def submit_offline(
@@ -205,12 +189,9 @@ async def submit_offline(
             result = SubmitResult(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
                 return replace(result, task=found, resumed=True)
+            collapses = rows.encoder.collapses
             header = Header(
-                task,
-                settings.batch,
-                is_sealed=True,
-                collapses=rows.encoder.collapses,
-                added=Added.NO,
+                task, settings.batch, is_sealed=True, collapses=collapses, added=Added.NO
             )
             batches = _batches(settings.batch, task, rows)
             await asyncio.to_thread(folder.begin, header, batches)

@@ -63,12 +63,7 @@ class _Chunk(NamedTuple):
 
 
 async def change_suppressed(
-    backend: Backend,
-    values: Values,
-    scope: SuppressionScope,
-    tell: OnProgress,
-    *,
-    adds: bool,
+    backend: Backend, values: Values, scope: SuppressionScope, tell: OnProgress, *, adds: bool
 ) -> ChangedSuppressions:
     """Suppress the values in the scope, or no longer.
 
@@ -114,10 +109,7 @@ async def change_hashes(
 
 
 async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
-    """Return the scopes in which a value is suppressed.
-
-    Raises BadInput when no push can have such a value.
-    """
+    """Return the scopes in which a value is suppressed. Raises BadInput if no push can have it."""
     usable = usable_value(value)
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([usable])
@@ -165,14 +157,11 @@ def usable_value(value: str) -> str:
 def usable_text(value: str | None) -> str:
     """Return a text as pushes have it; empty for one that no push can have."""
     text = (value or "").strip()
-    return text if text.isascii() or _is_encodable(text) else ""
-
-
-def _is_encodable(text: str) -> bool:
     try:
-        return bool(text.encode())
+        text.encode()
     except UnicodeEncodeError:
-        return False
+        return ""
+    return text
 
 
 async def register_file(

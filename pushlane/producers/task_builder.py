@@ -28,14 +28,14 @@ from pushlane.settings.payload_limits import payload_limits
 from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import did_you_mean
 
-_NAMED_SINKS = 2  # the format of tasks that older processes, which know one sink, must not take
+_NAMED_SINKS = 2
+"""The format of tasks that older processes, which know one sink and recipients alone, must not
+take.
+"""
 
 
 def new_task(options: TaskOptions, settings: Settings) -> Task:
-    """Return a task as the options ask for it; nothing of it is stored yet.
-
-    Raises BadInput for a name, key, app, quota or time that cannot be.
-    """
+    """Return a task as the options ask for it, not stored yet. Raises BadInput if it cannot be."""
     now = now_ms()
     attempts = options.max_attempts if options.max_attempts is not None else settings.max_attempts
     validate(options, settings, now)
@@ -65,7 +65,7 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         expires_at_ms=options.expires_at_ms,
         sinks=options.sinks,
         stop_if_dead=stored_stop(options.stop_if_dead) or DEFAULT_STOP,
-        format=_NAMED_SINKS if _has_routes(options) else 1,
+        format=_NAMED_SINKS if options.sinks or options.address or options.payload else 1,
     )
 
 
@@ -80,11 +80,6 @@ def _first_lane(options: TaskOptions, task_id: str, settings: Settings) -> str:
     if not is_pooled:
         return own_lane(task_id)
     return pool_lane(task_id, settings.pool_lanes, options.chain[0])
-
-
-def _has_routes(options: TaskOptions) -> bool:
-    """Tell whether its pushes have more than a recipient, which older processes would not heed."""
-    return bool(options.sinks or options.address or options.payload)
 
 
 def described(options: TaskOptions, settings: Settings) -> dict[str, Any]:
@@ -117,32 +112,12 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
 
 
 _FROM_THE_FIRST = (
-    "level",
-    "quota",
-    "app",
-    "recipient",
-    "title",
-    "body",
-    "data",
-    "ordered_by",
-    "dedupe",
-    "collapse",
-    "not_before_column",
-    "expires_column",
-    "quiet",
-    "zone",
-    "zone_column",
-    "bad_rows",
-    "delivery",
-    "on_unknown",
-    "retention_s",
+    *("level", "quota", "app", "recipient", "title", "body", "data", "ordered_by", "dedupe"),
+    *("collapse", "not_before_column", "expires_column", "quiet", "zone", "zone_column"),
+    *("bad_rows", "delivery", "on_unknown", "retention_s"),
 )
 _SINCE_THEN = ("sink", "address", "payload", "limits")
-DESCRIBED = (
-    *_FROM_THE_FIRST,
-    *("batch", "pool_lanes", "attributes", "trace_id"),
-    *_SINCE_THEN,
-)
+DESCRIBED = (*_FROM_THE_FIRST, "batch", "pool_lanes", "attributes", "trace_id", *_SINCE_THEN)
 """The names of what is `described`, in its order; new ones go to the end."""
 
 
@@ -207,7 +182,8 @@ class KeyEnded(TaskConflict):
 
 def short_hashes(parts: Iterable[Any]) -> bytes:
     """Return two bytes for each part, by which it is known whether another one is the same."""
-    return b"".join(_short_hash(part) for part in parts)
+    encoded = map(msgspec.json.encode, parts)
+    return b"".join(zlib.crc32(part).to_bytes(4, "big")[:_PART_BYTES] for part in encoded)
 
 
 def other_content(task: Task, kept: Task, names: Sequence[str], possible: str) -> TaskConflict:
@@ -231,10 +207,7 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 
 
 async def refuse_stopped(backend: Backend, kept: Task) -> None:
-    """Refuse the key of a task that was cancelled or has expired.
-
-    Raises KeyEnded that says how much of it was delivered, and which key to use.
-    """
+    """Raise KeyEnded, with how much was delivered, for a task that was cancelled or has expired."""
     if kept.state not in _STOPPED:
         return
     delivered = (await progress_of(backend, kept)).delivered
@@ -251,19 +224,12 @@ async def refuse_stopped(backend: Backend, kept: Task) -> None:
 _STOPPED = {State.CANCELLED: "was cancelled", State.EXPIRED: "has expired"}
 
 
-def _short_hash(part: Any) -> bytes:
-    return zlib.crc32(msgspec.json.encode(part)).to_bytes(4, "big")[:_PART_BYTES]
-
-
 def _differing(ours: bytes, theirs: bytes, names: Sequence[str]) -> list[str]:
     known = min(len(ours), len(theirs)) // _PART_BYTES
     places = ((n, slice(_PART_BYTES * n, _PART_BYTES * (n + 1))) for n in range(known))
     found = [names[n] for n, part in places if ours[part] != theirs[part]]
-    return [_shown(name) for name in found if _FOLLOWS.get(name) not in found]
-
-
-def _shown(name: str) -> str:
-    return _SHOWN_AS.get(name, name.replace("_", "-"))
+    told = (name for name in found if _FOLLOWS.get(name) not in found)
+    return [_SHOWN_AS.get(name, name.replace("_", "-")) for name in told]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -31,10 +31,7 @@ from pushlane.util.conversion import (
 
 
 def read_payload_file(path: Path) -> dict[str, Any]:
-    """Return the payload in a JSON file.
-
-    Raises BadInput when it cannot be read, or is no JSON object; says where.
-    """
+    """Return the payload in a JSON file. Raises BadInput when it is none; says where."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
@@ -226,11 +223,7 @@ def written_options() -> dict[str, tuple[Any, Any]]:
 
 
 def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """Return the fields of TaskOptions from options as people write them, all of them given.
-
-    Raises BadInput for a time or duration that cannot be read, or has passed, or a file of a
-    payload that cannot be read.
-    """
+    """Return the fields of options as people write them. Raises BadInput for one that cannot be."""
     given = dict(written)
     start = parse_start(given.pop("not_before"), given.pop("delay"), now_ms)
     expires, retention = given.pop("expires"), given.pop("retention")

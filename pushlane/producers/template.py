@@ -36,7 +36,8 @@ class Template:
         )
         places = [columns.index(field) for _, field in self.parts if field is not None]
         if not places:
-            return _constant(literals % ())
+            constant = literals % ()
+            return lambda row: constant
         if len(places) == 1:
             place = places[0]
             return lambda row: literals % text_of(row[place])
@@ -63,18 +64,11 @@ def _parse(text: str) -> Iterator[tuple[str, str | None]]:
             f"template {text!r} cannot be read: {error}; write {{{{ or }}}} for a brace itself"
         ) from error
     for literal, field, spec, conversion in parts:
-        if field is not None and (spec or conversion or not _is_plain(field)):
+        is_plain = field is None or (field.strip() and not any(sign in field for sign in ".[]{"))
+        if field is not None and (spec or conversion or not is_plain):
             raise BadInput(
                 f"template {text!r}: what stands in braces after {literal[-20:]!r} is not a plain "
                 "field name such as {name}; attributes, indexes, conversions and format specs are "
                 "not supported"
             )
         yield literal, field
-
-
-def _is_plain(field: str) -> bool:
-    return bool(field.strip()) and not any(sign in field for sign in ".[]{")
-
-
-def _constant(text: str) -> Render:
-    return lambda row: text

@@ -37,10 +37,7 @@ def has_content(options: TaskOptions) -> bool:
 
 
 def refuse_empty(options: TaskOptions, name: str, columns: Sequence[str]) -> None:
-    """Refuse rows, called `name` in messages, that can make nothing but empty pushes.
-
-    Raises BadInput for such rows, with the options that take the columns which look like texts.
-    """
+    """Raise BadInput if rows, called `name` in messages, can make nothing but empty pushes."""
     if not options.silent and not has_content(options):
         raise BadInput(
             f"{name}: its pushes would have {NOTHING}; give {_texts_of(columns)}, or --silent if "
@@ -79,7 +76,10 @@ def nothing_in(push: Push, chain: Sequence[str]) -> BadRow | None:
 
 def has_own_content(title: str, body: str, data: Mapping[str, Any] | None) -> bool:
     """Return whether a push has a title, a body or data, which are for all sinks."""
-    return bool(title.strip() or body.strip()) or any(map(_is_something, (data or {}).values()))
+    return bool(title.strip() or body.strip()) or any(
+        value.strip() if isinstance(value, str) else value is not None
+        for value in (data or {}).values()
+    )
 
 
 def refuse_doubled(options: TaskOptions, columns: Sequence[str]) -> None:
@@ -118,10 +118,6 @@ def _texts_of(columns: Sequence[str]) -> str:
     return ready or "--title or --body"
 
 
-def _is_something(value: Any) -> bool:
-    return bool(value.strip()) if isinstance(value, str) else value is not None
-
-
 def _empty(lack: str) -> BadRow:
     return BadRow(f"has {lack} ({_ALLOWED})", is_empty=True)
 
@@ -132,23 +128,23 @@ _MOST_SINKS = 8
 
 
 def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
-    """Refuse options of which no task can be made, though each value is one that can be.
-
-    Raises BadInput for a name, key, app, quota or time that cannot be.
-    """
+    """Raise BadInput for options of which no task can be made, though each value can be."""
     _validate_label("name", options.name)
     _validate_label("key", options.key)
     _validate_label("app", options.app)
     if not options.app:
         raise BadInput("app is empty; name who sends, or leave it out")
-    _validate_quota(options)
+    if options.level is Level.LOW and options.quota != 1:
+        raise BadInput(
+            f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
+            "has no quota of its own; submit it as medium or high, or promote it later"
+        )
     check_names(options.attributes)
     _validate_sinks(options.sink)
     address_columns(options)
     check_payload(options)
     _validate_times(options, now_ms)
     _validate_retention(options, settings)
-    _validate_delivery(options)
     _validate_together(options)
 
 
@@ -160,14 +156,6 @@ def _validate_label(what: str, text: str) -> None:
         raise BadInput(
             f"{what} {text[:40]!r} holds control characters, or begins or ends with a space; "
             "use plain text"
-        )
-
-
-def _validate_quota(options: TaskOptions) -> None:
-    if options.level is Level.LOW and options.quota != 1:
-        raise BadInput(
-            f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
-            "has no quota of its own; submit it as medium or high, or promote it later"
         )
 
 
@@ -186,9 +174,7 @@ def _validate_sinks(sinks: Sequence[str]) -> None:
 
 
 def _validate_retention(options: TaskOptions, settings: Settings) -> None:
-    kept_s = options.retention_s
-    if kept_s is None:
-        return
+    kept_s = options.retention_s or 0
     if not settings.capabilities.retains_freely and kept_s > settings.retention_s:
         raise BadInput(
             f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
@@ -202,9 +188,6 @@ def _validate_together(options: TaskOptions) -> None:
             f"ordered by {options.ordered_by!r} and collapse {options.collapse!r} contradict each "
             "other: an ordered task sends every push, a collapse key only the newest; leave one out"
         )
-
-
-def _validate_delivery(options: TaskOptions) -> None:
     if options.on_unknown is not None and options.delivery != DeliveryMode.ONCE:
         raise BadInput(
             f"on_unknown {options.on_unknown} cannot be given with delivery {options.delivery}: "

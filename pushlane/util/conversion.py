@@ -47,13 +47,7 @@ def whole(
 
 
 def number(
-    what: str,
-    value: Any,
-    low: float,
-    high: float | None = None,
-    *,
-    of: str = "",
-    hint: str = "",
+    what: str, value: Any, low: float, high: float | None = None, *, of: str = "", hint: str = ""
 ) -> float:
     """Return the finite number that this is, as the int that it was given as, or as a float.
 
@@ -80,10 +74,7 @@ def _within(
 
 
 def word(what: str, value: Any, kind: type[Word]) -> Word:
-    """Return the member of an enumeration that a text names, in any case.
-
-    Raises BadInput when it names none; says which there are.
-    """
+    """Return the member that a text names, in any case. Raises BadInput with all there are."""
     return kind(one_of(what, value, [member.value for member in kind]))
 
 
@@ -110,10 +101,7 @@ def text(what: str, value: Any) -> str:
 
 
 def texts(what: str, value: Any) -> tuple[str, ...]:
-    """Return texts in their order; one alone counts as the only one.
-
-    Raises BadInput when it is no text and no list of texts.
-    """
+    """Return texts in their order; one alone is the only one. Raises BadInput for anything else."""
     if isinstance(value, str):
         return (text(what, value),)
     if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):

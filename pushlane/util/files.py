@@ -186,10 +186,7 @@ class WatchedFile:
         return f"WatchedFile({self.path})"
 
     def text(self) -> str:
-        """Return the present text.
-
-        Raises BadInput when the file cannot be read, or is empty; never shows what is in it.
-        """
+        """Return the present text. Raises BadInput, which never shows it, when there is none."""
         stamp = stamp_of(self.path)
         known = self._read
         if known is not None and stamp is not None and known[0] == stamp:

@@ -56,10 +56,7 @@ class TlsFiles(NamedTuple):
             raise self._unusable("ca_file", self.ca_file, "certificates", error) from error
 
     def check_pair(self) -> bytes:
-        """Return our key and certificate in one, b"" when there is none.
-
-        Raises BadInput when a file cannot be read, or they are not a certificate and its key.
-        """
+        """Return our key and certificate in one, b"" for none. Raises BadInput for a bad file."""
         if self.cert_file is None or self.key_file is None:
             return b""
         try:
@@ -72,10 +69,7 @@ class TlsFiles(NamedTuple):
             raise self._unusable("cert_file", self.cert_file, pair, error) from error
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for clients that checks the server's certificate and its host.
-
-        Raises BadInput when a file cannot be used.
-        """
+        """Return a context that checks the server and its host. Raises BadInput for a bad file."""
         self.check_ca()
         self.check_pair()
         context = ssl.create_default_context(cafile=str(self.ca_file or certifi.where()))

@@ -117,10 +117,7 @@ class NamedSink:
 def open_sinks(
     settings: Settings, serve: Sequence[str] = (), *, retry_timeouts: bool = False
 ) -> dict[str, Sink]:
-    """Open the sinks of these names, or all that the settings have, by name.
-
-    Raises BadInput when there is no such sink, or one of them cannot be opened.
-    """
+    """Open these sinks, or all of the settings, by name. Raises BadInput when one cannot be."""
     sinks: dict[str, Sink] = {}
     for name in serve or settings.served:
         if name == DEFAULT_SINK:
@@ -165,10 +162,7 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
 
 
 def target_in(settings: Settings, name: str) -> PlainTarget:
-    """Return what a sink of these settings delivers to; nothing is opened.
-
-    Raises BadInput when there is no such sink, or one of its options cannot be.
-    """
+    """Return what a sink delivers to; opens nothing. Raises BadInput when it cannot be opened."""
     if name == DEFAULT_SINK:
         require_sink(settings, name)
         return spec_options(settings.sink).target()

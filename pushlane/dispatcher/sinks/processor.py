@@ -167,10 +167,7 @@ def batch(size: int, *, mixes_tasks: bool = False) -> Callable[[Function], Funct
 
 
 def load(spec: str) -> Callable[..., Any]:
-    """The function that a spec names. The current folder is searched as well.
-
-    Raises BadInput for no such module or name in it, no function, or an import that raises.
-    """
+    """The function that a spec names. Raises BadInput for none, or an import that raises."""
     module_name, _, path = spec.partition(":")
     found: Any = import_module(module_name)
     for part in path.split("."):

@@ -187,10 +187,7 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
 
 
 def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
-    """Return what a receiver gets of a push that has no payload of its own.
-
-    `trace_id` is in it where no header of the request can have it.
-    """
+    """Return the JSON of a push; `trace_id` is in it where no header of the request can have it."""
     push = delivery.push
     return PostedPush(
         push.push_id,

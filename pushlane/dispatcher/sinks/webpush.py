@@ -72,10 +72,7 @@ _MAILTO = re.compile(r"mailto:[^@\s<>]+@[^@\s<>]+")
 
 
 def read_vapid_key(text: str) -> EllipticCurvePrivateKey:
-    """Return the private key in a PEM text, or in base64url as tools for Web Push print it.
-
-    Raises BadInput when it is none.
-    """
+    """Return the private key in a text of PEM or base64url. Raises BadInput when it is none."""
     text = text.strip()
     if text.startswith("-----"):
         return read_key(text, "vapid_key")
@@ -316,9 +313,7 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return WebPushSink(self, slots, timeout_s, retry_timeouts)
 
     def target(self) -> PlainTarget:
-        """Return the public key: browsers subscribed with it, and their push services take no other
-        one's pushes.
-        """
+        """Return the public key: a browser subscribed with it takes no pushes of another."""
         return PlainTarget("webpush", "", (public_key(read_vapid_key(self.vapid_key)),))
 
 
@@ -391,11 +386,7 @@ class WebPushSink:
         return self._services.landed(service, leave, delivery, outcome)
 
     async def _ask(
-        self,
-        service: PushService,
-        subscription: Subscription,
-        delivery: Delivery,
-        plaintext: bytes,
+        self, service: PushService, subscription: Subscription, delivery: Delivery, plaintext: bytes
     ) -> Outcome:
         """Return what the push service makes of a push, or what keeps it from being asked.
 
@@ -455,12 +446,7 @@ def topic(collapse: str) -> str:
 
 
 def outcome_of(
-    status: int,
-    answer: bytes,
-    after_s: float | None,
-    clock: str = "",
-    *,
-    is_key_good: bool = False,
+    status: int, answer: bytes, after_s: float | None, clock: str = "", *, is_key_good: bool = False
 ) -> Outcome:
     """Return what a status other than 2xx means.
 

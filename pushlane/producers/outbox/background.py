@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from pushlane.backends.backend import Connect
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownFormat
@@ -27,6 +28,7 @@ from pushlane.util.texts import traceback_of
 _AGAIN_S = 0.5
 
 
+@dataclass(eq=False, repr=False)
 class Spooler:
     """Puts the buffer's batches into a store, by the thread of `disk`.
 
@@ -34,54 +36,44 @@ class Spooler:
     something to do; it sets `news` when something was kept.
     """
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        store: BatchStore,
-        folder: SpoolFolder | None,
-        options: ProducerOptions,
-        disk: Executor,
-        woken: asyncio.Event,
-        news: asyncio.Event,
-    ) -> None:
-        self._buffer = buffer
-        self._store = store
-        self._options = options
-        self._folder = folder
-        self._disk = disk
-        self._woken = woken
-        self._news = news
-        self._batches: list[Batch] = []
-        self._unsynced_since: float | None = None
+    buffer: Buffer
+    store: BatchStore
+    folder: SpoolFolder | None
+    options: ProducerOptions
+    disk: Executor
+    woken: asyncio.Event
+    news: asyncio.Event
+    _batches: list[Batch] = field(default_factory=list, init=False)
+    _unsynced_since: float | None = field(default=None, init=False)
 
     async def run(self, is_closing: Callable[[], bool], gave_up: Callable[[], bool]) -> None:
         """Work until it is closing and all is kept, or, once it gave up, all that fits."""
-        while not (is_closing() and self._is_empty) and not gave_up():
+        while not gave_up():
+            if is_closing() and not self._batches and self.buffer.due_in_s() is None:
+                break
             await self._wait()
             await self._keep()
-            await self._sync_in_time()
+            if self._sync_in_s() == 0.0:
+                await asyncio.get_running_loop().run_in_executor(self.disk, self.store.sync)
+                self._unsynced_since = None
         await self._keep()
-
-    @property
-    def _is_empty(self) -> bool:
-        return not self._batches and self._buffer.due_in_s() is None
 
     async def _keep(self) -> None:
         """Put all that is due into the store, as far as it fits."""
-        self._batches += self._buffer.cut()
+        self._batches += self.buffer.cut()
         if not self._batches:
             return
-        kept, self._buffer.trouble = await self._append()
+        kept, self.buffer.trouble = await self._append()
         if kept:
             self._kept(kept)
 
     async def _append(self) -> tuple[int, str]:
         """Append to the store; return how many batches fitted, and why not all did."""
-        most = self._options.max_spool_bytes
-        free = most - (self._folder.bytes_without(self._store) if self._folder else 0)
+        most = self.options.max_spool_bytes
+        free = most - (self.folder.bytes_without(self.store) if self.folder else 0)
         loop = asyncio.get_running_loop()
         try:
-            kept = await loop.run_in_executor(self._disk, self._store.append, self._batches, free)
+            kept = await loop.run_in_executor(self.disk, self.store.append, self._batches, free)
         except OSError as error:
             return 0, f"its spool cannot be written ({error.strerror}); free space on that disk"
         if kept == len(self._batches):
@@ -91,33 +83,28 @@ class Spooler:
     def _kept(self, count: int) -> None:
         batches = self._batches[:count]
         del self._batches[:count]
-        if not self._store.holds_room:
-            self._buffer.release(batches)
+        if not self.store.holds_room:
+            self.buffer.release(batches)
         if self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
-        self._news.set()
-
-    async def _sync_in_time(self) -> None:
-        if self._sync_in_s() == 0.0:
-            await asyncio.get_running_loop().run_in_executor(self._disk, self._store.sync)
-            self._unsynced_since = None
+        self.news.set()
 
     def _sync_in_s(self) -> float | None:
         if self._unsynced_since is None:
             return None
-        return max(0.0, self._unsynced_since + self._options.fsync_every_s - time.monotonic())
+        return max(0.0, self._unsynced_since + self.options.fsync_every_s - time.monotonic())
 
     async def _wait(self) -> None:
         """Wait until it is woken, or a batch or a sync is due."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._due_in_s()):
-                await self._woken.wait()
-        self._woken.clear()
+                await self.woken.wait()
+        self.woken.clear()
 
     def _due_in_s(self) -> float | None:
         if self._batches:  # there was no room: what else is due has to wait too
             return _AGAIN_S
-        waits = (self._buffer.due_in_s(), self._sync_in_s())
+        waits = (self.buffer.due_in_s(), self._sync_in_s())
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
 
@@ -246,15 +233,8 @@ class OutboxThread:
                 raise end
 
     async def _spool(self) -> None:
-        spooler = Spooler(
-            self.buffer,
-            self._store,
-            self._folder,
-            self._options,
-            self._disk,
-            self._woken,
-            self._news,
-        )
+        store, folder, options, disk = self._store, self._folder, self._options, self._disk
+        spooler = Spooler(self.buffer, store, folder, options, disk, self._woken, self._news)
         await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
         self._is_spooled = True
         self._news.set()

@@ -75,22 +75,13 @@ PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
     ),
     _make.gauge("buffered", "pushes", "Pushes in memory", lambda stats: stats.buffered),
     _make.gauge(
-        "buffered_bytes",
-        "bytes",
-        "Bytes of pushes in memory",
-        lambda stats: stats.buffered_bytes,
+        "buffered_bytes", "bytes", "Bytes of pushes in memory", lambda stats: stats.buffered_bytes
     ),
     _make.gauge(
-        "spooled",
-        "pushes",
-        "Pushes on disk that are not sent yet",
-        lambda stats: stats.spooled,
+        "spooled", "pushes", "Pushes on disk that are not sent yet", lambda stats: stats.spooled
     ),
     _make.gauge(
-        "spooled_bytes",
-        "bytes",
-        "Bytes of the spool's files",
-        lambda stats: stats.spooled_bytes,
+        "spooled_bytes", "bytes", "Bytes of the spool's files", lambda stats: stats.spooled_bytes
     ),
     _make.gauge(
         "longest_block_seconds",

@@ -19,13 +19,7 @@ from typing import TypeVar, TypeVarTuple
 
 from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.leases import LeaseGuard
-from pushlane.core.errors import (
-    BadInput,
-    TaskConflict,
-    UnknownFormat,
-    UnknownLane,
-    Unreachable,
-)
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
 from pushlane.core.task import Task
 from pushlane.model.names import submit_lease
@@ -45,6 +39,7 @@ Args = TypeVarTuple("Args")
 _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
+@dataclass(eq=False, repr=False)
 class Sender:
     """Sends what a store keeps; `is_over` tells that no more comes, and `news` that a batch came.
 
@@ -53,24 +48,17 @@ class Sender:
     when nothing is left; `on_trouble` why a try failed, and "" when one succeeded.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: BatchStore,
-        disk: Executor | None,
-        on_sent: Callable[[Sequence[Batch]], None],
-        on_trouble: Callable[[str], None],
-        is_over: Callable[[], bool],
-        news: asyncio.Event,
-    ) -> None:
-        self._settings = settings.but(**{"batch": store.header.batch})
-        self._store = store
-        self._task = store.header.task
-        self._disk = disk
-        self._on_sent = on_sent
-        self._on_trouble = on_trouble
-        self._is_over = is_over
-        self._news = news
+    settings: Settings
+    store: BatchStore
+    disk: Executor | None
+    on_sent: Callable[[Sequence[Batch]], None]
+    on_trouble: Callable[[str], None]
+    is_over: Callable[[], bool]
+    news: asyncio.Event
+
+    def __post_init__(self) -> None:
+        self.settings = self.settings.but(**{"batch": self.store.header.batch})
+        self._task = self.store.header.task
 
     async def run(self, connected: Connect | None = None) -> None:
         """Send until it is over and nothing is left.
@@ -83,11 +71,15 @@ class Sender:
         """
         async with AsyncExitStack() as exits:
             backend = await self._retried(
-                lambda: exits.enter_async_context((connected or connect)(self._settings))
+                lambda: exits.enter_async_context((connected or connect)(self.settings))
             )
-            await self._retried(
-                lambda: self._lease_guard(backend).run(lambda: self._send(backend), lambda: None)
+            busy = (
+                f"task {self._task.id} is fed by another process, which may have a copy of this "
+                "spool; end one of the two"
             )
+            lease, holder = submit_lease(self._task.id), self.store.holder
+            guard = partial(LeaseGuard, backend.lease, lease, busy, asyncio.sleep, holder)
+            await self._retried(lambda: guard().run(lambda: self._send(backend), lambda: None))
 
     async def _send(self, backend: Backend) -> None:
         task = await self._retried(partial(self._open, backend))
@@ -99,23 +91,23 @@ class Sender:
             bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
             await self._retried(partial(self._publish, publication, bundles))
             for batch in batches:
-                await self._on_disk(self._store.ack, batch)
-            self._on_sent(batches)
-        if self._store.header.is_sealed:
-            await self._retried(partial(publication.seal, self._store.published))
+                await self._on_disk(self.store.ack, batch)
+            self.on_sent(batches)
+        if self.store.header.is_sealed:
+            await self._retried(partial(publication.seal, self.store.published))
 
     async def _coming(self) -> list[Batch]:
         """Return the next batches as soon as there are any; none when it is over."""
         while True:
-            self._news.clear()
-            is_over = self._is_over()  # asked first: what was kept before it is then found
-            batches = await self._on_disk(self._store.next)
+            self.news.clear()
+            is_over = self.is_over()  # asked first: what was kept before it is then found
+            batches = await self._on_disk(self.store.next)
             if batches:
                 return batches
-            self._on_sent([])
+            self.on_sent([])
             if is_over:
                 return []
-            await self._news.wait()
+            await self.news.wait()
 
     async def _open(self, backend: Backend) -> Task:
         known = await self._found_or_added(backend)
@@ -130,14 +122,14 @@ class Sender:
 
         It may have ended and been forgotten, and would go out once more.
         """
-        task, store = self._task, self._store
+        task, store = self._task, self.store
         added = store.header.added
         known = await self._found(backend)
         if known is None:
             if added is Added.YES or store.acked_seq:
                 raise Ended(f"task {task.id} was forgotten: the rest is never sent; {_OPEN_AGAIN}")
             await self._on_disk(store.note_added, Added.BEGUN)
-            known = await backend.add(task, self._settings)
+            known = await backend.add(task, self.settings)
         if added is not Added.YES:
             await self._on_disk(store.note_added, Added.YES)
         return known
@@ -145,14 +137,14 @@ class Sender:
     async def _found(self, backend: Backend) -> Task | None:
         """Return the task, None if it was forgotten, or never added."""
         task_id = self._task.id
-        if self._store.header.added is not Added.NO:
+        if self.store.header.added is not Added.NO:
             return await backend.find(task_id)
         with suppress(UnknownTask):
             return await backend.registry.get(task_id)
         return None
 
     def _publication(self, backend: Backend, task: Task) -> Publication:
-        announce = announcing(backend, self._store.header.collapses)
+        announce = announcing(backend, self.store.header.collapses)
         return Publication(backend, task, announce=announce, advice=_OPEN_AGAIN)
 
     async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
@@ -182,37 +174,19 @@ class Sender:
             "rows under another key"
         )
 
-    def _lease_guard(self, backend: Backend) -> LeaseGuard:
-        task_id = self._task.id
-        busy = (
-            f"task {task_id} is fed by another process, which may have a copy of this spool; end "
-            "one of the two"
-        )
-        lease = submit_lease(task_id)
-        return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._store.holder)
-
     async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
         return await until_reachable(
-            action,
-            self._tell,
-            asyncio.sleep,
-            on_try=self._on_trouble,
-            waits_for_space=True,
+            action, self._tell, asyncio.sleep, on_try=self.on_trouble, waits_for_space=True
         )
 
     async def _on_disk(self, work: Callable[[*Args], T], *args: *Args) -> T:
         """Have a thread do it that may use the store."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self.disk, work, *args)
 
     def _tell(self, note: str) -> None:
         task = self._task
-        log.warning(
-            "producer %s, task %s: %s",
-            task.name,
-            task.id,
-            note,
-            extra={"action": "producer_waits"},
-        )
+        extra = {"action": "producer_waits"}
+        log.warning("producer %s, task %s: %s", task.name, task.id, note, extra=extra)
 
 
 Tell = Callable[[str], None]
@@ -220,10 +194,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spooled:
-    """The state of one task in a spool; if `is_sealed`, nothing more comes to it.
-
-    `waiting` pushes are not sent yet.
-    """
+    """The state of one task in a spool; if `is_sealed`, no more than the `waiting` pushes come."""
 
     task: Task
     waiting: int
