@@ -1,4 +1,7 @@
-"""Reads what lies on the lanes of dead pushes: the pushes, and marks that some go on elsewhere."""
+"""Reads what lies on the lanes of dead pushes: the pushes, and marks that some go on elsewhere.
+
+Reading raises UnknownFormat for bytes of a format that came later, MalformedPush for all others.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,6 @@ class RetryMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 _mark_decoder = msgspec.msgpack.Decoder(RetryMark)
-
-
 _dead_decoder = msgspec.msgpack.Decoder(DeadPush)
 
 
@@ -32,12 +33,7 @@ def encode_mark(mark: RetryMark) -> bytes:
 
 
 def decode_mark(body: bytes) -> RetryMark:
-    """Return the mark in these bytes.
-
-    Raises:
-        UnknownFormat: they are of a format that came later.
-        MalformedPush: the bytes are not a mark.
-    """
+    """Return the mark in these bytes."""
     try:
         return _mark_decoder.decode(body)
     except UNREADABLE as error:
@@ -46,12 +42,7 @@ def decode_mark(body: bytes) -> RetryMark:
 
 
 def decode_dead(body: bytes) -> DeadPush:
-    """Return the dead push in these bytes.
-
-    Raises:
-        UnknownFormat: they are of a format that came later.
-        MalformedPush: the bytes are not a dead push.
-    """
+    """Return the dead push in these bytes."""
     try:
         return _dead_decoder.decode(body)
     except UNREADABLE as error:

@@ -153,12 +153,10 @@ async def remove_limit(documents: DocumentStore, subject: Subject) -> None:
 
 def _checked(subject: Subject, limit: Limit) -> Limit:
     """Return the limit with each value converted to what is kept. Raises BadInput if one cannot."""
-    given = {name: getattr(limit, name) for name in (*_AMOUNTS, *_COUNTS)}
-    kept: dict[str, Any] = {
-        name: _converted(subject, name, value, must_be_whole=name in _COUNTS)
-        for name, value in given.items()
-        if value is not None
-    }
+    kept: dict[str, Any] = {}
+    for name in (*_AMOUNTS, *_COUNTS):
+        if (value := getattr(limit, name)) is not None:
+            kept[name] = _converted(subject, name, value)
     if limit.quota is not None:
         kept["quota"] = whole("quota", limit.quota, 1, MAX_QUOTA)
     if limit.high_part is not None:
@@ -183,8 +181,8 @@ def _caps(subject: Subject, by_level: Mapping[str, int]) -> dict[str, int]:
     return caps
 
 
-def _converted(subject: Subject, name: str, value: Any, *, must_be_whole: bool) -> float:
-    converted = whole(name, value, 0) if must_be_whole else number(name, value, 0)
+def _converted(subject: Subject, name: str, value: Any) -> float:
+    converted = whole(name, value, 0) if name in _COUNTS else number(name, value, 0)
     if converted == 0:
         what = subject.name if subject.kind == "task" else "TASK"
         raise BadInput(
@@ -224,11 +222,8 @@ async def set_app_share(
 ) -> Limit:
     """Set the quota of an app, its part of the high level, or both; `*` is every app without one.
 
-    What is None stays as it is. Returns all that the app is limited to.
-
-    Raises:
-        BadInput: the app has no name, or a value is out of range.
-        TaskConflict: it is being changed elsewhere again and again.
+    What is None stays as it is. Returns all that the app is limited to. Raises BadInput for no name
+    or a value out of range, and as `change_limit` does.
     """
     _require_name(app)
     of = f" of app {app!r}"
@@ -244,12 +239,7 @@ async def set_app_share(
 
 
 async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
-    """Take the quota of an app and its part away; return what else it is limited to.
-
-    Raises:
-        BadInput: the app has no name.
-        TaskConflict: it is being changed elsewhere again and again.
-    """
+    """Take the quota of an app and its part away; return the rest. Raises as `set_app_share`."""
     _require_name(app)
     none = {"quota": None, "high_part": None}
     return await change_limit(documents, Subject("app", app), lambda limit: replace(limit, **none))
@@ -267,7 +257,6 @@ def _require_name(app: str) -> None:
 
 
 _UNIX_DAY = datetime(1970, 1, 1).toordinal()
-_MOST_ZONES = 1_024
 
 
 class FrequencyCaps:
@@ -309,7 +298,7 @@ class Calendar:
         now_ms = self._clock_ms()
         day, ends_ms = self._known.get(zone, (0, 0))
         if now_ms >= ends_ms:
-            if len(self._known) >= _MOST_ZONES:
+            if len(self._known) >= 1_024:
                 self._known.clear()
             day, ends_ms = self._known[zone] = _looked_up(zone, now_ms)
         return day

@@ -238,14 +238,13 @@ async def spent_of(
 ) -> dict[Subject, dict[str, float]]:
     """Return what the totals that are set count for those of the subjects that have any."""
     every = limits.get(Subject("app", EVERY_APP), Limit())
-    asked = {
+    ordered = sorted(
         subject
-        for subject in subjects
+        for subject in set(subjects)
         if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
-    }
-    if not asked:
+    )
+    if not ordered:
         return {}
-    ordered = sorted(asked)
     day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
     usage = await limiter.usage([str(subject) for subject in ordered], day)
     return {subject: used.spent for subject, used in zip(ordered, usage, strict=True)}

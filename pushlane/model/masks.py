@@ -16,9 +16,9 @@ from enum import StrEnum
 from pushlane.core.errors import BadInput
 from pushlane.model.receipt import masked_recipients
 from pushlane.model.recipients import Hasher
+from pushlane.util.conversion import Word
 
 LEAST_KEY_BYTES = 16
-FINGERPRINT_CHARACTERS = 12
 _REST = "…"
 _LEFT = 6  # so much of a phone number, a coupon or a device id stays hidden at least
 
@@ -62,10 +62,7 @@ class FieldType(StrEnum):
 
 
 class Masks:
-    """Makes masks under one key, which has to stay the same for masks to be compared.
-
-    Raises BadInput when the key has fewer than 16 bytes.
-    """
+    """Makes masks, comparable under one key. Raises BadInput for a key of under 16 bytes."""
 
     def __init__(self, key: bytes | str) -> None:
         secret = key.encode() if isinstance(key, str) else key
@@ -82,7 +79,7 @@ class Masks:
     def fingerprint(self, value: str) -> str:
         """Return twelve letters and digits that stand for this value under this key."""
         digest = self._hasher.digest(value.encode("utf-8", "surrogatepass"))
-        return base64.b32encode(digest).decode()[:FINGERPRINT_CHARACTERS].lower()
+        return base64.b32encode(digest).decode()[:12].lower()
 
     def mask(
         self,
@@ -107,20 +104,19 @@ class Masks:
 
 def field_type(name: str) -> FieldType:
     """Return the type of field of this name. Raises BadInput with those there are."""
-    try:
-        return FieldType(name)
-    except ValueError:
-        known = ", ".join(FieldType)
-        raise BadInput(f"there is no field type {name!r} to mask; use one of {known}") from None
+    return _member(FieldType, name, f"there is no field type {name!r} to mask")
 
 
 def sensitivity(name: str) -> Sensitivity:
     """Return the level of this name. Raises BadInput with those there are."""
+    return _member(Sensitivity, name, f"there is no level {name!r} of sensitivity")
+
+
+def _member(kind: type[Word], name: str, refusal: str) -> Word:
     try:
-        return Sensitivity(name)
+        return kind(name)
     except ValueError:
-        known = ", ".join(Sensitivity)
-        raise BadInput(f"there is no level {name!r} of sensitivity; use one of {known}") from None
+        raise BadInput(f"{refusal}; use one of {', '.join(kind)}") from None
 
 
 _DIALLED = re.compile(r"(?:\+|00)([0-9][0-9 ()./\-]{5,30})")

@@ -22,8 +22,6 @@ from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.presence")
 
-_SHUT = ("open", "probing")
-
 
 class Resting(msgspec.Struct, frozen=True):
     """A sink or host that gets no pushes for now. Its times are Unix ms.
@@ -40,7 +38,7 @@ class Resting(msgspec.Struct, frozen=True):
     @property
     def is_shut(self) -> bool:
         """True when it gets nothing but a probe now and then, False when it gets fewer pushes."""
-        return any(f"({state})" in self.what for state in _SHUT)
+        return "(open)" in self.what or "(probing)" in self.what
 
 
 def continued(reason: str, more: str, by: str) -> str:
@@ -180,10 +178,6 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         return next(known, ServedSink(name=sink))
 
 
-_decoder = msgspec.json.Decoder(Process)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-
-
 class _Seen(msgspec.Struct, frozen=True):
     """The fields by which a process is named, and its version told."""
 
@@ -193,12 +187,14 @@ class _Seen(msgspec.Struct, frozen=True):
     format: int = 0
 
 
+_decoder = msgspec.json.Decoder(Process)
 _seen_decoder = msgspec.json.Decoder(_Seen)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def newer_than_ours(bodies: Iterable[bytes]) -> list[str]:
     """Name the processes of a newer version, and those that cannot be read, which must be one."""
-    return [text for body in bodies if (text := _newer_text(body))]
+    return list(filter(None, map(_newer_text, bodies)))
 
 
 def _newer_text(body: bytes) -> str:
@@ -225,10 +221,8 @@ def decode_all(bodies: Iterable[bytes]) -> list[Process]:
         try:
             processes.append(_decoder.decode(body))
         except _UNREADABLE:
-            log.warning(
-                "a process of a newer version is there, of which this one cannot read more",
-                extra={"action": "format_unknown"},
-            )
+            told = "a process of a newer version is there, of which this one cannot read more"
+            log.warning(told, extra={"action": "format_unknown"})
     return sorted(processes, key=lambda process: (process.started_at_ms, process.id))
 
 

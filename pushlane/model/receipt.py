@@ -99,16 +99,12 @@ def decode_receipts(body: bytes) -> ReceiptBatch:
         raise MalformedReceipts(f"{len(body)} bytes of the receipts log are no batch") from error
     if batch.version > VERSION:
         raise UnknownFormat(batch.version, _WHAT)
-    if not _is_whole(batch):
-        raise MalformedReceipts(f"the columns of {batch!r} do not fit together")
-    return batch
-
-
-def _is_whole(batch: ReceiptBatch) -> bool:
     columns = [getattr(batch, name) for name in _COLUMNS]
     optional = [column for column in (batch.trace_ids, batch.attributes) if column]
-    lengths = {len(column) for column in (*columns, *optional)}
-    return lengths == {len(batch)} and all(0 <= index < len(batch.tasks) for index in batch.task)
+    is_whole = {len(column) for column in (*columns, *optional)} == {len(batch)}
+    if not is_whole or not all(0 <= index < len(batch.tasks) for index in batch.task):
+        raise MalformedReceipts(f"the columns of {batch!r} do not fit together")
+    return batch
 
 
 _COLUMNS = ReceiptBatch.__struct_fields__[4:18]

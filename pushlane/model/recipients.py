@@ -21,8 +21,6 @@ from pushlane.core.task import Level
 from pushlane.model.documents import DocumentStore
 
 _KIND = "secret"
-_RECIPIENTS = "recipients"
-_KEY_BYTES = 32
 
 
 class Hasher:
@@ -53,11 +51,11 @@ class Hasher:
         return state.digest()
 
 
-async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher:
+async def kept_hasher(documents: DocumentStore, of: str = "recipients") -> Hasher:
     """Return the hasher of recipients, or of others; its key is made once for all processes."""
     found = await documents.get(_KIND, of)
     if found is None:
-        await documents.put(_KIND, of, secrets.token_bytes(_KEY_BYTES), None)
+        await documents.put(_KIND, of, secrets.token_bytes(32), None)
         found = await documents.get(_KIND, of)
     if found is None:
         raise TaskConflict(f"the key of the hashes of {of} was removed just now; try again")
@@ -66,10 +64,7 @@ async def kept_hasher(documents: DocumentStore, of: str = _RECIPIENTS) -> Hasher
 
 NO_CAP = 2**31 - 1
 
-_BYTES = 16
 _DAY_MS = 86_400_000
-_OVER_AFTER_MS = 36 * 3_600_000
-"""From the beginning of a date in UTC until it has ended everywhere, at UTC-12."""
 
 
 class Mark(NamedTuple):
@@ -100,7 +95,7 @@ class CapDay(NamedTuple):
     @property
     def over_at_ms(self) -> int:
         """The Unix time in milliseconds at which the date has ended in every zone."""
-        return self.day * _DAY_MS + _OVER_AFTER_MS
+        return self.day * _DAY_MS + 36 * 3_600_000  # the last is UTC-12
 
 
 def dedupe_mark(push: Push) -> Mark:
@@ -118,14 +113,11 @@ def collapse_mark(app: str, push: Push) -> Mark:
 
 
 def _hashed(*parts: str) -> str:
-    digest = blake2b(digest_size=_BYTES)
+    digest = blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
     return digest.hexdigest()
-
-
-_LONGEST = 200
 
 
 class SuppressionScope(NamedTuple):
@@ -155,10 +147,9 @@ def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
     if app and sink:
         raise BadInput("--app and --sink exclude each other; give one of them, or none for all")
     name = app or sink
-    if len(name) > _LONGEST or not name.isprintable():
+    if len(name) > 200 or not name.isprintable():
         raise BadInput(
-            f"{name[:40]!r} is no name of an app or a sink; take at most {_LONGEST} printable "
-            "characters"
+            f"{name[:40]!r} is no name of an app or a sink; take at most 200 printable characters"
         )
     if not name:
         return EVERYWHERE
@@ -166,7 +157,6 @@ def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
 
 
 REASON_LONGEST = 200
-_SIGNS = 2**64
 
 
 class AddressDeath(NamedTuple):
@@ -197,7 +187,7 @@ class DeadAddress(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """The hash as a text, by which the address is told from others and not known."""
-        return f"{self.hash % _SIGNS:016x}"
+        return f"{self.hash % 2**64:016x}"
 
 
 class DeadAddressQuery(NamedTuple):

@@ -91,10 +91,7 @@ def read_stop_rule(text: str) -> StopRule | None:
 
 
 def parse_stop_rule(text: str) -> StopRule | None:
-    """Return the rule in a text like `5%` or `50% of the first 1000`; None for `off`.
-
-    Raises BadInput for no such text, or a share outside 0.1% to 99%.
-    """
+    """Return the rule in a text like `50% of the first 1000`, None for `off`. Raises BadInput."""
     if not isinstance(text, str):
         raise BadInput(f"stop-if-dead {text!r} is no text; write {EXAMPLES}")
     if text == OFF:

@@ -24,9 +24,6 @@ from pushlane.model.documents import DocumentStore
 from pushlane.model.presence import SinkTarget
 from pushlane.model.recipients import Hasher, kept_hasher
 
-NEVER_DELIVER = frozenset({"null", "log", "print"})
-"""The kinds that throw pushes away, or only write them down."""
-
 _KEY = "sink-targets"
 _MOST_SHOWN = 100
 
@@ -85,7 +82,8 @@ def target_of(sink: Sink) -> PlainTarget:
     own = type(sink)
     kind = str(sink.name)[:_MOST_SHOWN]
     place = (own.__module__, own.__qualname__)
-    return PlainTarget(kind, "", place, kind not in NEVER_DELIVER, is_object=True)
+    delivers = kind not in ("null", "log", "print")  # these throw pushes away, or write them down
+    return PlainTarget(kind, "", place, delivers, is_object=True)
 
 
 class SinkTargets:
@@ -141,9 +139,8 @@ async def target_history(documents: DocumentStore, target: str) -> TargetHistory
 async def note_delivered(documents: DocumentStore, target: str, at_ms: int) -> None:
     """Keep that a target has delivered, unless that is known.
 
-    Raises:
-        UnknownFormat: only a newer version understands what is kept of it.
-        TaskConflict: it is being changed elsewhere again and again.
+    Raises UnknownFormat if only a newer version understands what is kept of it, TaskConflict if it
+    is being changed elsewhere again and again.
     """
     await _change(documents, target, "delivered_at_ms", at_ms, once=True)
 

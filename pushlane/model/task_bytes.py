@@ -13,7 +13,7 @@ equal ones the later in the journal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,7 +101,11 @@ def decode(task_id: str, body: bytes) -> Task:
         raise DamagedRecord(f"task {task_id}", place, remove, task_id=task_id) from error
     if task.format > FORMAT:
         raise UnknownFormat(task.format, f"task {task_id}", task_id=task_id)
-    return task if body.startswith(_WHOLE) else _with_unknown(task, body)
+    if body.startswith(_WHOLE):
+        return task
+    fields = _map_decoder.decode(body)
+    unknown = {name: fields[name] for name in fields.keys() - _FIELDS}
+    return replace(task, unknown=_encoder.encode(unknown)) if unknown else task
 
 
 def refuse_readable(task_id: str, body: bytes) -> None:
@@ -122,27 +126,15 @@ def faults(bodies: Iterable[tuple[str, bytes]]) -> Iterator[UnknownFormat]:
 
 def glimpse(body: bytes) -> Glimpse:
     """Return the few fields that can be read of any task, even a newer version's."""
-    try:
+    with suppress(*_UNREADABLE):
         return _glimpse_decoder.decode(body)
-    except _UNREADABLE:
-        return _glimpse_of_damaged(body)
-
-
-def _glimpse_of_damaged(body: bytes) -> Glimpse:
-    """Return those of the fields that can be read, each by itself."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {}  # of a damaged one those that can be read, each by itself
     with suppress(*_UNREADABLE):
         fields = _map_decoder.decode(body)
         for field in msgspec.structs.fields(Glimpse):
             with suppress(KeyError, *_UNREADABLE):
                 found[field.name] = msgspec.msgpack.decode(fields[field.name], type=field.type)
     return Glimpse(**found)
-
-
-def _with_unknown(task: Task, body: bytes) -> Task:
-    fields = _map_decoder.decode(body)
-    unknown = {name: fields[name] for name in fields.keys() - _FIELDS}
-    return replace(task, unknown=_encoder.encode(unknown)) if unknown else task
 
 
 class Understood:
@@ -160,14 +152,10 @@ class Understood:
                 tasks.append(decode(task_id, body))
             except UnknownFormat as error:
                 unread[task_id] = error
-        if not self._told.issuperset(unread):
-            self._tell(unread)
+        if new := [error for task_id, error in unread.items() if task_id not in self._told]:
+            self._told.update(unread)
+            log.warning("%s", _summary(new), extra={"action": "format_unknown"})
         return tasks, list(unread)
-
-    def _tell(self, unread: Mapping[str, UnknownFormat]) -> None:
-        new = [error for task_id, error in unread.items() if task_id not in self._told]
-        self._told.update(unread)
-        log.warning("%s", _summary(new), extra={"action": "format_unknown"})
 
 
 def _summary(errors: Sequence[UnknownFormat]) -> str:

@@ -129,10 +129,7 @@ def isolate(task: Task) -> Task:
 
 
 def demote(level: Level | str) -> Edit:
-    """Move a task down. It keeps its lane, which is served as the new level's from now on.
-
-    Raises BadInput for what is no level.
-    """
+    """Move a task down, on the lane that it has. Raises BadInput for what is no level."""
     to = word("level", level, Level)
 
     def edit(task: Task) -> Task:

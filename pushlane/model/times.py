@@ -158,10 +158,7 @@ def given_start_ms(what: str, value: Any, now_ms: int) -> int:
 
 
 def given_since_ms(what: str, value: Any, now_ms: int) -> int:
-    """Return a time in the past that a program gives; a text is as in `parse_since`.
-
-    Raises BadInput when it is no time, or one to come.
-    """
+    """Return a past time that a program gives. Raises BadInput for no time, or one to come."""
     numeral = value.strip().isdecimal() if isinstance(value, str) else False
     if isinstance(value, str) and not numeral:
         return parse_since(value, now_ms)

@@ -42,7 +42,6 @@ from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 
 _BLOCK_BYTES = 1 << 22
 
-_KEY_PARTS = ("rows", "silent", *DESCRIBED)
 _POSSIBLE = (
     "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
     "bad rows, batch)"
@@ -107,7 +106,9 @@ async def _checked(
 ) -> CheckedRows:
     signature = _signature(path)
     encoder = Encoder(request, source)
-    rejects = RejectsFile(_rejects_path(request), source.unit)
+    given = request.source
+    name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
+    rejects = RejectsFile(request.rejects or Path(f"{name}.rejects.jsonl"), source.unit)
     on_bad = rejects.add if request.bad_rows == "skip" else _stop(source, request.recipient)
     accepted = 0
     try:
@@ -120,8 +121,13 @@ async def _checked(
     finally:
         rejects.close()
     listed = rejects.path if rejects.count else None
+    if accepted == 0 and listed is None:
+        raise BadInput(f"{source.name} has no rows: there is nothing to submit")
     if accepted == 0:
-        raise _nothing_left(source, listed)
+        raise BadInput(
+            f"no row of {source.name} can be used; {listed} says why of each. Its columns are: "
+            f"{shown_columns(source)}"
+        )
     counts = accepted, rejects.count, rejects.empty
     return CheckedRows(path, signature, source, encoder, limits, *counts, listed)
 
@@ -186,7 +192,7 @@ async def _fingerprinted(
 def refuse_other(task: Task, kept: Task) -> None:
     """Raise TaskConflict, with what differs, if the `kept` task of the key was made otherwise."""
     if kept.fingerprint != task.fingerprint:
-        raise other_content(task, kept, _KEY_PARTS, _POSSIBLE)
+        raise other_content(task, kept, ("rows", "silent", *DESCRIBED), _POSSIBLE)
 
 
 def _stop(source: RowSource, recipient: str) -> OnBad:
@@ -239,18 +245,3 @@ class RejectsFile:
             f"bad rows cannot be listed in {self.path}: {error.strerror or error}; "
             "give another file with --rejects"
         )
-
-
-def _rejects_path(request: SubmitRequest) -> Path:
-    given = request.source
-    name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
-    return request.rejects or Path(f"{name}.rejects.jsonl")
-
-
-def _nothing_left(source: RowSource, rejects: Path | None) -> BadInput:
-    if rejects is None:
-        return BadInput(f"{source.name} has no rows: there is nothing to submit")
-    return BadInput(
-        f"no row of {source.name} can be used; {rejects} says why of each. "
-        f"Its columns are: {shown_columns(source)}"
-    )

@@ -96,10 +96,8 @@ class Client:
 
         `high_part` is the part of the high level that it may have at most, as long as another app
         or level has something to send. `*` is every app that has no such limit of its own. What is
-        None stays as it is. Returns all limits of the app.
-
-        Raises:
-            BadInput: the app has no name, or a value is out of range.
+        None stays as it is. Returns all limits of the app. Raises BadInput when the app has no
+        name, or a value is out of range.
         """
         documents = self._open.documents
         return await set_app_share(documents, app, quota=quota, high_part=high_part)
@@ -110,7 +108,12 @@ class Client:
 
     async def set_levels(self, weights: Weights | str) -> None:
         """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""
-        given = _weights_text(weights) if isinstance(weights, Weights) else text("levels", weights)
+        if isinstance(weights, Weights):
+            each = weights.by_level().items()
+            parts = (whole(f"weight of {level}", one, 0, MAX_WEIGHT) for level, one in each)
+            given = ":".join(map(str, parts))
+        else:
+            given = text("levels", weights)
         await self._open.registry.set_weights(Weights.parse(given))
 
     async def limits(self) -> Limits:
@@ -121,10 +124,8 @@ class Client:
         """Change limits of a subject like `app/shop`, by the fields of `Limit`; None takes one off.
 
         Those that are not named stay. Every dispatcher keeps to them within a second. Returns all
-        that the subject has now.
-
-        Raises:
-            BadInput: there is no such kind of subject, no such limit, or it cannot be so.
+        that the subject has now. Raises BadInput when there is no such kind of subject, no such
+        limit, or it cannot be so.
         """
         return await set_limit(self._open, subject, changes)
 
@@ -171,9 +172,7 @@ class Client:
         """Send again, in a new task, the pushes that it has published since then (Unix ms).
 
         Since when may be a datetime, too, or a text: a duration ago like `2h`, or an ISO time.
-
-        Raises:
-            InvalidChange: not all of that is retained, or there is none.
+        Raises InvalidChange when not all of that is retained, or there is none.
         """
         since = given_since_ms("since_ms", since_ms, now_ms())
         return await replay(self._open, self._settings, _id(task_id), since)
@@ -191,10 +190,8 @@ class Client:
         """Let an address that an app has registered anew be sent to at this sink again.
 
         Call it when a device tells its token: an answer about an earlier life of the token, which
-        may come late, then changes nothing. Returns whether it was dead or suppressed there.
-
-        Raises:
-            BadInput: the sink has no name, or no push can have such an address.
+        may come late, then changes nothing. Returns whether it was dead or suppressed there. Raises
+        BadInput when the sink has no name, or no push can have such an address.
         """
         return await register_address(self._open, sink, address)
 
@@ -205,11 +202,6 @@ class Client:
                 "the client is not open; use it inside `async with Client() as ...`"
             )
         return self._backend
-
-
-def _weights_text(weights: Weights) -> str:
-    by_level = weights.by_level().items()
-    return ":".join(str(whole(f"weight of {level}", one, 0, MAX_WEIGHT)) for level, one in by_level)
 
 
 def _id(task: str) -> str:

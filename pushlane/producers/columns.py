@@ -26,8 +26,6 @@ from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of
 from pushlane.util.texts import did_you_mean, nearest
 
-ReadAddresses = Callable[[Sequence[Any]], "dict[str, str] | None"]
-
 _KINDS = "text, a whole number or an object"
 
 
@@ -68,7 +66,9 @@ def require_sink(sink: str, chain: Sequence[str], what: str) -> None:
         )
 
 
-def read_addresses(options: TaskOptions, names: Sequence[str]) -> ReadAddresses:
+def read_addresses(
+    options: TaskOptions, names: Sequence[str]
+) -> Callable[[Sequence[Any]], dict[str, str] | None]:
     """Return a function from a row's values, in the order of `names`, to its addresses by sink.
 
     It gives None for tasks without addresses, and raises Unusable for a row that has none.
@@ -157,11 +157,14 @@ def read_times(options: TaskOptions, names: Sequence[str]) -> ReadTimes | None:
         for column in (options.not_before_column, options.expires_column):
             at_ms = moment_ms(value(column), zone)
             if at_ms is None:
-                return _no_time(column)
+                return BadRow(
+                    f"has no time in {column!r}: it takes an ISO time like 2030-01-31T18:00+01:00 "
+                    "or Unix seconds, from 2001 to 3000"
+                )
             times.append(at_ms)
         start_ms, expires_at_ms = times
         if expires_at_ms and expires_at_ms <= start_ms:
-            return _EXPIRES_FIRST
+            return BadRow("expires before it may start")
         return start_ms, expires_at_ms, zone.key if value(options.zone_column) else ""
 
     return read
@@ -237,15 +240,6 @@ def _no_zone(column: str, name: str, *, with_hint: bool) -> BadRow:
     return BadRow(f"has the unknown time zone {name!r} in {column!r}{hint}")
 
 
-def _no_time(column: str) -> BadRow:
-    return BadRow(
-        f"has no time in {column!r}: it takes an ISO time like 2030-01-31T18:00+01:00 or Unix "
-        "seconds, from 2001 to 3000"
-    )
-
-
-_EXPIRES_FIRST = BadRow("expires before it may start")
-
 Labels = tuple[dict[str, str] | None, str]
 """The attributes of a push, if any, and its trace id."""
 
@@ -271,10 +265,7 @@ def read_labels(options: TaskOptions, names: Sequence[str]) -> ReadLabels | None
 
 
 def checked(attributes: Mapping[str, str] | None, trace_id: str) -> dict[str, str] | None:
-    """Return the attributes that an application gave with a push, if any, and check its trace id.
-
-    Raises BadInput for what is no text, too many of them, or too long ones.
-    """
+    """Return the attributes given with a push, if any. Raises BadInput for bad ones or trace id."""
     if not isinstance(attributes, Mapping | None) or not isinstance(trace_id, str):
         raise BadInput("the attributes of a push map texts to texts, and its trace_id is a text")
     found = dict(attributes or {})

@@ -204,7 +204,6 @@ _MALFORMED = (
     "they are damaged, or were written by something else: they stay, and can be looked at by "
     "`pushlane dead show TASK-SEQ --reveal`, or purged"
 )
-_RETRY_AGAIN = "retry the dead pushes again"
 
 
 @dataclass(frozen=True)
@@ -220,25 +219,25 @@ class Retried:
     problem: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class DeadRetry:
     """Retries selected pushes: a new task for each task that has dead pushes on a lane."""
 
-    def __init__(self, backend: Backend, settings: Settings, letters: DeadLetters) -> None:
-        self._backend = backend
-        self._settings = settings
-        self._letters = letters
-        self._gone_on: set[_Id] = set()
+    backend: Backend
+    settings: Settings
+    letters: DeadLetters
+    _gone_on: set[_Id] = field(default_factory=set, init=False)
 
     async def run(self, selection: Selection) -> list[Retried]:
         """Retry the selected pushes. Raises TaskConflict if another command works on dead ones."""
-        return await self._letters.alone(lambda: self._run(selection))
+        return await self.letters.alone(lambda: self._run(selection))
 
     async def _run(self, selection: Selection) -> list[Retried]:
-        await self._backend.broker.open_lane(RETRIED_LANE)
+        await self.backend.broker.open_lane(RETRIED_LANE)
         results: list[Retried] = []
-        async with Browser(self._backend.broker, RETRIED_LANE) as marks:
+        async with Browser(self.backend.broker, RETRIED_LANE) as marks:
             await self._finish_earlier(marks)
-            for name in await self._letters.lanes(selection):
+            for name in await self.letters.lanes(selection):
                 most = selection.most - sum(result.count for result in results)
                 if most <= 0:
                     break
@@ -262,19 +261,19 @@ class DeadRetry:
 
     async def _is_sealed(self, task_id: str) -> bool:
         """Return whether the task is sealed; cancel one that is not, since it was never begun."""
-        task = await self._backend.find(task_id)
+        task = await self.backend.find(task_id)
         if task is None:
             return False
         if task.total is None and not task.state.is_terminal:
-            await self._backend.registry.change(task_id, task_changes.cancel)
+            await self.backend.registry.change(task_id, task_changes.cancel)
         return task.total is not None
 
     async def _remove(self, task_id: str, gone_on: set[_Id]) -> bool:
         """Remove these from their task's lanes; return whether all of each lane could be seen."""
         is_whole = True
         selection = Selection(task=task_id)
-        for name in await self._letters.lanes(selection):
-            async with self._letters.look(name) as lane:
+        for name in await self.letters.lanes(selection):
+            async with self.letters.look(name) as lane:
                 async for letters in lane.pages(selection):
                     await lane.remove_letters(one for one in letters if _id(one) in gone_on)
                 is_whole = is_whole and not lane.is_full
@@ -283,7 +282,7 @@ class DeadRetry:
     async def _retry_lane(self, name: str, selection: Selection, most: int) -> list[Retried]:
         """Retry at most so many pushes of the lane, in several tasks if need be."""
         results: list[Retried] = []
-        async with self._letters.look(name) as lane:
+        async with self.letters.look(name) as lane:
             while letters := await self._collect(lane, selection, most):
                 most -= len(letters)
                 by_task: defaultdict[str, list[DeadLetter]] = defaultdict(list)
@@ -313,10 +312,8 @@ class DeadRetry:
         except (UserError, UnknownFormat) as error:
             return [Retried(task_id, len(letters), problem=str(error))]
         readable, problems = _readable(letters)
-        left_out = [Retried(task_id, count, problem=why) for why, count in problems.items()]
-        return (
-            [await self._retry_readable(lane, old, readable), *left_out] if readable else left_out
-        )
+        retried = [await self._retry_readable(lane, old, readable)] if readable else []
+        return retried + [Retried(task_id, count, problem=why) for why, count in problems.items()]
 
     async def _retry_readable(self, lane: DeadLane, old: Task, readable: _Readable) -> Retried:
         letters, task_id = [letter for letter, _ in readable], old.id
@@ -324,8 +321,10 @@ class DeadRetry:
         new = heir(old, name=name, retention_s=0.0, reason="")
         bodies = _bodies(new, readable)
         await self._mark(task_id, new.id, letters)
-        new = await self._backend.add(new, self._settings)
-        publication = Publication(self._backend, new, hidden=True, advice=_RETRY_AGAIN)
+        new = await self.backend.add(new, self.settings)
+        publication = Publication(
+            self.backend, new, hidden=True, advice="retry the dead pushes again"
+        )
         try:
             await publication.open()
             await publication.publish(bodies, f"submit-{new.id}")
@@ -338,7 +337,7 @@ class DeadRetry:
     async def _known(self, task_id: str) -> Task:
         if task_id == NO_TASK:
             raise BadInput("they are no pushes of any task: they can only be purged")
-        task = await self._backend.registry.get(task_id)
+        task = await self.backend.registry.get(task_id)
         if task.id != task_id:
             raise UnknownTask(f"task {task_id} is no longer kept: they can only be purged")
         if task.expires_at_ms and task.expires_at_ms <= task_changes.now_ms():
@@ -351,7 +350,7 @@ class DeadRetry:
             encode_mark(RetryMark(task_id, retried_as, pushes[first : first + _MARKED_AT_ONCE]))
             for first in range(0, len(pushes), _MARKED_AT_ONCE)
         ]
-        await self._backend.broker.publish(RETRIED_LANE, marks)
+        await self.backend.broker.publish(RETRIED_LANE, marks)
 
 
 async def _all_marks(marks: Browser) -> list[tuple[Taken, RetryMark]]:

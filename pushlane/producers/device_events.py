@@ -89,21 +89,16 @@ def parse_event(line: bytes) -> PushEvent:
         if name not in _KNOWN:
             hint = did_you_mean(name, _KNOWN)
             raise BadInput(f"there is no field {name[:40]!r}{hint}; known: {', '.join(_KNOWN)}")
+    if "push_id" not in found and not {"task_id", "seq"} <= found.keys():
+        raise BadInput("it has no push_id, nor task_id and seq")
+    push_id = found["push_id"] if "push_id" in found else f"{found['task_id']}-{found['seq']}"
     return PushEvent(
-        _push_id(found),
+        str(push_id),
         str(found.get("event", "")),
         _at_ms(found.get("at")),
         found.get("attributes"),
         found.get("trace_id") or "",
     )
-
-
-def _push_id(found: dict[str, Any]) -> str:
-    if "push_id" in found:
-        return str(found["push_id"])
-    if "task_id" not in found or "seq" not in found:
-        raise BadInput("it has no push_id, nor task_id and seq")
-    return f"{found['task_id']}-{found['seq']}"
 
 
 def _at_ms(at: Any) -> int:
@@ -120,7 +115,6 @@ def _at_ms(at: Any) -> int:
 
 
 MOST_A_BODY = 500
-_KNOWN_TASKS = 10_000
 
 
 class Recorder:
@@ -139,12 +133,7 @@ class Recorder:
         self.recorded = 0
 
     async def add(self, event: PushEvent) -> None:
-        """Take an event, and write a batch when there are enough of them.
-
-        Raises:
-            UnknownTask: no task of this id is kept; names the nearest.
-            BadInput: its task has no such push.
-        """
+        """Take an event, and write a batch when there are enough. Raises as `record_events`."""
         task = await self._task(event.task_id)
         if task.total is not None and event.seq > task.total:
             raise BadInput(f"task {task.id} has {task.total:,} pushes, so none is {event.push_id}")
@@ -163,13 +152,11 @@ class Recorder:
         self._waiting = []
 
     async def _task(self, task_id: str) -> Task:
-        known = self._tasks.get(task_id)
-        if known is None:
-            known = await self._registry.get(task_id)
-            if len(self._tasks) >= _KNOWN_TASKS:
+        if task_id not in self._tasks:
+            if len(self._tasks) >= 10_000:
                 self._tasks.clear()
-            self._tasks[task_id] = known
-        return known
+            self._tasks[task_id] = await self._registry.get(task_id)
+        return self._tasks[task_id]
 
     def _batch(self, weights: Weights) -> ReceiptBatch:
         events = [event for event, _ in self._waiting]

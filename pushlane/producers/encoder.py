@@ -78,7 +78,9 @@ class Encoder:
         names, options = self.wanted.names, self._options
         title, body, collapse = (template.compile(names) for template in self._templates)
         times_of, labels_of = read_times(options, names), read_labels(options, names)
-        data_of, key_of = _data_picker(names, options.data), _key_picker(names, options.ordered_by)
+        data_of, key_at = _data_picker(names, options.data), None
+        if options.ordered_by:
+            key_at = names.index(options.ordered_by)
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last = Predecessors()
         no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
@@ -94,7 +96,7 @@ class Encoder:
                 return labels
             attributes, trace_id = labels
             try:
-                key = key_of(values)
+                key = "" if key_at is None else text_of(values[key_at]).strip()
                 push = Push(
                     task_id,
                     seq,
@@ -201,14 +203,6 @@ def recipient_text(value: Any) -> str:
         return str.strip(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
-
-
-def _key_picker(names: Sequence[str], ordered_by: str) -> Callable[[Sequence[Any]], str]:
-    """Return a function from a row to the key that it is ordered by, which may be empty."""
-    if not ordered_by:
-        return lambda values: ""
-    place = names.index(ordered_by)
-    return lambda values: text_of(values[place]).strip()
 
 
 def _data_picker(

@@ -52,9 +52,7 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
 async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
     """Return a subject by its text; a task may be named by its key or its name, too.
 
-    Raises:
-        BadInput: there is no such kind of subject.
-        UnknownTask: there is no such task.
+    Raises BadInput for no such kind of subject, UnknownTask for no such task.
     """
     given = str(subject) if isinstance(subject, Subject) else text("subject", subject)
     found = Subject.parse(given)
@@ -70,11 +68,8 @@ async def limits_in_use(backend: Backend) -> list[LimitInUse]:
     """
     found, unread = await readable_limits(backend.documents)
     if unread:
-        log.warning(
-            "left out, as they cannot be read (pushlane doctor): the limits of %s",
-            ", ".join(unread),
-            extra={"action": "format_unknown"},
-        )
+        told = "left out, as they cannot be read (pushlane doctor): the limits of %s"
+        log.warning(told, ", ".join(unread), extra={"action": "format_unknown"})
     not_a_share = partial(replace, quota=None, high_part=None)
     limits = sorted(pair for pair in found.items() if not not_a_share(pair[1]).is_none)
     day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from pushlane.core.errors import BadInput
 from pushlane.producers.rows import Row, Wanted
 
-_BATCH_ROWS = 8_192
 _BROKEN = (pa.ArrowException, UnicodeDecodeError, OSError)
 
 
@@ -29,7 +28,7 @@ class ParquetRows:
         done = 0
         try:
             with self._open() as file:
-                for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.names)):
+                for batch in file.iter_batches(8_192, columns=list(wanted.names)):
                     columns = [batch.column(field).to_pylist() for field in wanted.names]
                     yield from enumerate(zip(*columns, strict=True), start=done + 1)
                     done += batch.num_rows

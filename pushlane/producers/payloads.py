@@ -27,10 +27,7 @@ _Render = Callable[[Sequence[Any]], Any]
 
 
 def check_payload(options: TaskOptions) -> None:
-    """Refuse a payload that is no object of blocks, or has one for a sink that is not the task's.
-
-    Raises BadInput for such a one, or a template in it that cannot be read.
-    """
+    """Raise BadInput for a payload, or a template in it, that cannot be one of these options."""
     if options.payload is None:
         return
     blocks = _blocks(options.payload, options.chain)
@@ -44,26 +41,20 @@ def check_payload(options: TaskOptions) -> None:
 
 
 def payload_fields(options: TaskOptions) -> dict[str, tuple[str, ...]]:
-    """Return the fields of rows that each block of the payload uses, in the order of first mention.
-
-    Raises BadInput for a template that cannot be read; names its block.
-    """
-    blocks = options.payload if isinstance(options.payload, Mapping) else {}
-    return {str(sink): _fields(sink, block) for sink, block in blocks.items()}
+    """Return the fields that each block uses, in order. Raises BadInput for a bad template."""
+    fields: dict[str, dict[str, None]] = {}
+    for sink, text in payload_texts(options):
+        try:
+            fields.setdefault(sink, {}).update(dict.fromkeys(Template(text).fields))
+        except BadInput as error:
+            raise BadInput(f"payload of {sink}: {error}") from error
+    return {sink: tuple(names) for sink, names in fields.items()}
 
 
 def payload_texts(options: TaskOptions) -> Iterator[tuple[str, str]]:
     """Yield the texts of a payload, which are templates, each with its block's name."""
     blocks = options.payload if isinstance(options.payload, Mapping) else {}
     return ((str(sink), text) for sink, block in blocks.items() for text in _texts(block))
-
-
-def _fields(sink: str, block: Any) -> tuple[str, ...]:
-    try:
-        fields = [field for text in _texts(block) for field in Template(text).fields]
-    except BadInput as error:
-        raise BadInput(f"payload of {sink}: {error}") from error
-    return tuple(dict.fromkeys(fields))
 
 
 def read_payloads(options: TaskOptions, names: Sequence[str]) -> Read:
@@ -79,10 +70,7 @@ def read_payloads(options: TaskOptions, names: Sequence[str]) -> Read:
 
 
 def given_payloads(payload: Any, chain: Sequence[str]) -> dict[str, Any] | None:
-    """Return the payloads that an application gave with a push, by sink.
-
-    Raises BadInput when it maps no sinks to objects, or names one that is not the task's.
-    """
+    """Return the payloads given with a push, by sink. Raises BadInput for what is none."""
     if payload is None:
         return None
     blocks = _blocks(payload, chain)

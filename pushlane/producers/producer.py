@@ -62,13 +62,8 @@ class Content(NamedTuple):
 def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
 
-    An expiry of 0 ms means never.
-
-    Raises:
-        BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
-            address or payload for no sink of the task.
-
-    The push must also be within the `limits` of the sinks that the task goes to.
+    So does this for no recipient, data that is no mapping, labels out of bounds, or an address or
+    payload for no sink of the task, whose `limits` the push has to keep.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
@@ -82,23 +77,21 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     payloads = given_payloads(content.payload, task.chain)
 
     def encode_push(seq: int) -> bytes:
-        return _encoded(
-            limits,
-            Push(
-                task.id,
-                seq,
-                recipient,
-                content.title,
-                content.body,
-                data,
-                expires_at_ms,
-                submitted_at_ms,
-                attributes=attributes,
-                trace_id=content.trace_id,
-                addresses=addresses,
-                payloads=payloads,
-            ),
+        push = Push(
+            task.id,
+            seq,
+            recipient,
+            content.title,
+            content.body,
+            data,
+            expires_at_ms,
+            submitted_at_ms,
+            attributes=attributes,
+            trace_id=content.trace_id,
+            addresses=addresses,
+            payloads=payloads,
         )
+        return _encoded(limits, push)
 
     return encode_push
 
@@ -145,16 +138,13 @@ class Producer:
 
     `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
     go, like `fcm,sms`: what cannot be delivered at the first goes to the next. `stop_if_dead` is
-    the share of dead pushes that pauses the task, like `5%`. Without a spool the
-    task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
-    process, and the next producer of that folder goes on with the same task, until
-    `close(seal=True)`; other options than before begin a new one. The first push with nothing in it
-    is warned of. Settings are those of
+    the share of dead pushes that pauses the task, like `5%`. Without a spool the task is sealed at
+    the end. With one, a folder for this producer alone, pushes outlive the process, and the next
+    producer of that folder goes on with the same task, until `close(seal=True)`; other options than
+    before begin a new one. The first push with nothing in it is warned of. Settings are those of
     `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before. A test may give
-    it another way to a backend, like `MemoryBackend().connect`.
-
-    Raises:
-        BadInput: an option that cannot be.
+    it another way to a backend, like `MemoryBackend().connect`. Raises BadInput for an option that
+    cannot be.
     """
 
     def __init__(
@@ -269,8 +259,7 @@ class Producer:
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Wait until all that was pushed before is on its lane; return whether it is, in that time.
 
-        Raises:
-            PushlaneError: the producer is not open, or has failed; says why.
+        Raises PushlaneError when the producer is not open, or has failed; says why.
         """
         return self._running.flush(number("timeout_s", timeout_s, 0))
 
@@ -282,11 +271,9 @@ class Producer:
         """Accept no more, and wait at most so long until all is sent. Harmless when repeated.
 
         What is left then stays in the spool. A sealed task is done once all of it was delivered;
-        without a spool it is sealed unless told otherwise. With one, `seal=True` holds even if
-        what is left is sent by a later producer.
-
-        Raises:
-            Unreachable: pushes were left that no spool holds: they are lost. Says how many.
+        without a spool it is sealed unless told otherwise. With one, `seal=True` holds even if what
+        is left is sent by a later producer. Raises Unreachable when pushes were left that no spool
+        holds: they are lost. Says how many.
         """
         within_s = number("timeout_s", timeout_s, 0)
         background, store = self._background, self._store

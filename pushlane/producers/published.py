@@ -49,7 +49,9 @@ async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> l
             "(what is on its lane is dropped), and run this again with another --key"
         )
     last = [stretch.start - 1 for stretch in stretches]
-    for lane in _lanes(task):
+    homes = dict.fromkeys((task.first_lane, task.lane))
+    at_home = [name for lane in homes for name in (lane, later_lane(lane))]
+    for lane in dict.fromkeys([*at_home, *task.own_lanes()]):  # on which a push of it may wait
         async for messages in backend.broker.replay(lane):
             for seq in _seqs(task.id, messages):
                 for at, stretch in enumerate(stretches):
@@ -59,13 +61,6 @@ async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> l
         max(found, await _last_finished(backend, task, stretch))
         for found, stretch in zip(last, stretches, strict=True)
     ]
-
-
-def _lanes(task: Task) -> list[str]:
-    """Return every lane on which a push of the task may wait."""
-    homes = dict.fromkeys((task.first_lane, task.lane))
-    at_home = [name for lane in homes for name in (lane, later_lane(lane))]
-    return list(dict.fromkeys([*at_home, *task.own_lanes()]))
 
 
 def _seqs(task_id: str, messages: Iterable[bytes]) -> Iterable[int]:

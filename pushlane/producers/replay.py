@@ -33,8 +33,6 @@ from pushlane.wire import bodies_of
 
 Begun = Callable[[Task], None]
 
-_AGAIN = "run the same command again for a new one"
-
 
 def _untold(new: Task) -> None:
     """Do nothing: the caller need not know of the new task before it is complete."""
@@ -74,10 +72,7 @@ class Seqs:
 async def clone(
     backend: Backend, settings: Settings, task_id: str, *, begun: Begun = _untold
 ) -> ReplayedTask:
-    """Send all pushes of a task again, in a new task of the same options.
-
-    Raises InvalidChange when not all of them are retained, or it is still being submitted.
-    """
+    """Send all pushes of a task again in a new one. Raises InvalidChange if not all are kept."""
     task = await backend.registry.get(task_id)
     if task.total is None:
         raise InvalidChange(
@@ -105,7 +100,8 @@ async def replay(
     await _refuse_untold(backend, old, since_ms)
     new = await backend.add(heir(old, reason=f"replay of {old.id}", expires_at_ms=0), settings)
     begun(new)
-    publication = Publication(backend, new, announce=partial(announce, backend), advice=_AGAIN)
+    again = "run the same command again for a new one"
+    publication = Publication(backend, new, announce=partial(announce, backend), advice=again)
     retried = partial(until_reachable, tell=lambda note: None, sleep=sleep)
 
     async def publish() -> ReplayedTask:

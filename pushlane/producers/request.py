@@ -64,7 +64,10 @@ class SubmitRequest(TaskOptions):
         A stream has no name, and a file's that no task may have is left out. Raises BadInput when
         the file of the payload cannot be read, or is no JSON object.
         """
-        name = self.name or _name_of(self.source)
+        source, name = self.source, self.name
+        if not name and isinstance(source, Path) and source != _STDIN and source.is_file():
+            stem = source.stem.strip()
+            name = stem if stem.isprintable() and len(stem) <= LONGEST_LABEL else ""
         if isinstance(self.payload, Path):
             return replace(self, name=name, payload=read_payload_file(self.payload))
         return replace(self, name=name)
@@ -82,13 +85,6 @@ def _source(given: Any) -> RowsInput:
             "iterable of mappings"
         )
     return cast(RowsInput, given)
-
-
-def _name_of(source: RowsInput) -> str:
-    if not isinstance(source, Path) or source == _STDIN or not source.is_file():
-        return ""
-    name = source.stem.strip()
-    return name if name.isprintable() and len(name) <= LONGEST_LABEL else ""
 
 
 class SubmitStage(StrEnum):
@@ -142,15 +138,11 @@ OnProgress = Callable[[SubmitProgress], None]
 
 _BLOCK_BYTES = 1 << 20
 _PATIENCE_S = 0.2
-_ROWS = 4_096
 
 
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tuple[Path, str, str]]:
-    """Give a file of the request's rows, its format, and what messages call it.
-
-    Raises BadInput when there is no such file, its format is not known, or the copy cannot be made.
-    """
+    """Give a file of the request's rows, its format and its name. Raises BadInput for none."""
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
         if not given.exists():
@@ -239,7 +231,7 @@ def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[
             lines.append(encode(dict(row)) + b"\n")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"row {number} holds a value that JSON cannot") from error
-        if number % _ROWS == 0:
+        if number % 4_096 == 0:
             _write(file, b"".join(lines))
             lines.clear()
             yield number

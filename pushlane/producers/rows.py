@@ -132,7 +132,9 @@ class CsvRows:
                 except StopIteration:
                     return
                 except csv.Error:
-                    yield line, _broken(line, reader.line_num)
+                    last = reader.line_num
+                    lines = f"lines {line} to {last} have" if last > line else "has"
+                    yield line, BadRow(f"{lines} broken quoting or a field that is too long")
                     continue
                 if len(row) == width:
                     yield line, pick(row)
@@ -160,11 +162,6 @@ def _header(reader: Reader, name: str) -> list[str]:
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise BadInput(f"{name}:1 has no comma; its columns must be separated by commas")
     return header
-
-
-def _broken(first: int, last: int) -> BadRow:
-    lines = f"lines {first} to {last} have" if last > first else "has"
-    return BadRow(f"{lines} broken quoting or a field that is too long")
 
 
 class JsonRows:
@@ -230,13 +227,7 @@ _READERS: dict[str, Callable[[Path, str], RowSource]] = {
     "jsonl": JsonRows,
     "parquet": _parquet,
 }
-_EXTENSIONS = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
+_EXTENSIONS = {**{f".{name}": name for name in _READERS}, ".ndjson": "jsonl", ".pq": "parquet"}
 
 
 def format_of(path: Path, given: str | None) -> str:

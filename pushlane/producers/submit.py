@@ -115,10 +115,8 @@ class _Publishing:
     async def run(self) -> SubmitResult:
         """Publish the rows, and return the task sealed.
 
-        Raises:
-            BadInput: the file changed since it was checked; the task is cancelled.
-            TaskConflict: the task ended meanwhile, nobody knows what was published of it, or a
-                version before 0.2.0 has begun it.
+        Raises BadInput if the file changed since it was checked: the task is cancelled then;
+        TaskConflict if it ended, nobody knows what was published, or it was begun before 0.2.0.
         """
         result = SubmitResult(self.task, 0, self.rows.rejected, self.rows.rejects)
         if self.task.total is not None:

@@ -1,8 +1,9 @@
 """Suppresses the values of a file, or no longer; registers addresses that are sent to again.
 
 A value is kept as a keyed hash alone. A file is read once, as it comes, some thousands of values at
-a time: what was done before a fault stays done, and the same call does the rest. That an address
-was registered is remembered, so that late news of an earlier death changes nothing.
+a time: what was done before a fault, as when a service does not answer, stays done, and the same
+call does the rest. That an address was registered is remembered, so that late news of an earlier
+death changes nothing.
 """
 
 from __future__ import annotations
@@ -65,12 +66,7 @@ class _Chunk(NamedTuple):
 async def change_suppressed(
     backend: Backend, values: Values, scope: SuppressionScope, tell: OnProgress, *, adds: bool
 ) -> ChangedSuppressions:
-    """Suppress the values in the scope, or no longer.
-
-    Raises:
-        BadInput: the file cannot be read, or has no such column.
-        Unreachable: a service does not answer; some of the values may be done.
-    """
+    """Suppress the values in the scope, or no longer. Raises BadInput as `change_hashes` does."""
     change = backend.suppressions.add if adds else backend.suppressions.remove
     read = address_text if scope.kind == "sink" else recipient_text
     return await change_hashes(backend, values, read, lambda hashes: change(scope, hashes), tell)
@@ -86,10 +82,7 @@ async def change_hashes(
     """Give the hashes of all values to `change`, some at a time; it returns how many it changed.
 
     `read` makes of a value the text that a push has, with nothing for one that no push can have.
-
-    Raises:
-        BadInput: the file cannot be read, or has no such column.
-        Unreachable: a service does not answer; some of the values may be done.
+    Raises BadInput when the file cannot be read, or has no such column.
     """
     hasher = await kept_hasher(backend.documents)
     request = SubmitRequest(source=values.file, format=values.format, level=Level.LOW)
@@ -167,12 +160,7 @@ def usable_text(value: str | None) -> str:
 async def register_file(
     backend: Backend, sink: str, values: Values, tell: OnProgress
 ) -> ChangedSuppressions:
-    """Register the values of a file at the sink.
-
-    Raises:
-        BadInput: the sink has no name, or the file cannot be read or has no such column.
-        Unreachable: a service does not answer; some of the values may be done.
-    """
+    """Register the values of a file at the sink. Raises BadInput for no name, file or column."""
     _require_name(sink)
 
     async def register(hashes: list[int]) -> int:
@@ -184,12 +172,7 @@ async def register_file(
 async def register_lines(
     backend: Backend, sink: str, lines: Iterable[bytes]
 ) -> ChangedSuppressions:
-    """Register an address a line at the sink; empty lines are passed over.
-
-    Raises:
-        BadInput: the sink has no name.
-        Unreachable: a service does not answer; some of the lines may be done.
-    """
+    """Register an address a line at the sink, but empty lines. Raises BadInput for no name."""
     _require_name(sink)
     hasher = await kept_hasher(backend.documents)
     given = changed = left_out = 0
@@ -208,10 +191,7 @@ async def register_lines(
 
 
 async def register_address(backend: Backend, sink: str, address: str) -> bool:
-    """Register one address; return whether it was dead or suppressed at the sink.
-
-    Raises BadInput when the sink has no name, or no push can have such an address.
-    """
+    """Register an address; tell whether it was dead or suppressed. Raises BadInput for none."""
     _require_name(sink)
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([usable_value(address)])

@@ -193,7 +193,14 @@ def other_content(task: Task, kept: Task, names: Sequence[str], possible: str) -
     if the hashes do not tell, as of tasks of older versions.
     """
     differing = _differing(task.made_of, kept.made_of, names)
-    what = f"which differs in {_listed(differing)}" if differing else f"with other {possible}"
+    what = f"with other {possible}"
+    if differing:
+        *others, last = differing
+        what = (
+            f"which differs in {', '.join(others)} and {last}"
+            if others
+            else f"which differs in {last}"
+        )
     return TaskConflict(
         f"key {task.key!r} is used by task {kept.id}, {what}; repeat that submit as it was, or "
         f"choose another key, such as {another_key(task.key)}"
@@ -208,20 +215,18 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 
 async def refuse_stopped(backend: Backend, kept: Task) -> None:
     """Raise KeyEnded, with how much was delivered, for a task that was cancelled or has expired."""
-    if kept.state not in _STOPPED:
+    stopped = {State.CANCELLED: "was cancelled", State.EXPIRED: "has expired"}
+    if kept.state not in stopped:
         return
     delivered = (await progress_of(backend, kept)).delivered
     of_total = "" if kept.total is None else f" of its {kept.total:,}"
     again = f", those {delivered:,} again too" if delivered else ""
     raise KeyEnded(
-        f"key {kept.key!r} is that of task {kept.id}, which {_STOPPED[kept.state]}: {delivered:,}"
+        f"key {kept.key!r} is that of task {kept.id}, which {stopped[kept.state]}: {delivered:,}"
         f"{of_total} pushes were delivered, and nothing was submitted now. To send all of these "
         f"rows{again}, use another key, such as {another_key(kept.key)}",
         kept,
     )
-
-
-_STOPPED = {State.CANCELLED: "was cancelled", State.EXPIRED: "has expired"}
 
 
 def _differing(ours: bytes, theirs: bytes, names: Sequence[str]) -> list[str]:
@@ -230,8 +235,3 @@ def _differing(ours: bytes, theirs: bytes, names: Sequence[str]) -> list[str]:
     found = [names[n] for n, part in places if ours[part] != theirs[part]]
     told = (name for name in found if _FOLLOWS.get(name) not in found)
     return [_SHOWN_AS.get(name, name.replace("_", "-")) for name in told]
-
-
-def _listed(names: Sequence[str]) -> str:
-    *all_but_last, last = names
-    return f"{', '.join(all_but_last)} and {last}" if all_but_last else last

@@ -65,7 +65,7 @@ def _parse(text: str) -> Iterator[tuple[str, str | None]]:
         ) from error
     for literal, field, spec, conversion in parts:
         is_plain = field is None or (field.strip() and not any(sign in field for sign in ".[]{"))
-        if field is not None and (spec or conversion or not is_plain):
+        if not is_plain or spec or conversion:
             raise BadInput(
                 f"template {text!r}: what stands in braces after {literal[-20:]!r} is not a plain "
                 "field name such as {name}; attributes, indexes, conversions and format specs are "

@@ -27,8 +27,6 @@ from pushlane.settings import Settings
 NOTHING = "no title, body, data or payload"
 _ALLOWED = "allowed only with --silent, or `silent = true` in a task spec"
 _DOUBLED = re.compile(r"(?<!\{)\{\{([^{}]+)\}\}(?!\})")
-_TITLES = ("title", "subject", "headline")
-_BODIES = ("body", "message", "text", "content")
 
 
 def has_content(options: TaskOptions) -> bool:
@@ -112,7 +110,10 @@ def _texts_of(columns: Sequence[str]) -> str:
     known = {column.lower(): column for column in reversed(columns)}
     found = {
         flag: next((known[name] for name in names if name in known), "")
-        for flag, names in (("--title", _TITLES), ("--body", _BODIES))
+        for flag, names in (
+            ("--title", ("title", "subject", "headline")),
+            ("--body", ("body", "message", "text", "content")),
+        )
     }
     ready = " ".join(f"{flag} '{{{column}}}'" for flag, column in found.items() if column)
     return ready or "--title or --body"
@@ -144,7 +145,12 @@ def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     address_columns(options)
     check_payload(options)
     _validate_times(options, now_ms)
-    _validate_retention(options, settings)
+    kept_s = options.retention_s or 0
+    if not settings.capabilities.retains_freely and kept_s > settings.retention_s:
+        raise BadInput(
+            f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
+            "Pulsar keeps what is acked; raise retention_s in the settings of every process"
+        )
     _validate_together(options)
 
 
@@ -171,15 +177,6 @@ def _validate_sinks(sinks: Sequence[str]) -> None:
             raise BadInput(f"sink {name!r} is a fallback that comes back to itself; name it once")
     if len(sinks) > _MOST_SINKS:
         raise BadInput(f"{len(sinks)} sinks; a task may have {_MOST_SINKS}: leave some out")
-
-
-def _validate_retention(options: TaskOptions, settings: Settings) -> None:
-    kept_s = options.retention_s or 0
-    if not settings.capabilities.retains_freely and kept_s > settings.retention_s:
-        raise BadInput(
-            f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
-            "Pulsar keeps what is acked; raise retention_s in the settings of every process"
-        )
 
 
 def _validate_together(options: TaskOptions) -> None:

@@ -30,9 +30,8 @@ def write_durably(path: Path, content: bytes, mode: int = _BY_UMASK) -> None:
 def create_durably(path: Path, content: bytes, mode: int = _BY_UMASK) -> None:
     """Make the file, whole or not at all. Of several processes that make it, one succeeds.
 
-    Raises:
-        FileExistsError: it is there already; it is durable then too.
-        FileNotFoundError: somebody took the unfinished file away.
+    The others raise FileExistsError: it is there and durable then; or FileNotFoundError, if
+    somebody took the unfinished file away.
     """
     with _unfinished(path, content, mode) as unfinished:
         try:
@@ -74,10 +73,7 @@ def _unfinished(path: Path, content: bytes, mode: int) -> Iterator[Path]:
 
 
 class FileLock:
-    """A lock on a file, which is made when it is not there. Not held before `acquire`.
-
-    Raises OSError when the file cannot be opened.
-    """
+    """A lock on a file, made if missing; not held before `acquire`. Raises OSError like `open`."""
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, mode)

@@ -105,10 +105,7 @@ class MetricDefinition:
     labels: Labels = field(default_factory=dict)
 
     def family(self, samples: Iterable[tuple[Sequence[str], Amount]]) -> Metric:
-        """Return the metric as the client shows it, of the values of its labels and what is read.
-
-        Raises ValueError when these are more labels, or fewer, than it has.
-        """
+        """Return the metric as the client shows it. Raises ValueError for labels not its own."""
         made: Any = _FAMILIES[self.kind](self.name, self.meaning, labels=tuple(self.labels))
         for labels, amount in samples:
             if len(labels) != len(self.labels):

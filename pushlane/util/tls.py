@@ -60,9 +60,8 @@ class TlsFiles(NamedTuple):
         if self.cert_file is None or self.key_file is None:
             return b""
         try:
-            ssl.create_default_context().load_cert_chain(
-                self.cert_file, self.key_file, _no_password
-            )
+            context = ssl.create_default_context()
+            context.load_cert_chain(self.cert_file, self.key_file, _no_password)
             return self.key_file.read_bytes() + b"\n" + self.cert_file.read_bytes()
         except (OSError, ValueError) as error:
             pair = "a certificate and its key, without a password,"

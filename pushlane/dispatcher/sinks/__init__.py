@@ -52,12 +52,6 @@ class SinkOptions(Protocol):
         """Return what it delivers to; of options with which it can be opened."""
 
 
-class _Targeted(Sink, Protocol):
-    """A sink that says itself what it delivers to."""
-
-    target: PlainTarget
-
-
 def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
     """The sink that a spec names. Raises BadInput when there is none; lists those there are.
 
@@ -76,15 +70,14 @@ def spec_options(spec: str) -> SinkOptions:
 def opened(options: SinkOptions, slots: int, timeout_s: float, retry_timeouts: bool) -> Sink:
     """Open a sink, which then says what it delivers to. Raises BadInput when it cannot be."""
     sink = options.open(slots, timeout_s, retry_timeouts)
-    cast(_Targeted, sink).target = options.target()
+    cast(Any, sink).target = options.target()
     return sink
 
 
 def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions:
     """Return the options of a sink of this kind; `who` names the sink in messages.
 
-    Raises:
-        BadInput: there is no such kind or option, one that it needs is not given, or one cannot be.
+    Raises BadInput for no such kind or option, one that is not given, or one that cannot be.
     """
     described = require_options(kind, options, who)
     for field in fields(described):

@@ -21,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid5
 
@@ -39,6 +40,7 @@ from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
     NO_JSON,
     Http2Pool,
+    OneByOne,
     Timeouts,
     clock_note,
     clock_off_s,
@@ -58,30 +60,30 @@ _LEAST_S = 20 * 60
 _OLDEST_S = 60 * 60 - _SETTLED_S
 
 
+@dataclass(eq=False, repr=False)
 class ProviderToken:
     """The token of one key, for now by the clock `now`, in seconds of Unix time."""
 
-    def __init__(
-        self, key: EllipticCurvePrivateKey, key_id: str, team_id: str, now: Callable[[], float]
-    ) -> None:
-        self._key = key
-        self._key_id = key_id
-        self._team_id = team_id
-        self._now = now
+    key: EllipticCurvePrivateKey
+    key_id: str
+    team_id: str
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._from_s = 0  # the boundaries are so many seconds later than those of all processes
         self._issued_at_s = -1
         self._kept_s = -_EVERY_S  # the token before is in use, and was issued then
         self._text = ""
 
     def current(self) -> str:
-        now_s = int(self._now())
+        now_s = int(self.now())
         settled_s = now_s - _SETTLED_S - self._from_s
         issued_at_s = settled_s // _EVERY_S * _EVERY_S + self._from_s
         if issued_at_s == self._kept_s + _EVERY_S and now_s < self._kept_s + _OLDEST_S:
             issued_at_s = self._kept_s
         if issued_at_s != self._issued_at_s:
-            claims = {"iss": self._team_id, "iat": issued_at_s}
-            self._text = signed(self._key, {"kid": self._key_id}, claims)
+            claims = {"iss": self.team_id, "iat": issued_at_s}
+            self._text = signed(self.key, {"kid": self.key_id}, claims)
             self._issued_at_s = issued_at_s
         return self._text
 
@@ -94,7 +96,7 @@ class ProviderToken:
         current = self.current()
         if current != expired:
             return current
-        now_s = int(self._now())
+        now_s = int(self.now())
         if now_s - self._issued_at_s < _LEAST_S:
             return None
         self._from_s = (now_s - _SETTLED_S) % _EVERY_S
@@ -109,7 +111,7 @@ class ProviderToken:
         if current != one_too_many:
             return current
         before_s = self._issued_at_s - _EVERY_S
-        if int(self._now()) >= before_s + _OLDEST_S:
+        if int(self.now()) >= before_s + _OLDEST_S:
             return None
         self._kept_s = before_s
         return self.current()
@@ -154,7 +156,6 @@ _BY_STATUS = {
 }
 
 _AGAIN_AFTER_ERROR_S = 900.0  # Apple: 5xx after 15 minutes
-_MOST_MS = 2**53
 
 
 class ApnsAnswer(msgspec.Struct, frozen=True):
@@ -190,7 +191,7 @@ def read_body(body: bytes) -> tuple[str, int]:
     except NO_JSON:
         return "", 0
     code, at_ms = found.reason, found.timestamp
-    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < _MOST_MS
+    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < 2**53
     return code if isinstance(code, str) and code in _KNOWN else "", at_ms if is_time else 0
 
 
@@ -272,7 +273,6 @@ _TOPIC_ENDINGS = {
 }
 _PRIORITIES = {Level.HIGH: "10", Level.MEDIUM: "5", Level.LOW: "5"}
 _BACKGROUND_PRIORITIES = {Level.HIGH: "5", Level.MEDIUM: "5", Level.LOW: "1"}  # 10 is an error
-_MOST_COLLAPSE_BYTES = 64
 _ID = re.compile(r"[A-Za-z0-9]{10}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{2,1024}")  # Apple: assume no length
@@ -324,16 +324,13 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return (self.endpoint or _HOSTS[self.environment]).rstrip("/")
 
 
-class ApnsSink:
+class ApnsSink(OneByOne):
     """One request a push, over as many connections as those in flight take.
 
     Raises BadInput when the key cannot be read, or an id, the topic or the endpoint cannot be.
     """
 
     name = "apns"
-    batch_size = 1
-    mixes_tasks = False
-    hosts_code = False
 
     def __init__(
         self,
@@ -343,7 +340,12 @@ class ApnsSink:
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
-        _require_ids(options)
+        for id_name in ("key_id", "team_id"):
+            if not _ID.fullmatch(getattr(options, id_name)):
+                told = "is not 10 letters and digits; it is shown in Apple's developer account"
+                raise BadInput(f"{id_name} {told}")
+        if not _TOPIC.fullmatch(options.topic):
+            raise BadInput("topic is not a bundle id like com.example.shop")
         base = options.base_url()
         require_http_url(base, "endpoint is not a URL like https://api.push.apple.com")
         self._url = f"{base}/3/device/"
@@ -364,13 +366,10 @@ class ApnsSink:
         )
         self._encode = msgspec.json.Encoder().encode
 
-    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        return [await self._send(delivery) for delivery in batch]
-
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome:
         address = delivery.address
         if not _ADDRESS.fullmatch(address):
             return Outcome.gone("not an APNs token: it is no hexadecimal number")
@@ -429,23 +428,16 @@ class ApnsSink:
             data = delivery.push.data or {}
             if "aps" in data:
                 return Outcome.dead('data has the key "aps", which is Apple\'s: give a payload')
-            payload = {"aps": _aps(delivery.push, self._push_type), **data}
+            alert = {"title": delivery.push.title, "body": delivery.push.body}
+            shown = {"alert": {name: text for name, text in alert.items() if text}}
+            is_background = self._push_type == "background"
+            payload = {"aps": {"content-available": 1} if is_background else shown, **data}
         elif not isinstance(payload, dict):
             return Outcome.dead("the payload is not an object")
         content = self._encode(payload)
         if len(content) > self._most_bytes:
             return Outcome.dead(f"the payload is over {self._most_bytes:,} bytes")
         return content
-
-
-def _require_ids(options: ApnsOptions) -> None:
-    for name, value in (("key_id", options.key_id), ("team_id", options.team_id)):
-        if not _ID.fullmatch(value):
-            raise BadInput(
-                f"{name} is not 10 letters and digits; it is shown in Apple's developer account"
-            )
-    if not _TOPIC.fullmatch(options.topic):
-        raise BadInput("topic is not a bundle id like com.example.shop")
 
 
 def _topic(options: ApnsOptions) -> str:
@@ -465,13 +457,6 @@ def _headers(push: Push, priority: str) -> dict[str, str]:
 
 def _collapse_id(key: str) -> str:
     """Return the key, or its hash in 64 characters if a header could not hold it."""
-    if len(key) <= _MOST_COLLAPSE_BYTES and _PLAIN.fullmatch(key):
+    if len(key) <= 64 and _PLAIN.fullmatch(key):
         return key
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _aps(push: Push, push_type: str) -> dict[str, Any]:
-    if push_type == "background":
-        return {"content-available": 1}
-    alert = {"title": push.title, "body": push.body}
-    return {"alert": {name: text for name, text in alert.items() if text}}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
     NO_JSON,
     Http2Pool,
+    OneByOne,
     Timeouts,
     header_of,
     http2_builder,
@@ -72,16 +72,12 @@ class _FcmAndroid(msgspec.Struct, gc=False, omit_defaults=True):
     collapse_key: str = ""
 
 
-class _FcmHeaders(msgspec.Struct, gc=False):
-    headers: dict[str, str]
-
-
 class _FcmMessage(msgspec.Struct, omit_defaults=True):
     android: _FcmAndroid
     notification: _FcmNotification | None = None
     data: dict[str, str] | None = None
-    apns: _FcmHeaders | None = None
-    webpush: _FcmHeaders | None = None
+    apns: dict[str, dict[str, str]] | None = None
+    webpush: dict[str, dict[str, str]] | None = None
     token: str = ""
     fid: str = ""
     topic: str = ""
@@ -146,8 +142,8 @@ def _set_delivery(message: _FcmMessage, push: Push, now_s: float) -> None:
     if _TOPIC.fullmatch(push.collapse):
         webpush["Topic"] = push.collapse
     message.android = android
-    message.apns = _FcmHeaders(apns) if apns else None
-    message.webpush = _FcmHeaders(webpush) if webpush else None
+    message.apns = {"headers": apns} if apns else None
+    message.webpush = {"headers": webpush} if webpush else None
 
 
 THROTTLED_S = 60.0
@@ -207,13 +203,6 @@ class _FcmAnswer(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_FcmAnswer).decode
 
 
-def _read(body: bytes) -> _FcmError:
-    try:
-        return _decode(body).error
-    except NO_JSON:
-        return _FcmError()
-
-
 def outcome_of(
     status: int,
     body: bytes,
@@ -228,7 +217,10 @@ def outcome_of(
     `has_delivered`: this sink got a push through, so that its project is the one of the devices.
     `to_device`: the address is one device's, not a topic or a condition.
     """
-    error = _read(body)
+    try:
+        error = _decode(body).error
+    except NO_JSON:
+        error = _FcmError()
     reason = f"HTTP {status}"
     after_s = retry_after_s(retry_after, now_s)
     match status, error.code:
@@ -281,10 +273,10 @@ def _invalid(error: _FcmError, to_device: bool) -> Outcome:
 
 
 def _forbidden(error: _FcmError) -> Outcome:
-    known = [one.reason for one in error.of(_ERROR_INFO) if one.reason in _FORBIDDEN]
-    if not known:
-        return Outcome.refused("HTTP 403: FCM refuses our account; check its project and role")
-    return Outcome.refused(f"HTTP 403 {known[0]}: {_FORBIDDEN[known[0]]}")
+    known = (one.reason for one in error.of(_ERROR_INFO) if one.reason in _FORBIDDEN)
+    if why := next(known, ""):
+        return Outcome.refused(f"HTTP 403 {why}: {_FORBIDDEN[why]}")
+    return Outcome.refused("HTTP 403: FCM refuses our account; check its project and role")
 
 
 def _too_many(error: _FcmError, after_s: float | None) -> Outcome:
@@ -325,24 +317,14 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> FcmSink:
         """Return the sink. Raises BadInput when credentials, project or endpoint cannot be."""
-        credentials, project = self._signed_in()
-        require_http_url(self.endpoint, f"endpoint is not a URL like {ENDPOINT}")
-        return FcmSink(
-            f"{self.endpoint.rstrip('/')}/v1/projects/{project}/messages:send",
-            AccessToken(credentials),
-            MessageEncoder(self.address, self.dry_run),
-            slots,
-            Timeouts(timeout_s, is_final=not retry_timeouts),
-            streams=self.streams,
-            to_devices=self.address.is_device,
-        )
+        return FcmSink(self, slots, Timeouts(timeout_s, is_final=not retry_timeouts))
 
     def target(self) -> PlainTarget:
         """Return the project, at the endpoint; with `dry_run` FCM delivers none."""
-        _, project = self._signed_in()
+        _, project = self.signed_in()
         return url_target("fcm", self.endpoint, project, delivers=not self.dry_run)
 
-    def _signed_in(self) -> tuple[Credentials, str]:
+    def signed_in(self) -> tuple[Credentials, str]:
         """Return the credentials and the project. Raises BadInput when one cannot be."""
         credentials, project = read_credentials(self.credentials, SCOPE)
         project = self.project or project
@@ -353,43 +335,33 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return credentials, project
 
 
-class FcmSink:
-    """One request a push, over as many HTTP/2 connections as its slots take."""
+class FcmSink(OneByOne):
+    """One request a push, over as many HTTP/2 connections as its slots take.
+
+    Raises BadInput when credentials, project or endpoint cannot be.
+    """
 
     name = "fcm"
-    batch_size = 1
-    mixes_tasks = False
-    hosts_code = False
 
-    def __init__(
-        self,
-        url: str,
-        token: AccessToken,
-        messages: MessageEncoder,
-        slots: int,
-        timeouts: Timeouts,
-        *,
-        streams: int = 100,
-        to_devices: bool = True,
-    ) -> None:
+    def __init__(self, options: FcmOptions, slots: int, timeouts: Timeouts) -> None:
+        credentials, project = options.signed_in()
+        require_http_url(options.endpoint, f"endpoint is not a URL like {ENDPOINT}")
+        url = f"{options.endpoint.rstrip('/')}/v1/projects/{project}/messages:send"
         self._url = url
-        self._token = token
-        self._messages = messages
+        self._token = AccessToken(credentials)
+        self._messages = MessageEncoder(options.address, options.dry_run)
         self._timeouts = timeouts
-        self._to_devices = to_devices
+        self._to_devices = options.address.is_device
         self._has_delivered = False
         self._pool = Http2Pool(
-            lambda: http2_builder(url, timeouts, _JSON).build(), streams, requests=slots
+            lambda: http2_builder(url, timeouts, _JSON).build(), options.streams, slots
         )
-
-    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        return [await self._push(delivery) for delivery in batch]
 
     async def close(self) -> None:
         await self._token.close()
         await self._pool.close()
 
-    async def _push(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome:
         try:
             body = self._messages.body(delivery, time.time())
         except TypeError:

@@ -39,8 +39,7 @@ _UNUSABLE = (GoogleAuthError, ValueError, KeyError, TypeError, AttributeError)
 def read_credentials(text: str, scope: str) -> tuple[Credentials, str]:
     """Return the credentials for a scope, and the project that they are of, empty if not said.
 
-    Raises:
-        BadInput: they are neither a service account's key nor a workload identity's configuration.
+    Raises BadInput when they are no service account's key nor a workload identity's configuration.
     """
     info = _read_object(text)
     match info.get("type"):
@@ -185,12 +184,8 @@ class AccessToken:
         left_s = self._expires_at_s - self._now()
         if left_s > 0:
             self._renew_at_s = self._now() + min(TRY_AGAIN_S, left_s)
-            log.warning(
-                "cannot renew the access token, the present one is good for %d s: %s",
-                left_s,
-                outcome.reason,
-                extra={"action": "token_not_renewed"},
-            )
+            told = "cannot renew the access token, the present one is good for %d s: %s"
+            log.warning(told, left_s, outcome.reason, extra={"action": "token_not_renewed"})
         return outcome
 
 
@@ -254,9 +249,8 @@ class _TokenServer(Request):
         """Return why there is no token, in words of ours alone."""
         last = self._last
         if last is None or last.status == 200:
-            return (
-                "no access token: the credentials give none; check what they name as their source"
-            )
+            told = "the credentials give none; check what they name as their source"
+            return f"no access token: {told}"
         try:
             said = msgspec.json.decode(last.data, type=_TokenError)
         except NO_JSON:

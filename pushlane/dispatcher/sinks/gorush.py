@@ -82,9 +82,6 @@ def outcome_of(error: str) -> Outcome:
 
 _WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
 _PLATFORMS = {"ios": 1, "android": 2, "huawei": 3}
-_MAX_COLLAPSE_ID_BYTES = 64  # of APNs
-_MAX_ANDROID_TTL_S = 28 * 86_400
-_MAX_HUAWEI_TTL_S = 15 * 86_400
 _NEVER = frozenset({"notif_id", "platform", "tokens", "to", "condition"})
 NO_TABLE = Outcome.dead("its payload for gorush is not a table")
 
@@ -196,7 +193,7 @@ def _for_ios(push: Push, now_s: float) -> dict[str, Any]:
     if push.expires_at_ms:
         own["expiration"] = push.expires_at_ms // 1000
     if collapse := push.collapse.encode():
-        is_long = len(collapse) > _MAX_COLLAPSE_ID_BYTES
+        is_long = len(collapse) > 64
         own["collapse_id"] = hashlib.sha256(collapse).hexdigest() if is_long else push.collapse
     return own
 
@@ -205,7 +202,7 @@ def _for_android(push: Push, now_s: float) -> dict[str, Any]:
     own: dict[str, Any] = {"data": push.data} if push.data else {}
     more = {"collapse_key": push.collapse} if push.collapse else {}
     if push.expires_at_ms:
-        more["ttl"] = _left(push, now_s, _MAX_ANDROID_TTL_S)
+        more["ttl"] = _left(push, now_s, 28 * 86_400)
     return {**own, "android": more} if more else own
 
 
@@ -214,7 +211,7 @@ def _for_huawei(push: Push, now_s: float) -> dict[str, Any]:
     if push.data:
         own["huawei_data"] = msgspec.json.encode(push.data).decode()
     if push.expires_at_ms:
-        own["huawei_ttl"] = _left(push, now_s, _MAX_HUAWEI_TTL_S)
+        own["huawei_ttl"] = _left(push, now_s, 15 * 86_400)
     return own
 
 

@@ -14,6 +14,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -36,24 +37,18 @@ UNREADABLE = Outcome.retry("the answer to a batch cannot be read", arrival=Arriv
 Read = Callable[[bytes, Sequence[Delivery]], list[Outcome]]
 """Gives each of these deliveries its outcome, by the body of an answer with a status of 2xx."""
 
-ReadRefusal = Callable[[int, bytes], Outcome | None]
-"""Reads another status and its body; None when the status says it all."""
 
-
+@dataclass(eq=False, repr=False)
 class BatchPoster:
-    """Posts `{"field": [message, …]}`."""
+    """Posts `{"field": [message, …]}`.
 
-    def __init__(
-        self,
-        poster: Poster,
-        field: str,
-        read: Read,
-        read_refusal: ReadRefusal = lambda status, body: None,
-    ) -> None:
-        self._poster = poster
-        self._start = b'{"%b":[' % field.encode()
-        self._read = read
-        self._read_refusal = read_refusal
+    `read_refusal` reads a status other than 2xx and its body; None when the status says it all.
+    """
+
+    poster: Poster
+    field: str
+    read: Read
+    read_refusal: Callable[[int, bytes], Outcome | None] = lambda status, body: None
 
     async def deliver(self, batch: Sequence[Delivery], messages: list[bytes]) -> list[Outcome]:
         """Return what became of each delivery, whose message is JSON."""
@@ -63,7 +58,7 @@ class BatchPoster:
         return [outcome for answer in answers for outcome in answer]
 
     async def close(self) -> None:
-        await self._poster.close()
+        await self.poster.close()
 
     async def _post(self, part: Sequence[Delivery], messages: list[bytes]) -> list[Outcome]:
         if (outcomes := await self._answer(part, messages)) is not None:
@@ -76,18 +71,18 @@ class BatchPoster:
         self, part: Sequence[Delivery], messages: list[bytes]
     ) -> list[Outcome] | None:
         """Return the outcomes of a request, None if one of its messages may have spoilt it."""
-        body = self._start + b",".join(messages) + b"]}"
+        body = b'{"%b":[%b]}' % (self.field.encode(), b",".join(messages))
         try:
-            async with self._poster.request(_key(part), body) as response:
+            async with self.poster.request(_key(part), body) as response:
                 if 200 <= response.status < 300:
                     answer = await response.body_reader.read(MAX_ANSWER_BYTES)
-                    return self._read(bytes(answer or b""), part)
-                refusal = self._read_refusal(response.status, await read_answer(response))
+                    return self.read(bytes(answer or b""), part)
+                refusal = self.read_refusal(response.status, await read_answer(response))
                 if refusal is None and response.status in SPOILT and len(part) > 1:
                     return None
                 return [refusal or outcome_of_answer(response, time.time())] * len(part)
         except PyreqwestError as error:
-            return [self._poster.lost(error)] * len(part)
+            return [self.poster.lost(error)] * len(part)
 
 
 def _key(part: Sequence[Delivery]) -> str:
@@ -109,7 +104,6 @@ def _parts(messages: Sequence[bytes]) -> Iterator[slice]:
 
 _CODE = re.compile(r"(?=[a-z])[a-z0-9_.-]{1,40}")
 _MOST_DIGITS = 4  # a code with more may be a number that somebody is known by
-_MOST_CODES = 32
 
 NO_RESULT = Outcome.retry("the receiver gave no result for it", arrival=Arrival.UNKNOWN)
 NO_STATUS = Outcome.retry("the receiver gave a status that is none", arrival=Arrival.UNKNOWN)
@@ -180,13 +174,14 @@ class HttpBatchSink:
             return [UNREADABLE] * len(part)
         # The first result of a push counts: so the last is written first.
         found = {one.push_id: one for one in reversed(results) if isinstance(one.push_id, str)}
-        return [self._outcome(found.get(each.push.push_id), each) for each in part]
-
-    def _outcome(self, result: _Result | None, delivery: Delivery) -> Outcome:
-        if result is None:
-            return NO_RESULT
-        code = "" if result.reason is None else self._code(result.reason, delivery)
-        return outcome_of(result.status, code, _seconds(result.after_s))
+        outcomes = []
+        for delivery in part:
+            outcome = NO_RESULT
+            if (result := found.get(delivery.push.push_id)) is not None:
+                code = self._code(result.reason, delivery)
+                outcome = outcome_of(result.status, code, _seconds(result.after_s))
+            outcomes.append(outcome)
+        return outcomes
 
     def _code(self, reason: Any, delivery: Delivery) -> str:
         """Return a reason that people may see, out of a bounded number; else nothing."""
@@ -196,7 +191,7 @@ class HttpBatchSink:
             return ""
         if any(reason in text.lower() for text in (delivery.push.recipient, delivery.address)):
             return ""
-        if reason not in self._codes and len(self._codes) >= _MOST_CODES:
+        if reason not in self._codes and len(self._codes) >= 32:
             return ""
         self._codes.add(reason)
         return reason

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,14 +31,13 @@ from pyreqwest.exceptions import (
 from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
+from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors that reading JSON from outside may raise."""
-_MAX_CONNECT_S = 10.0
-_CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
 _NOT_CONNECTED = "client error (Connect)"
 _WHY_NOT_CONNECTED = {
@@ -49,7 +48,21 @@ _WHY_NOT_CONNECTED = {
     "certificate expired": "its certificate has expired",
     "invalid peer certificate": "its certificate is not trusted",
 }
-_REFUSED_STREAM = "refused stream before processing"
+
+
+class OneByOne:
+    """A sink that takes one push at a time."""
+
+    batch_size = 1
+    mixes_tasks = False
+    hosts_code = False
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        return [await self.send(delivery) for delivery in batch]
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Return what became of a push."""
+        raise NotImplementedError
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -78,7 +91,7 @@ def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -
     Raises BadInput when a header cannot be sent.
     """
     first_byte_s = timeouts.first_byte_s or timeouts.total_s  # from the request on, as it counts
-    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, first_byte_s / 2)
+    connect_s = timeouts.connect_s or min(10.0, first_byte_s / 2)
     try:
         return (
             ClientBuilder()
@@ -115,7 +128,9 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
     The cause of an error, not its class, tells a failed connect from a lost answer.
     """
     if is_unconnected(error):
-        away = Outcome.throttled(f"no connection to {who}{_why_unconnected(error)}")
+        causes = " ".join(causes_of(error)).lower()
+        known = (f": {why}" for sign, why in _WHY_NOT_CONNECTED.items() if sign in causes)
+        away = Outcome.throttled(f"no connection to {who}{next(known, '')}")
         return replace(away, is_silent=isinstance(error, RequestTimeoutError))
     if is_unprocessed(error):
         return Outcome.throttled(f"{who} refused the stream")
@@ -134,12 +149,6 @@ def is_unconnected(error: PyreqwestError) -> bool:
     return any(_NOT_CONNECTED in cause for cause in causes_of(error))
 
 
-def _why_unconnected(error: PyreqwestError) -> str:
-    """Return the reason as the end of a sentence, in words of ours: none if it is not known."""
-    causes = " ".join(causes_of(error)).lower()
-    return next((f": {why}" for sign, why in _WHY_NOT_CONNECTED.items() if sign in causes), "")
-
-
 def unconnected(*, in_time: bool = True) -> PyreqwestError:
     """Return the error of a request that never had a connection to go on, or not `in_time`."""
     kind = ConnectError if in_time else ConnectTimeoutError
@@ -148,7 +157,7 @@ def unconnected(*, in_time: bool = True) -> PyreqwestError:
 
 def is_unprocessed(error: PyreqwestError) -> bool:
     """Tell whether the server said that it has not looked at the request (RFC 9113, 8.7)."""
-    return any(_REFUSED_STREAM in cause for cause in causes_of(error))
+    return any("refused stream before processing" in cause for cause in causes_of(error))
 
 
 async def drain(response: Response) -> None:
@@ -208,7 +217,7 @@ def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
 
     A signature or token with a time in it is refused by a server whose clock is another.
     """
-    if off_s is None or abs(off_s) <= _CLOCK_MAY_BE_OFF_S:
+    if off_s is None or abs(off_s) <= 60.0:
         return ""
     side = "ahead of" if off_s > 0 else "behind"
     return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"

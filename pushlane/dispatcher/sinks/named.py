@@ -30,7 +30,6 @@ from pushlane.util.texts import did_you_mean
 log = logging.getLogger("pushlane.sinks")
 
 _LOOK_EVERY_S = 1.0
-_CLOSE_AFTER_S = 60.0
 
 
 class NamedSink:
@@ -64,7 +63,10 @@ class NamedSink:
         Say once of each of these files that others can read it.
         """
         while True:
-            self._say_open_files()
+            for said in self._own.files_open_to_others():
+                if said not in self._said:
+                    self._said.add(said)
+                    log.warning("sink %s: %s", self.name, said, extra={"action": "file_open"})
             await asyncio.sleep(_LOOK_EVERY_S)
             if self.look():
                 reopened(self.name)
@@ -90,15 +92,9 @@ class NamedSink:
         log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
         return True
 
-    def _say_open_files(self) -> None:
-        for said in self._own.files_open_to_others():
-            if said not in self._said:
-                self._said.add(said)
-                log.warning("sink %s: %s", self.name, said, extra={"action": "file_open"})
-
     async def _close_later(self, sink: Sink) -> None:
         """Close a sink once its deliveries have had their time, as one may ask twice."""
-        after_s = _CLOSE_AFTER_S + 2 * self._settings.sink_timeout_s
+        after_s = 60.0 + 2 * self._settings.sink_timeout_s
         with suppress(TimeoutError):
             async with asyncio.timeout(after_s):
                 await self._ends.wait()
@@ -135,10 +131,7 @@ def open_sinks(
 
 
 def require_sink(settings: Settings, name: str) -> None:
-    """Refuse a sink that the settings do not have.
-
-    Raises BadInput as above, and for `default` where they name sinks and do not say what it is.
-    """
+    """Raise BadInput for a sink that the settings do not have, `default` among them unless set."""
     if name != DEFAULT_SINK:
         find_sink(settings, name)
     elif name not in settings.served:

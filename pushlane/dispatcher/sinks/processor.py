@@ -24,7 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -138,13 +138,8 @@ class RaisedLog:
         self._told_s[error] = now_s
 
     def _tell(self, error: Raised, count: str) -> None:
-        log.warning(
-            "processor %s raised %s%s",
-            self._name,
-            error.told,
-            count,
-            extra={"action": "processor_raised"},
-        )
+        extra = {"action": "processor_raised"}
+        log.warning("processor %s raised %s%s", self._name, error.told, count, extra=extra)
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -218,7 +213,8 @@ class ProcessorSink:
         self.mixes_tasks: bool = getattr(function, "mixes_tasks", False)
         self._takes_list = size is not None
         self._function = function
-        self._is_async = _is_async(function)
+        call = getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+        self._is_async = any(map(inspect.iscoroutinefunction, (function, call)))
         self._timeout_s = timeout_s
         timed_out = f"timed out after {timeout_s:g} s"
         kind = Kind.RETRY if retry_timeouts else Kind.DEAD
@@ -311,13 +307,7 @@ def _name(function: Any) -> str:
 
 
 def _size(function: Any) -> int | None:
-    size: int | None = getattr(function, "batch_size", None)
-    return size
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    return cast("int | None", getattr(function, "batch_size", None))
 
 
 def import_module(name: str) -> Any:

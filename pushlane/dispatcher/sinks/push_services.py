@@ -79,10 +79,9 @@ class PushServices:
         name = host if host in self._hosts else next(endings, "")
         if not name:
             return None
-        service = self._services.get(name)
-        if service is None:
-            service = self._services[name] = PushService(name, self._slots)
-        return service
+        if name not in self._services:
+            self._services[name] = PushService(name, self._slots)
+        return self._services[name]
 
     def refusal(self, service: PushService) -> Outcome | None:
         """Return what becomes of a push while its service takes none; None if it may go.

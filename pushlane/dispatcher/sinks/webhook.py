@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +24,7 @@ from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.address_posting import AddressPoster, GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
+    OneByOne,
     Timeouts,
     clock_note,
     clock_off_s,
@@ -101,13 +102,10 @@ class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
-class WebhookSink:
+class WebhookSink(OneByOne):
     """Posts each push for itself. Raises BadInput when an option cannot be."""
 
     name = "webhook"
-    batch_size = 1
-    mixes_tasks = False
-    hosts_code = False
 
     def __init__(
         self,
@@ -120,13 +118,10 @@ class WebhookSink:
         self._encode = msgspec.json.Encoder().encode
         self._poster = _poster(options, slots, timeouts, now)
 
-    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        return [await self._post(delivery) for delivery in batch]
-
     async def close(self) -> None:
         await self._poster.close()
 
-    async def _post(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome:
         push = delivery.push
         content = message_of(delivery) if delivery.payload is None else delivery.payload
         # Tracers read the first; what a push may have as its trace id a header can hold.

@@ -16,7 +16,7 @@ import os
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -49,6 +49,7 @@ from pushlane.dispatcher.sinks.es256 import base64url, read_key, signed
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
     NO_JSON,
+    OneByOne,
     Timeouts,
     clock_note,
     clock_off_s,
@@ -133,23 +134,18 @@ class VapidTokens:
         now_s = self._now()
         renew_at_s, value = self._made.pop(origin, (0.0, ""))
         if now_s >= renew_at_s:
-            value = self._make(origin, now_s)
+            claims = {"aud": origin, "exp": int(now_s) + VALID_S, "sub": self._subject}
+            value = f"vapid t={signed(self._key, {'typ': 'JWT'}, claims)}, k={self._public}"
             renew_at_s = now_s + VALID_S - RENEWED_AHEAD_S
         self._made[origin] = (renew_at_s, value)
         if len(self._made) > MOST_ORIGINS:
             del self._made[next(iter(self._made))]
         return value
 
-    def _make(self, origin: str, now_s: float) -> str:
-        claims = {"aud": origin, "exp": int(now_s) + VALID_S, "sub": self._subject}
-        return f"vapid t={signed(self._key, {'typ': 'JWT'}, claims)}, k={self._public}"
-
 
 AUTH_BYTES = 16
 POINT_BYTES = 65
-_SALT_BYTES = 16
 _HEAD = (4096).to_bytes(4, "big") + bytes([POINT_BYTES])
-_LAST_RECORD = b"\x02"
 _CURVE, _ECDH, _SHA256 = SECP256R1(), ECDH(), SHA256()
 
 
@@ -174,7 +170,7 @@ class BrowserKeys(msgspec.Struct, frozen=True, gc=False):
 
 def encrypt(plaintext: bytes, to: BrowserKeys) -> bytes:
     """Return the body of a request: 103 bytes more than the plaintext."""
-    return seal(plaintext, to, generate_private_key(_CURVE), os.urandom(_SALT_BYTES))
+    return seal(plaintext, to, generate_private_key(_CURVE), os.urandom(16))
 
 
 def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: bytes) -> bytes:
@@ -184,7 +180,7 @@ def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: 
     shared = _derived(32, to.auth, b"WebPush: info\0" + to.point + point, secret)
     key = _derived(16, salt, b"Content-Encoding: aes128gcm\0", shared)
     nonce = _derived(12, salt, b"Content-Encoding: nonce\0", shared)
-    sealed = AESGCM(key).encrypt(nonce, plaintext + _LAST_RECORD, None)
+    sealed = AESGCM(key).encrypt(nonce, plaintext + b"\x02", None)
     return b"".join((salt, _HEAD, point, sealed))
 
 
@@ -263,7 +259,6 @@ MAX_TTL_S = 28 * 86_400
 
 _HEADERS = {"Content-Type": "application/octet-stream", "Content-Encoding": "aes128gcm"}
 _URGENCY = {Level.HIGH: "high", Level.MEDIUM: "normal", Level.LOW: "low"}  # RFC 8030, 5.3
-_TOPIC_CHARACTERS = 32
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403})
 _OTHER_KEY = (  # a subscription that was made with another key, in the words of
@@ -317,7 +312,7 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return PlainTarget("webpush", "", (public_key(read_vapid_key(self.vapid_key)),))
 
 
-class WebPushSink:
+class WebPushSink(OneByOne):
     """Connections to each push service, a token for each, and what each has refused.
 
     `now` returns the Unix time in seconds, `clock_s` a time that never goes back. Raises BadInput
@@ -325,9 +320,6 @@ class WebPushSink:
     """
 
     name = "webpush"
-    batch_size = 1
-    mixes_tasks = False
-    hosts_code = False
 
     def __init__(
         self,
@@ -355,13 +347,10 @@ class WebPushSink:
         self._now = now
         self._encode = msgspec.json.Encoder().encode
 
-    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        return [await self._deliver(delivery) for delivery in batch]
-
     async def close(self) -> None:
         await self._clients.close()
 
-    async def _deliver(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome:
         try:
             subscription = read_subscription(delivery.address)
         except MalformedSubscription as error:
@@ -442,7 +431,7 @@ class WebPushSink:
 
 def topic(collapse: str) -> str:
     """Return the Topic of a collapse key: letters and digits alone, as Firefox asks for."""
-    return sha256(collapse.encode()).hexdigest()[:_TOPIC_CHARACTERS]
+    return sha256(collapse.encode()).hexdigest()[:32]
 
 
 def outcome_of(

@@ -114,26 +114,22 @@ _GRACE_S = 15.0
 """Longest wait for connections to close, once it gave up sending."""
 
 
+@dataclass(eq=False, repr=False)
 class OutboxThread:
     """Sends what `folder` has of earlier tasks, then `store` from the buffer until it is closed.
 
     Counts what it sends. Its methods are for any thread.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        options: ProducerOptions,
-        store: BatchStore,
-        folder: SpoolFolder | None,
-        connect: Connect | None,
-    ) -> None:
-        self._settings = settings
-        self._options = options
-        self._store = store
-        self._folder = folder
-        self._connect = connect
-        self.buffer = Buffer(options, store.header.batch, store.next_seq, self._wake)
+    settings: Settings
+    options: ProducerOptions
+    store: BatchStore
+    folder: SpoolFolder | None
+    connect: Connect | None
+
+    def __post_init__(self) -> None:
+        batch, next_seq = self.store.header.batch, self.store.next_seq
+        self.buffer = Buffer(self.options, batch, next_seq, self._wake)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="pushlane-spool")
         self._thread = threading.Thread(target=self._run, name="pushlane-producer", daemon=True)
         self._moved = threading.Condition()
@@ -141,9 +137,7 @@ class OutboxThread:
         self._loop = self._runner.get_loop()
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
-        self._is_closing = False
-        self._gave_up = False
-        self._is_spooled = False
+        self._is_closing = self._gave_up = self._is_spooled = False
         self._failure: BaseException | None = None
         self._sending: asyncio.Task[None] | None = None
         self.sent = 0
@@ -178,7 +172,7 @@ class OutboxThread:
 
     def _on_sent(self, batches: Sequence[Batch]) -> None:
         self.sent += sum(len(batch.bodies) for batch in batches)
-        if self._store.holds_room:
+        if self.store.holds_room:
             self.buffer.release(batches)
         self._woken.set()  # there may be room again
         self._move()
@@ -193,7 +187,7 @@ class OutboxThread:
         self.failed_sends += bool(trouble)
 
     def _is_sent(self, seq: int) -> bool:
-        return self._store.acked_seq >= seq
+        return self.store.acked_seq >= seq
 
     def _wake(self) -> None:
         self._call(self._woken.set)
@@ -210,8 +204,8 @@ class OutboxThread:
             self._fail(error)
         finally:
             self._disk.shutdown()
-            if self._folder:
-                self._folder.close()
+            if self.folder:
+                self.folder.close()
 
     def _fail(self, error: BaseException) -> None:
         told = str(error) if isinstance(error, PushlaneError) else traceback_of(error)
@@ -233,31 +227,32 @@ class OutboxThread:
                 raise end
 
     async def _spool(self) -> None:
-        store, folder, options, disk = self._store, self._folder, self._options, self._disk
-        spooler = Spooler(self.buffer, store, folder, options, disk, self._woken, self._news)
+        spooler = Spooler(
+            self.buffer, self.store, self.folder, self.options, self._disk, self._woken, self._news
+        )
         await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
         self._is_spooled = True
         self._news.set()
 
     async def _send_all(self) -> None:
-        if self._folder:
-            for spool in list(self._folder.spools):
-                if spool is not self._store:
-                    await self._send_other(self._folder, spool)
-        await self._send(self._store, lambda: self._is_spooled)
+        if self.folder:
+            for spool in list(self.folder.spools):
+                if spool is not self.store:
+                    await self._send_other(self.folder, spool)
+        await self._send(self.store, lambda: self._is_spooled)
 
     async def _send(self, store: BatchStore, is_over: Callable[[], bool]) -> None:
         """Send what the store keeps, and remove it if it is sealed."""
         sender = Sender(
-            self._settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
+            self.settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
         )
         try:
-            await sender.run(self._connect)
+            await sender.run(self.connect)
         except Ended:  # sealed, so that the next producer begins a new task
             await self._loop.run_in_executor(self._disk, store.seal)
             raise
-        if self._folder and store.header.is_sealed:
-            await self._loop.run_in_executor(self._disk, self._folder.remove, store)
+        if self.folder and store.header.is_sealed:
+            await self._loop.run_in_executor(self._disk, self.folder.remove, store)
 
     async def _send_other(self, folder: SpoolFolder, store: BatchStore) -> None:
         """Send an earlier task; an error of one task does not stop the others."""

@@ -110,14 +110,10 @@ class Buffer:
         self._next_seq = next_seq
         self._cut: list[Batch] = []
         self._open: list[bytes] = []
-        self._open_bytes = 0
-        self._opened_at = 0.0
-        self._flush_to = 0
+        self._open_bytes = self._flush_to = 0
+        self._opened_at = self.longest_block_s = 0.0
         self._refusal: PushlaneError | None = None
-        self.count = 0
-        self.bytes = 0
-        self.refused = 0
-        self.longest_block_s = 0.0
+        self.count = self.bytes = self.refused = 0
         self.enqueue = Buckets(SHORT_BUCKETS_S)
         self.trouble = ""
 
@@ -195,15 +191,12 @@ class Buffer:
         self.longest_block_s = max(self.longest_block_s, time.monotonic() - begun)
         if not has_room:
             self.refused += 1
-            raise BufferFull(self._full_text())
-
-    def _full_text(self) -> str:
-        why = self.trouble or "its pushes come faster than they can be kept"
-        return (
-            f"the producer holds {self.bytes:,} bytes, as many as it may "
-            f"(max_buffer_bytes={self._options.max_buffer_bytes:,}): {why}; push again later, or "
-            "give the producer larger bounds"
-        )
+            why = self.trouble or "its pushes come faster than they can be kept"
+            raise BufferFull(
+                f"the producer holds {self.bytes:,} bytes, as many as it may "
+                f"(max_buffer_bytes={self._options.max_buffer_bytes:,}): {why}; push again later, "
+                "or give the producer larger bounds"
+            )
 
     def _add(self, seq: int, body: bytes) -> None:
         if seq > MAX_SEQ:

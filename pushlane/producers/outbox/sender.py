@@ -65,9 +65,8 @@ class Sender:
 
         `connected` opens another backend than that of the settings.
 
-        Raises:
-            Ended: the task has ended.
-            TaskConflict: another process feeds it, or a version before 0.2.0 has begun it.
+        Raises TaskConflict when another process feeds the task, a version before 0.2.0 has begun
+        it, or, as Ended, when it has ended.
         """
         async with AsyncExitStack() as exits:
             backend = await self._retried(

@@ -206,8 +206,6 @@ log = logging.getLogger("pushlane.producer")
 HEADER = "task.json"
 SEGMENT_BYTES = 8 * 1024 * 1024
 
-SetAside = Callable[[Path], Path]
-
 
 class Spool(BatchStore):
     """The spool of one task, in a folder of its own that nobody else may have open.
@@ -220,7 +218,7 @@ class Spool(BatchStore):
     holds_room = False
 
     def __init__(
-        self, folder: Path, header: Header, set_aside: SetAside, segment_bytes: int
+        self, folder: Path, header: Header, set_aside: Callable[[Path], Path], segment_bytes: int
     ) -> None:
         self.header = header
         self.holder = f"{gethostname()}:{folder.parent.resolve()}"
@@ -283,12 +281,9 @@ class Spool(BatchStore):
         try:
             self._cursor.write(self.acked_seq, self.published)
         except OSError as error:  # an older one does: the broker keeps what is sent again once
-            log.warning(
-                "%s cannot note what is sent: %s",
-                self._folder,
-                error.strerror,
-                extra={"action": "spool_full"},
-            )
+            extra = {"action": "spool_full"}
+            told = "%s cannot note what is sent: %s"
+            log.warning(told, self._folder, error.strerror, extra=extra)
 
     def sync(self) -> None:
         for segment in self._segments:
@@ -420,9 +415,13 @@ class SpoolFolder:
         self.spools: list[Spool] = []
         self._lock = _locked(path)
         try:
-            self._tidy()
-            for folder in self._folders():
-                self._open(folder)
+            for suffix in (_COMING, _GOING):  # what a kill has left half made or half removed
+                for folder in self.path.glob(f"*{suffix}"):
+                    shutil.rmtree(folder)
+            found = (path.parent for path in self.path.glob(f"*/{HEADER}"))
+            for folder in sorted(found):  # oldest first, as the ids of tasks sort by time
+                if folder.suffix != CORRUPT:
+                    self._open(folder)
         except BaseException:
             self.close()
             raise
@@ -483,17 +482,6 @@ class SpoolFolder:
         finally:
             spool.close()
 
-    def _tidy(self) -> None:
-        """Remove what a kill has left half made or half removed."""
-        for suffix in (_COMING, _GOING):
-            for folder in self.path.glob(f"*{suffix}"):
-                shutil.rmtree(folder)
-
-    def _folders(self) -> list[Path]:
-        """Return the folders of tasks, oldest first, as the ids of tasks sort by time."""
-        found = (path.parent for path in self.path.glob(f"*/{HEADER}"))
-        return sorted(folder for folder in found if folder.suffix != CORRUPT)
-
     def _open(self, folder: Path) -> None:
         try:
             self.spools.append(self._spool(_header(folder), folder))
@@ -501,11 +489,8 @@ class SpoolFolder:
             log.error("%s", error, extra={"action": "format_unknown"})
         except (msgspec.DecodeError, UnicodeDecodeError):
             aside = self._set_aside(folder)
-            log.error(
-                "the head of a spool is corrupt, so nothing of it can be sent: set aside as %s",
-                aside,
-                extra={"action": "spool_corrupt"},
-            )
+            told = "the head of a spool is corrupt, so nothing of it can be sent: set aside as %s"
+            log.error(told, aside, extra={"action": "spool_corrupt"})
 
     def _spool(self, header: Header, folder: Path) -> Spool:
         try:
