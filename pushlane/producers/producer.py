@@ -213,15 +213,13 @@ class Producer:
         address: str | Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
     ) -> str:
-        """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
-        most.
+        """Accept a push, from any thread, and return its id; wait `max_block_s` at most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a
-        datetime, a timedelta from now on or a text like `2h`; 0 is never.
-        Attributes (at most 16, of 256 characters) and trace id are not for the recipient, but for
-        reports.
-        `address` is where it goes if that is not its recipient: a text, or one by sink.
-        `payload` is what is sent as it is, by sink, under `*` for all others.
+        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime, a
+        timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of 256
+        characters) and trace id are not for the recipient, but for reports. `address` is where it
+        goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as it
+        is, by sink, under `*` for all others.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
@@ -284,7 +282,12 @@ class Producer:
         if seal or (seal is None and not self._folder):
             store.seal()
         background.close(within_s)
-        self._refuse_lost(background)
+        if lost := background.buffer.count:
+            trouble = background.buffer.trouble or background.trouble or "the broker is slow"
+            raise Unreachable(
+                f"{lost:,} pushes of task {self.task_id} were not sent in time and are lost: "
+                f"{trouble}; give the producer a spool, or close it with a longer timeout_s"
+            )
 
     def stats(self) -> ProducerStats:
         """Return its counts as they are now. This is cheap, and any thread may call it."""
@@ -379,15 +382,6 @@ class Producer:
             else:
                 spool.seal()
         return found or folder.begin(header)
-
-    def _refuse_lost(self, background: OutboxThread) -> None:
-        lost = background.buffer.count
-        if lost:
-            raise Unreachable(
-                f"{lost:,} pushes of task {self.task_id} were not sent in time and are lost: "
-                f"{background.buffer.trouble or background.trouble or 'the broker is slow'}; give "
-                "the producer a spool, or close it with a longer timeout_s"
-            )
 
 
 _NOT_OPEN = "the producer is not open; use it inside `with Producer(...) as producer:`"

@@ -28,10 +28,7 @@ from pushlane.settings.payload_limits import payload_limits
 from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import did_you_mean
 
-_NAMED_SINKS = 2
-"""The format of tasks that older processes, which know one sink and recipients alone, must not
-take.
-"""
+_NAMED_SINKS = 2  # the format of tasks that processes which know one sink alone must not take
 
 
 def new_task(options: TaskOptions, settings: Settings) -> Task:

@@ -125,8 +125,6 @@ def _empty(lack: str) -> BadRow:
 
 _EMPTY = _empty(NOTHING)
 
-_MOST_SINKS = 8
-
 
 def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     """Raise BadInput for options of which no task can be made, though each value can be."""
@@ -175,8 +173,8 @@ def _validate_sinks(sinks: Sequence[str]) -> None:
             )
         if sinks.count(name) > 1:
             raise BadInput(f"sink {name!r} is a fallback that comes back to itself; name it once")
-    if len(sinks) > _MOST_SINKS:
-        raise BadInput(f"{len(sinks)} sinks; a task may have {_MOST_SINKS}: leave some out")
+    if len(sinks) > 8:
+        raise BadInput(f"{len(sinks)} sinks; a task may have 8: leave some out")
 
 
 def _validate_together(options: TaskOptions) -> None:
@@ -194,7 +192,16 @@ def _validate_together(options: TaskOptions) -> None:
 
 def _validate_times(options: TaskOptions, now_ms: int) -> None:
     """Refuse times that have passed or are in the wrong order, and bad hours and zones."""
-    _validate_hours(options)
+    if options.quiet:
+        parse_quiet(options.quiet)
+    if options.zone:
+        find_zone(options.zone)
+    uses = (options.quiet, options.not_before_column, options.expires_column)
+    if (options.zone or options.zone_column) and not any(uses):
+        raise BadInput(
+            "a time zone says nothing without quiet hours or a column of times; add --quiet "
+            "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
+        )
     start_ms, expires_at_ms = options.not_before_ms, options.expires_at_ms
     if start_ms and start_ms <= now_ms:
         raise BadInput(
@@ -214,19 +221,6 @@ def _validate_times(options: TaskOptions, now_ms: int) -> None:
         raise BadInput(
             f"the task would expire {early_s:.0f} s before it starts: nothing would be sent; give "
             "a later expiry or an earlier start"
-        )
-
-
-def _validate_hours(options: TaskOptions) -> None:
-    if options.quiet:
-        parse_quiet(options.quiet)
-    if options.zone:
-        find_zone(options.zone)
-    uses = (options.quiet, options.not_before_column, options.expires_column)
-    if (options.zone or options.zone_column) and not any(uses):
-        raise BadInput(
-            "a time zone says nothing without quiet hours or a column of times; add --quiet "
-            "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
         )
 
 
