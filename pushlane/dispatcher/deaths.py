@@ -48,11 +48,7 @@ class PauseRequests:
     A request that does not get through is tried again until it does or the task has ended.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        tasks: KnownTasks,
-    ) -> None:
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
         self._backend = backend
         self._tasks = tasks
         self._asked: dict[str, str] = {}

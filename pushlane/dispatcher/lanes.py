@@ -71,11 +71,7 @@ class ReaderOpener:
     """Opens readers while `run` runs; `fill` is called when a lane's reader has something."""
 
     def __init__(
-        self,
-        broker: Broker,
-        tasks: KnownTasks,
-        lanes: Lanes,
-        fill: Callable[[Lane], None],
+        self, broker: Broker, tasks: KnownTasks, lanes: Lanes, fill: Callable[[Lane], None]
     ) -> None:
         self._broker = broker
         self._tasks = tasks
@@ -346,12 +342,7 @@ _AT_ONCE = 16
 class DelayLimit:
     """`lanes` are those that this process reads."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        most: int,
-        lanes: Callable[[], Iterable[Lane]],
-    ) -> None:
+    def __init__(self, broker: Broker, most: int, lanes: Callable[[], Iterable[Lane]]) -> None:
         self._broker = broker
         self._most = most
         self._step = max(1, most // _LOOKS_A_LIMIT)
@@ -416,11 +407,7 @@ class RegistryFollower:
     """Applies what changes in the registry: tasks, level weights, what is forgotten there."""
 
     def __init__(
-        self,
-        backend: Backend,
-        tasks: KnownTasks,
-        lines: Sequence[FollowingLine],
-        contact: Contact,
+        self, backend: Backend, tasks: KnownTasks, lines: Sequence[FollowingLine], contact: Contact
     ) -> None:
         self._backend = backend
         self._tasks = tasks

@@ -140,12 +140,7 @@ class ReportedLine(Protocol):
 class LineReport:
     """Describes one line; `settings` are those that hold for its sink."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        line: ReportedLine,
-    ) -> None:
+    def __init__(self, name: str, settings: Settings, line: ReportedLine) -> None:
         self._name = name
         self._settings = settings
         self._rates = RecentRates(line.stats)

@@ -159,9 +159,7 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
 """All metrics of the leader, in the order in which they are shown."""
 
 
-def leader_collector(
-    figures: Callable[[], LeaderFigures | None],
-) -> MetricCollector[LeaderFigures]:
+def leader_collector(figures: Callable[[], LeaderFigures | None]) -> MetricCollector[LeaderFigures]:
     """Return what shows these figures, and nothing while there are none."""
 
     def sources() -> list[tuple[LeaderFigures, tuple[()]]]:
@@ -321,10 +319,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.stats.probes,
     ),
     _of_line.counter(
-        "spared_total",
-        "pushes",
-        "Failures that cost no attempt",
-        lambda line: line.stats.spared,
+        "spared_total", "pushes", "Failures that cost no attempt", lambda line: line.stats.spared
     ),
     _of_line.histogram(
         "waited_seconds",
@@ -343,9 +338,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         _SCOPE,
     ),
     _of_line.histogram(
-        "decode_seconds",
-        "Reading the pushes of one bundle",
-        lambda line: line.stats.decode,
+        "decode_seconds", "Reading the pushes of one bundle", lambda line: line.stats.decode
     ),
     _of_line.histogram(
         "receipts_append_seconds",
@@ -377,10 +370,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         "lanes_open", "lanes", "Lanes that this process reads", lambda line: len(line.lanes.by_name)
     ),
     _of_line.gauge(
-        "lanes_full",
-        "lanes",
-        "Lanes that rest at later_max",
-        lambda line: line.delay_limit.full(),
+        "lanes_full", "lanes", "Lanes that rest at later_max", lambda line: line.delay_limit.full()
     ),
     _of_line.gauge(
         "refused",

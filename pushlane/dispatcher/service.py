@@ -113,11 +113,7 @@ class DrainWatch:
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        tasks: KnownTasks,
-        sinks: set[str],
-        clock_ms: Callable[[], int],
+        self, backend: Backend, tasks: KnownTasks, sinks: set[str], clock_ms: Callable[[], int]
     ) -> None:
         self._backend = backend
         self._tasks = tasks

@@ -313,11 +313,7 @@ class FurtherLanes:
     An idle reader costs memory in every process, so a task that needs neither has none.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        tasks: KnownTasks,
-    ) -> None:
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
         self._backend = backend
         self._tasks = tasks
         self._opening: dict[tuple[str, str], asyncio.Lock] = {}
@@ -363,11 +359,7 @@ _COMPLETION_AT_ONCE = 32
 class Completion:
     """Marks tasks done once all that they were sealed with is finished."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        tasks: KnownTasks,
-    ) -> None:
+    def __init__(self, registry: Registry, tasks: KnownTasks) -> None:
         self._registry = registry
         self._tasks = tasks
         self._unchecked: dict[str, None] = {}

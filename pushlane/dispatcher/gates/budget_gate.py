@@ -80,12 +80,7 @@ class BudgetGate:
     """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
 
     def __init__(
-        self,
-        sink: str,
-        cost: float,
-        budgets: Budgets,
-        moves: OwnLaneRequests,
-        stats: Stats,
+        self, sink: str, cost: float, budgets: Budgets, moves: OwnLaneRequests, stats: Stats
     ) -> None:
         self.changed: Callable[[], None] = _unheard
         self._sink = sink

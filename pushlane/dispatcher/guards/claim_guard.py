@@ -27,13 +27,7 @@ _LOST = "its dispatcher was lost during delivery; it may have arrived"
 class ClaimGuard(StoreGuard):
     """The guard of tasks that promise more than at least once; answers while `run` runs."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        settings: Settings,
-        settler: Settler,
-        stats: Stats,
-    ) -> None:
+    def __init__(self, ledger: Ledger, settings: Settings, settler: Settler, stats: Stats) -> None:
         super().__init__(settings, settler, stats, repeat_s=claim_ttl_s(settings))
         self._ledger = ledger
         self._claims = self._batched_take(self._claim)

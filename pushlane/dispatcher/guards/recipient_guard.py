@@ -60,11 +60,7 @@ class RecipientGuard(StoreGuard):
     """The guard of pushes that others to their recipient may make needless."""
 
     def __init__(
-        self,
-        windows: RecipientWindows,
-        settings: Settings,
-        settler: Settler,
-        stats: Stats,
+        self, windows: RecipientWindows, settings: Settings, settler: Settler, stats: Stats
     ) -> None:
         super().__init__(settings, settler, stats, repeat_s=_BUSY_AGAIN_S)
         self._windows = windows

@@ -119,10 +119,7 @@ class Backlogs:
     """Remembers what was counted last. `tasks` are those that go on, by id."""
 
     def __init__(
-        self,
-        backend: Backend,
-        tasks: Mapping[str, Task],
-        clock_ms: Callable[[], int],
+        self, backend: Backend, tasks: Mapping[str, Task], clock_ms: Callable[[], int]
     ) -> None:
         self._backend = backend
         self._tasks = tasks
