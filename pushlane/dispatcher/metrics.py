@@ -1,16 +1,9 @@
 """The metrics of a dispatcher: of each line, of the process, and of all processes together.
 
-The metrics of all processes together, which only the dispatcher that leads shows.
-
-Tasks and apps are named for the ten largest backlogs alone, so that there are never more series
-than levels and sinks make.
-
-The metrics of a line, each sample with the label `sink`, which every dispatcher shows.
-
-They name no recipient, push or task: their labels have the values that are listed here, and a
-bounded number of reasons and sinks.
-
-The metrics of a dispatcher as a whole: whether it leads, and which services it reaches.
+Those of a line have the label `sink`. Those of all processes together are shown only by the
+dispatcher that leads, and name the tasks and apps with the ten largest backlogs alone. No label
+names a recipient or a push: all have the values that are listed here, a bounded number of reasons,
+or sinks.
 """
 
 from __future__ import annotations
@@ -40,133 +33,60 @@ _SINK: Labels = {"sink": ()}
 
 _of_leader: MetricMaker[LeaderFigures] = MetricMaker(Exporter.LEADER)
 
+# fmt: off
 LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
-    _of_leader.gauge(
-        "backlog",
-        "pushes",
+    _of_leader.gauge("backlog", "pushes",
         "Pushes not finished yet, whatever holds them: of a task that is not sealed, those on its "
-        "lane, about",
-        lambda figures: figures.backlog,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "oldest_age_seconds",
-        "seconds",
+        "lane, about", lambda figures: figures.backlog, _LEVEL_SINK),
+    _of_leader.gauge("oldest_age_seconds", "seconds",
         "Since when the oldest task with pushes that may go now could have begun, else 0; of a "
         "stream no longer than all of its level takes at the present rate",
-        lambda figures: figures.oldest_age_s,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "unsent_oldest_age_seconds",
-        "seconds",
+        lambda figures: figures.oldest_age_s, _LEVEL_SINK),
+    _of_leader.gauge("unsent_oldest_age_seconds", "seconds",
         "The same of the oldest task with pushes not finished yet, whatever holds them: a sink "
         "that rests, a pause, a limit, quiet hours; 0 before its start",
-        lambda figures: figures.unsent_oldest_age_s,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "waiting_backlog",
-        "pushes",
+        lambda figures: figures.unsent_oldest_age_s, _LEVEL_SINK),
+    _of_leader.gauge("waiting_backlog", "pushes",
         "Of the backlog, pushes that wait for their time: retries, own starts, quiet hours",
-        lambda figures: figures.waiting_backlog,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "rate",
-        "pushes/s",
-        "Pushes sent to the sink, over the last 60 s",
-        lambda figures: figures.rate_per_s,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "entitled_share",
-        "0 to 1",
+        lambda figures: figures.waiting_backlog, _LEVEL_SINK),
+    _of_leader.gauge("rate", "pushes/s", "Pushes sent to the sink, over the last 60 s",
+        lambda figures: figures.rate_per_s, _LEVEL_SINK),
+    _of_leader.gauge("entitled_share", "0 to 1",
         "Part of the sink that a level is entitled to now: 0 without pushes that may go",
-        lambda figures: figures.entitled,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "observed_share",
-        "0 to 1",
+        lambda figures: figures.entitled, _LEVEL_SINK),
+    _of_leader.gauge("observed_share", "0 to 1",
         "Part of the pushes sent to the sink that a level had, over the last 60 s",
-        lambda figures: figures.observed,
-        _LEVEL_SINK,
-    ),
-    _of_leader.gauge(
-        "drain_seconds",
-        "seconds",
+        lambda figures: figures.observed, _LEVEL_SINK),
+    _of_leader.gauge("drain_seconds", "seconds",
         "Until what may go now is sent, at the present rate",
-        lambda figures: figures.drain_s,
-        _SINK,
-    ),
-    _of_leader.gauge(
-        "drain_target_seconds",
-        "seconds",
+        lambda figures: figures.drain_s, _SINK),
+    _of_leader.gauge("drain_target_seconds", "seconds",
         "The setting drain_target_s: an autoscaler's target for drain_seconds",
-        lambda figures: figures.target_s,
-    ),
-    _of_leader.gauge(
-        "drain_backlog",
-        "pushes",
+        lambda figures: figures.target_s),
+    _of_leader.gauge("drain_backlog", "pushes",
         "Pushes that more processes would send sooner, which drain_seconds counts",
-        lambda figures: figures.drain_backlog,
-        _SINK,
-    ),
-    _of_leader.gauge(
-        "drain_rate",
-        "pushes/s",
+        lambda figures: figures.drain_backlog, _SINK),
+    _of_leader.gauge("drain_rate", "pushes/s",
         "The rate by which drain_seconds counts, 0 if none is known",
-        lambda figures: figures.drain_per_s,
-        _SINK,
-    ),
-    _of_leader.gauge(
-        "task_backlog",
-        "pushes",
+        lambda figures: figures.drain_per_s, _SINK),
+    _of_leader.gauge("task_backlog", "pushes",
         "Pushes not finished yet of the ten tasks that have most",
-        lambda figures: figures.task_backlog,
-        {"task": (), "level": LEVELS, "sink": ()},
-    ),
-    _of_leader.gauge(
-        "app_backlog",
-        "pushes",
+        lambda figures: figures.task_backlog, {"task": (), "level": LEVELS, "sink": ()}),
+    _of_leader.gauge("app_backlog", "pushes",
         "Pushes not finished yet of the ten apps that have most",
-        lambda figures: figures.app_backlog,
-        _APP_SINK,
-    ),
-    _of_leader.gauge(
-        "app_rate",
-        "pushes/s",
+        lambda figures: figures.app_backlog, _APP_SINK),
+    _of_leader.gauge("app_rate", "pushes/s",
         "Pushes sent to the sink of these apps, over the last 60 s",
-        lambda figures: figures.app_rate_per_s,
-        _APP_SINK,
-    ),
-    _of_leader.gauge(
-        "app_entitled_share",
-        "0 to 1",
+        lambda figures: figures.app_rate_per_s, _APP_SINK),
+    _of_leader.gauge("app_entitled_share", "0 to 1",
         "Part of the sink that each of these apps is entitled to now",
-        lambda figures: figures.app_entitled,
-        _APP_SINK,
-    ),
-    _of_leader.gauge(
-        "app_observed_share",
-        "0 to 1",
+        lambda figures: figures.app_entitled, _APP_SINK),
+    _of_leader.gauge("app_observed_share", "0 to 1",
         "Part of the pushes sent to the sink that each of these apps had, over the last 60 s",
-        lambda figures: figures.app_observed,
-        _APP_SINK,
-    ),
+        lambda figures: figures.app_observed, _APP_SINK),
 )
+# fmt: on
 """All metrics of the leader, in the order in which they are shown."""
-
-
-def leader_collector(figures: Callable[[], LeaderFigures | None]) -> MetricCollector[LeaderFigures]:
-    """Return what shows these figures, and nothing while there are none."""
-
-    def sources() -> list[tuple[LeaderFigures, tuple[()]]]:
-        found = figures()
-        return [] if found is None else [(found, ())]
-
-    return MetricCollector(LEADER_METRICS, sources)
 
 
 _LEVEL: Labels = {"level": LEVELS}
@@ -197,216 +117,97 @@ def _refuses_us(line: Line) -> float:
     return restraint is not None and restraint.refuses_us
 
 
+# fmt: off
 LINE_METRICS: tuple[ReadMetric[Line], ...] = (
-    _of_line.counter(
-        "picked_total", "pushes", "Pushes sent to the sink", lambda line: line.stats.picked, _LEVEL
-    ),
-    _of_line.counter(
-        "outcomes_total",
-        "pushes",
-        "What became of pushes",
-        lambda line: line.stats.outcomes,
-        {**_LEVEL, "outcome": tuple(map(str, Kind))},
-    ),
-    _of_line.counter(
-        "retries_total",
-        "pushes",
+    _of_line.counter("picked_total", "pushes", "Pushes sent to the sink",
+        lambda line: line.stats.picked, _LEVEL),
+    _of_line.counter("outcomes_total", "pushes", "What became of pushes",
+        lambda line: line.stats.outcomes, {**_LEVEL, "outcome": tuple(map(str, Kind))}),
+    _of_line.counter("retries_total", "pushes",
         "Pushes that are tried again, by what the sink said: `processor` for a function of yours, "
-        "`other` behind the first 20",
-        lambda line: line.stats.retries,
-        _REASON,
-    ),
-    _of_line.counter(
-        "dead_total",
-        "pushes",
+        "`other` behind the first 20", lambda line: line.stats.retries, _REASON),
+    _of_line.counter("dead_total", "pushes",
         "Dead pushes, by what the sink said last, as in retries",
-        lambda line: line.stats.dead,
-        _REASON,
-    ),
-    _of_line.counter(
-        "forwarded_total",
-        "pushes",
-        "Pushes moved to a lane of their own",
-        lambda line: line.stats.forwarded,
-    ),
-    _of_line.counter(
-        "malformed_total",
-        "messages",
-        "Messages on lanes that were no push",
-        lambda line: line.stats.malformed,
-    ),
-    _of_line.counter(
-        "unknown_format_total",
-        "messages",
-        "Messages left to processes of a newer version",
-        lambda line: line.stats.unknown_format,
-    ),
-    _of_line.counter(
-        "in_doubt_total",
-        "pushes",
+        lambda line: line.stats.dead, _REASON),
+    _of_line.counter("forwarded_total", "pushes", "Pushes moved to a lane of their own",
+        lambda line: line.stats.forwarded),
+    _of_line.counter("malformed_total", "messages", "Messages on lanes that were no push",
+        lambda line: line.stats.malformed),
+    _of_line.counter("unknown_format_total", "messages",
+        "Messages left to processes of a newer version", lambda line: line.stats.unknown_format),
+    _of_line.counter("in_doubt_total", "pushes",
         "Pushes put aside for some seconds, as the registry did not have their task and nothing "
-        "said that it was forgotten",
-        lambda line: line.stats.in_doubt,
-    ),
-    _of_line.counter(
-        "deferred_total",
-        "pushes",
-        "Pushes sent to wait for their time",
-        lambda line: line.stats.deferred,
-    ),
-    _of_line.counter(
-        "repeats_dropped_total",
-        "messages",
+        "said that it was forgotten", lambda line: line.stats.in_doubt),
+    _of_line.counter("deferred_total", "pushes", "Pushes sent to wait for their time",
+        lambda line: line.stats.deferred),
+    _of_line.counter("repeats_dropped_total", "messages",
         "Messages whose push had ended, or waited on another lane",
-        lambda line: line.stats.repeats,
-    ),
-    _of_line.counter(
-        "out_of_order_total",
-        "pushes",
+        lambda line: line.stats.repeats),
+    _of_line.counter("out_of_order_total", "pushes",
         "Pushes of ordered tasks that waited too long for another",
-        lambda line: line.stats.out_of_order,
-    ),
-    _of_line.counter(
-        "dropped_total",
-        "pushes",
+        lambda line: line.stats.out_of_order),
+    _of_line.counter("dropped_total", "pushes",
         "Pushes that their recipient did not need or must not get",
-        lambda line: line.stats.dropped,
-        {"reason": (DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED)},
-    ),
-    _of_line.counter(
-        "dead_addresses_total",
-        "addresses",
+        lambda line: line.stats.dropped, {"reason": (DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED)}),
+    _of_line.counter("dead_addresses_total", "addresses",
         "Addresses that were recorded as dead, by what the sink said",
-        lambda line: line.stats.dead_addresses,
-        _REASON,
-    ),
-    _of_line.counter(
-        "limited_total",
-        "waits",
-        "How often a push had to wait for a limit",
-        lambda line: line.stats.limited,
-        _SCOPE,
-    ),
-    _of_line.counter(
-        "receipts_total",
-        "receipts",
-        "Receipts that are durable",
-        lambda line: line.stats.receipts_written,
-    ),
-    _of_line.counter(
-        "receipts_left_out_total",
-        "receipts",
+        lambda line: line.stats.dead_addresses, _REASON),
+    _of_line.counter("limited_total", "waits", "How often a push had to wait for a limit",
+        lambda line: line.stats.limited, _SCOPE),
+    _of_line.counter("receipts_total", "receipts", "Receipts that are durable",
+        lambda line: line.stats.receipts_written),
+    _of_line.counter("receipts_left_out_total", "receipts",
         "Outcomes that were settled without a receipt, since none could be made of the push",
-        lambda line: line.stats.receipts_left_out,
-    ),
-    _of_line.counter(
-        "claims_total",
-        "claims",
-        "What the ledger said to claims of pushes",
-        lambda line: line.stats.claims,
-        {"result": tuple(map(str, ClaimResult))},
-    ),
-    _of_line.counter(
-        "ledger_degraded_total",
-        "calls",
+        lambda line: line.stats.receipts_left_out),
+    _of_line.counter("claims_total", "claims", "What the ledger said to claims of pushes",
+        lambda line: line.stats.claims, {"result": tuple(map(str, ClaimResult))}),
+    _of_line.counter("ledger_degraded_total", "calls",
         "Claims, confirmations and releases done without the ledger",
-        lambda line: line.stats.degraded,
-    ),
-    _of_line.counter(
-        "sink_probes_total",
-        "pushes",
-        "Pushes that tried a resting sink",
-        lambda line: line.stats.probes,
-    ),
-    _of_line.counter(
-        "spared_total", "pushes", "Failures that cost no attempt", lambda line: line.stats.spared
-    ),
-    _of_line.histogram(
-        "waited_seconds",
+        lambda line: line.stats.degraded),
+    _of_line.counter("sink_probes_total", "pushes", "Pushes that tried a resting sink",
+        lambda line: line.stats.probes),
+    _of_line.counter("spared_total", "pushes", "Failures that cost no attempt",
+        lambda line: line.stats.spared),
+    _of_line.histogram("waited_seconds",
         "First attempts: from when a push could first go (its submit; or the start and the quiet "
-        "hours that it was given) to the sink's answer",
-        lambda line: line.stats.waited,
-        _LEVEL,
-    ),
-    _of_line.histogram(
-        "delivery_seconds", "One call of the sink", lambda line: line.stats.delivery
-    ),
-    _of_line.histogram(
-        "limit_wait_seconds",
+        "hours that it was given) to the sink's answer", lambda line: line.stats.waited, _LEVEL),
+    _of_line.histogram("delivery_seconds", "One call of the sink",
+        lambda line: line.stats.delivery),
+    _of_line.histogram("limit_wait_seconds",
         "How long a lane, or a task of a shared lane, waited for a limit",
-        lambda line: line.stats.limit_waits,
-        _SCOPE,
-    ),
-    _of_line.histogram(
-        "decode_seconds", "Reading the pushes of one bundle", lambda line: line.stats.decode
-    ),
-    _of_line.histogram(
-        "receipts_append_seconds",
-        "One append to the log of receipts",
-        lambda line: line.stats.receipts,
-    ),
-    _of_line.gauge(
-        "in_flight", "pushes", "Pushes that hold a slot", lambda line: line.slots.in_flight
-    ),
-    _of_line.gauge(
-        "slots", "pushes", "Pushes that may hold a slot now", lambda line: line.slots.usable
-    ),
-    _of_line.gauge(
-        "unsettled", "pushes", "Outcomes not durable yet", lambda line: line.flusher.unsettled
-    ),
-    _of_line.gauge(
-        "receipts_waiting",
-        "receipts",
-        "Receipts that are being written to their log",
-        lambda line: line.receipts.waiting,
-    ),
-    _of_line.gauge(
-        "parked",
-        "pushes",
-        "Pushes that wait for another of their key",
-        lambda line: line.key_order.parked,
-    ),
-    _of_line.gauge(
-        "lanes_open", "lanes", "Lanes that this process reads", lambda line: len(line.lanes.by_name)
-    ),
-    _of_line.gauge(
-        "lanes_full", "lanes", "Lanes that rest at later_max", lambda line: line.delay_limit.full()
-    ),
-    _of_line.gauge(
-        "refused",
-        "pushes",
-        "Pushes that wait as the sink refused them",
-        lambda line: line.outage.waiting,
-    ),
-    _of_line.gauge(
-        "limiter_away",
-        "0 or 1",
-        "1 while no limits can be leased",
-        lambda line: line.gate.budgets.leasing.is_away,
-    ),
-    _of_line.gauge(
-        "weight", "weight", "Weight of a level", lambda line: line.scheduler.weights(), _LEVEL
-    ),
-    _of_line.gauge(
-        "sink_state",
-        "0 or 1",
-        "1 for how the sink's breaker stands",
-        _states,
-        {"state": tuple(map(str, BreakerState))},
-    ),
-    _of_line.gauge(
-        "sink_state_since_seconds",
-        "Unix seconds",
-        "Since when the sink rests or gets fewer pushes than there are, else 0",
-        _since_s,
-    ),
-    _of_line.gauge(
-        "sink_refuses_us",
-        "0 or 1",
-        "1 while the sink rests as it refuses our credentials",
-        _refuses_us,
-    ),
+        lambda line: line.stats.limit_waits, _SCOPE),
+    _of_line.histogram("decode_seconds", "Reading the pushes of one bundle",
+        lambda line: line.stats.decode),
+    _of_line.histogram("receipts_append_seconds", "One append to the log of receipts",
+        lambda line: line.stats.receipts),
+    _of_line.gauge("in_flight", "pushes", "Pushes that hold a slot",
+        lambda line: line.slots.in_flight),
+    _of_line.gauge("slots", "pushes", "Pushes that may hold a slot now",
+        lambda line: line.slots.usable),
+    _of_line.gauge("unsettled", "pushes", "Outcomes not durable yet",
+        lambda line: line.flusher.unsettled),
+    _of_line.gauge("receipts_waiting", "receipts", "Receipts that are being written to their log",
+        lambda line: line.receipts.waiting),
+    _of_line.gauge("parked", "pushes", "Pushes that wait for another of their key",
+        lambda line: line.key_order.parked),
+    _of_line.gauge("lanes_open", "lanes", "Lanes that this process reads",
+        lambda line: len(line.lanes.by_name)),
+    _of_line.gauge("lanes_full", "lanes", "Lanes that rest at later_max",
+        lambda line: line.delay_limit.full()),
+    _of_line.gauge("refused", "pushes", "Pushes that wait as the sink refused them",
+        lambda line: line.outage.waiting),
+    _of_line.gauge("limiter_away", "0 or 1", "1 while no limits can be leased",
+        lambda line: line.gate.budgets.leasing.is_away),
+    _of_line.gauge("weight", "weight", "Weight of a level",
+        lambda line: line.scheduler.weights(), _LEVEL),
+    _of_line.gauge("sink_state", "0 or 1", "1 for how the sink's breaker stands",
+        _states, {"state": tuple(map(str, BreakerState))}),
+    _of_line.gauge("sink_state_since_seconds", "Unix seconds",
+        "Since when the sink rests or gets fewer pushes than there are, else 0", _since_s),
+    _of_line.gauge("sink_refuses_us", "0 or 1",
+        "1 while the sink rests as it refuses our credentials", _refuses_us),
 )
+# fmt: on
 """All metrics of a line, in the order in which they are shown."""
 
 
@@ -419,45 +220,27 @@ class DispatcherState(NamedTuple):
 
 _of_dispatcher: MetricMaker[DispatcherState] = MetricMaker(Exporter.DISPATCHER)
 
+# fmt: off
 DISPATCHER_METRICS: tuple[ReadMetric[DispatcherState], ...] = (
-    _of_dispatcher.gauge(
-        "leader",
-        "0 or 1",
+    _of_dispatcher.gauge("leader", "0 or 1",
         "1 in the dispatcher that leads: it shows the figures of all together, and tidies up",
-        lambda state: state.janitor.leads,
-    ),
-    _of_dispatcher.gauge(
-        "housekeeping_waits",
-        "0 or 1",
+        lambda state: state.janitor.leads),
+    _of_dispatcher.gauge("housekeeping_waits", "0 or 1",
         "1 in the dispatcher that leads while nothing expires, is dropped or forgotten: its clock "
         "and the store's differ by over a minute, or the clock stepped in the last 10 minutes",
-        lambda state: state.janitor.is_waiting,
-    ),
-    _of_dispatcher.gauge(
-        "store_clock_ahead_seconds",
-        "seconds",
+        lambda state: state.janitor.is_waiting),
+    _of_dispatcher.gauge("store_clock_ahead_seconds", "seconds",
         "By how much the store's clock is ahead of this machine's, as last heard by who leads",
-        lambda state: state.janitor.clock_apart_s,
-    ),
-    _of_dispatcher.gauge(
-        "registry_age_seconds",
-        "seconds",
+        lambda state: state.janitor.clock_apart_s),
+    _of_dispatcher.gauge("registry_age_seconds", "seconds",
         "Since when the registry has not told of its changes: tasks are known as of then",
-        lambda state: state.contact[REGISTRY].age_s(),
-    ),
-    _of_dispatcher.gauge(
-        "registry_up",
-        "0 or 1",
-        "1 while the registry answers",
-        lambda state: state.contact[REGISTRY].is_up,
-    ),
-    _of_dispatcher.gauge(
-        "broker_up",
-        "0 or 1",
-        "1 while the broker answers",
-        lambda state: state.contact[BROKER].is_up,
-    ),
+        lambda state: state.contact[REGISTRY].age_s()),
+    _of_dispatcher.gauge("registry_up", "0 or 1", "1 while the registry answers",
+        lambda state: state.contact[REGISTRY].is_up),
+    _of_dispatcher.gauge("broker_up", "0 or 1", "1 while the broker answers",
+        lambda state: state.contact[BROKER].is_up),
 )
+# fmt: on
 """All metrics of a dispatcher as a whole, in the order in which they are shown."""
 
 
@@ -469,7 +252,13 @@ def collectors(
 ) -> Iterator[Collector]:
     """Yield what shows all metrics of a dispatcher: its own, its lines', and those of all."""
     sources = [(line, (line.name,)) for line in lines]
+
+    def of_leader() -> list[tuple[LeaderFigures, tuple[()]]]:
+        """Return nothing while there are no figures."""
+        found = figures()
+        return [] if found is None else [(found, ())]
+
     yield MetricCollector(DISPATCHER_METRICS, lambda: [(state, ())])
     yield MetricCollector(LINE_METRICS, lambda: sources)
-    yield leader_collector(figures)
+    yield MetricCollector(LEADER_METRICS, of_leader)
     yield process_collector(folders)
