@@ -1,16 +1,12 @@
 """What is done about pushes that die: a warning, and a pause of their task.
 
-Pauses whole tasks for which a sink asks.
+Warnings come at once, then once a minute for each class of reasons. Each says how many died since
+the last one and of which tasks, and names no recipient. Dead addresses are no news: a list always
+has some, and `pushlane_dead_addresses_total` counts them.
 
-Warns of pushes that die at one sink: at once, then once a minute for each class of reasons.
-
-A line has how many died since the last one and of which tasks, and names no recipient. Dead
-addresses are no news: a list always has some, and `pushlane_dead_addresses_total` counts them.
-
-Pauses a task of which too many pushes die, where they are counted.
-
-The counts are those of all processes, so whoever counts past the limit sees it, and of several that
-do one pauses the task. What is in flight then still lands.
+A task is paused when a sink asks for it, or when too many of its pushes die. Those are counted over
+all processes, so whoever counts past the limit sees it, and of several that do one pauses the task.
+What is in flight then still lands.
 """
 
 from __future__ import annotations

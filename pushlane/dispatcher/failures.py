@@ -1,14 +1,8 @@
-"""Reads failures and final answers as signs about a sink. Pure.
-
-Reads failures as signs about a sink, and remembers them for a breaker. Pure.
-
-It never sees a recipient or a payload.
-
-Tells what the final answers of a sink are worth: what is known of its target. Pure.
+"""Reads failures and final answers as signs about a sink, and remembers them for a breaker. Pure.
 
 A final answer, like HTTP 404, may be about its push, or about a URL with a mistake in it. A target
 that has delivered is known to be right. One that never has is not, so a row of such answers is
-counted, and told in words that hold nothing of a push.
+counted, and told in words that hold nothing of a push: no recipient and no payload gets here.
 """
 
 from __future__ import annotations

@@ -1,25 +1,14 @@
 """The lanes that this process reads: how they are found, opened, held and followed.
 
-Opens the readers of lanes, several at once, high lanes first.
+`RegistryFollower` makes known here what changes in the registry. `LaneManager` opens a lane when a
+task has one, holds it while the task is paused or starts later, and retires it when the task ends.
+`ReaderOpener` opens several readers at once, high lanes first; one that takes long or fails never
+delays another.
 
-One that takes long or fails never delays another.
-
-Tasks that start later: which they are, and a call for each when its time has come.
-
-The wall clock may be set while we wait, so it is looked at once a second at least.
-
-Which lanes this process reads, and whether their tasks let them move.
-
-It opens a lane when a task has one, holds it while the task is paused or starts later, and retires
-it when the task ends.
-
-Bounds what waits on later lanes: at the limit a main lane rests until less of it waits.
-
-Nothing is lost by that: what is left on the main lane stays there, and what comes due goes on. A
-process looks at a later lane again after so many pushes of its own have gone there, so the limit
-may be passed by that many for each process.
-
-Follows the registry: what changes there becomes known here.
+`DelayLimit` bounds what waits on later lanes: at the limit a main lane rests until less of it
+waits. Nothing is lost by that: what is left on the main lane stays there, and what comes due goes
+on. A process looks at a later lane again after so many pushes of its own have gone there, so the
+limit may be passed by that many for each process.
 """
 
 from __future__ import annotations
@@ -189,7 +178,10 @@ _LOOK_EVERY_S = 1.0
 
 
 class StartTimer:
-    """Remembers each task once, until its time has come: also one that has ended meanwhile."""
+    """Remembers each task once, until its time has come: also one that has ended meanwhile.
+
+    The wall clock may be set while we wait, so it is looked at once a second at least.
+    """
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms

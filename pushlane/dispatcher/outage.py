@@ -9,12 +9,7 @@ A push that failed as a probe stands aside, so that those behind it on its lane 
 may be the only reason why the sink looks down. It comes back when nothing else is there to try, and
 once the sink goes on: one for each delivery, so that what failed never fills all slots.
 
-Keeps in the store whether a line's target has ever delivered, and tells the line's breaker.
-
-It looks once a second: nothing is written for each delivery, and what the store does not take yet
-is offered again. What is known of a target is read at the start, when the sink leads elsewhere, and
-while it rests or its answers are accepted: another process may have delivered, or somebody may have
-accepted its answers.
+Whether the sink's target has ever delivered is kept in the store (`TargetMemory`).
 """
 
 from __future__ import annotations
@@ -307,8 +302,12 @@ _QUESTIONS = {
 
 
 class TargetMemory:
-    """Follows the standing of one target: `target` returns what the sink delivers to now.
+    """Keeps in the store whether a line's target has ever delivered, and tells the line's breaker.
 
+    It looks once a second: nothing is written for each delivery, and what the store does not take
+    yet is offered again. What is known of a target is read at the start, when the sink leads
+    elsewhere, and while it rests or its answers are accepted: another process may have delivered,
+    or somebody may have accepted its answers. `target` returns what the sink delivers to now.
     `wake` is called when something new was learned, so that more may go.
     """
 

@@ -1,12 +1,9 @@
-"""Says that this process is there, unless one of its name delivers to another place.
+"""Says that this process is there, and what it does, for as long as it lives.
 
-Keeps a process from starting beside one that delivers by the same name to another place.
-
-A process announces itself as one that starts and looks then, and once nobody is in its way it
-announces that it has started and looks again: of two that start at once, one sees the other however
-their steps fall. Clocks decide only between two such, by who says that it began first.
-
-Says that this process is there, and what it does, for as long as it lives.
+It does not start beside one that delivers by the same name to another place. So it announces itself
+as one that starts and looks then, and once nobody is in its way it announces that it has started
+and looks again: of two that start at once, one sees the other however their steps fall. Clocks
+decide only between two such, by who says that it began first.
 """
 
 from __future__ import annotations

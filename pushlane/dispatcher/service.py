@@ -1,11 +1,8 @@
 """The dispatcher as one thing to start and stop, alone or inside somebody's own service.
 
-Side tasks of a dispatcher: each has a name, and says which it is when it dies.
-
-Tells a dispatcher that drains when it may end: nothing can move to its sinks any more.
-
 It installs no signal handlers, keeps no globals and shows metrics only in the registry it is given.
-Its side tasks are named and supervised: when one dies, `run` stops and says which.
+Its side tasks are named and supervised: when one dies, `run` stops and says which. With `drain` it
+ends when nothing can move to its sinks any more.
 """
 
 from __future__ import annotations

@@ -1,22 +1,15 @@
-"""Lanes that hold their slots for long: measured, judged, and what it costs them.
-
-Measures how long deliveries hold their slots, and judges when that is longer than others do.
-
-Slot-seconds count while they pass (Little's law): a delivery that hangs is seen before it lands.
-Pure: whoever holds it tells the time.
-
-Shares of slots: which lanes hold theirs for longer than others, and what that costs them.
+"""Shares of slots: which lanes hold theirs for longer than others, and what that costs them.
 
 While all deliveries take equally long, turns alone share the slots, exactly. A lane whose
 deliveries take longer than the others' would hold more than its part by the same number of turns.
 So its turns come less often, and its level pays for what it holds beyond what its picks paid for:
 then slots held are as the weights, and inside a level as the quotas. Both are told to the
-scheduler, twenty times a second at most; a pick does not get longer for it.
+scheduler, twenty times a second at most; a pick does not get longer for it. Slot-seconds count
+while they pass (Little's law): a delivery that hangs is seen before it lands.
 
-How many deliveries a sink bears at once, found out by its latency and its errors.
-
-Additive increase, multiplicative decrease, as in TCP (Chiu and Jain, 1989); growth of latency over
-its best counts like an error, before the sink begins to refuse (TCP Vegas).
+How many deliveries a sink bears at once is found out by its latency and its errors: additive
+increase, multiplicative decrease, as in TCP (Chiu and Jain, 1989); growth of latency over its best
+counts like an error, before the sink begins to refuse (TCP Vegas). All of it is told the time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """What a line of a dispatcher counts, and the reasons that it counts by.
 
-Takes what pushes hold out of the reasons that sinks give, before anybody sees a reason.
-
-A processor may answer "no such number +49…", or one for a whole batch that names a single push of
-it. Reasons are logged and shown, and stand in receipts and beside dead pushes.
-
-Counts of one line of a dispatcher, in plain integers on the hot path.
-
-Nothing here names a recipient or a push, and each dictionary has a bounded number of keys.
-`line_metrics` shows these counts to Prometheus.
+Counts are plain integers on the hot path; `metrics` shows them to Prometheus. Nothing here names a
+recipient or a push, and each dictionary has a bounded number of keys. A processor may answer "no
+such number +49…", or one reason for a whole batch that names a single push of it. Reasons are
+logged and shown, and stand in receipts and beside dead pushes: so what pushes hold is taken out of
+them before anybody sees one.
 """
 
 from __future__ import annotations

@@ -1,23 +1,13 @@
-"""The tasks as this process knows them, and when each of them is done.
-
-The tasks as this process knows them, at most a second behind the registry.
+"""The tasks as this process knows them, at most a second behind the registry.
 
 Everybody who hears of a newer value of a task hands it in here, and everybody who has to act on it
-listens here.
-
-Looks up the tasks that pushes name before the registry has told of them.
+listens here. Beside them: the look-up of tasks that pushes name before the registry has told of
+them, the lanes that not every task needs, and when a task is done.
 
 A task that the registry does not have at a look is not taken for over. Redis may have lost it, and
 get it back from its journal: what names it is put aside for some seconds, so that it holds up no
 other task and costs no memory, while the registry finds out. On a lane that tasks share a push goes
 to the later lane; a task's own lane is left alone as a whole.
-
-Opens the lanes of a task that not every task needs.
-
-Tells when a task is done: its distinct finished seqs add up to the total it was sealed with.
-
-Counts come from the registry, where all dispatchers record, so the answer is exact however many
-processes share the task.
 """
 
 from __future__ import annotations

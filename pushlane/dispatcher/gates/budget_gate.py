@@ -4,9 +4,8 @@ A lane whose task, app or sink has no budget leaves the ring until there is some
 shared, so there a push of a limited task or app steps aside, and its task is asked to move to a
 lane of its own: then its pushes are forwarded as they surface, and others go on.
 
-Follows the limits that are set, so that a change holds here within a second.
-
-It reads them all again and again; there are few, and they are small.
+The limits that are set are all read again and again, as they are few and small: so a change holds
+here within a second.
 """
 
 from __future__ import annotations

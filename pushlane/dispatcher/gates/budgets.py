@@ -1,7 +1,5 @@
 """Tells at once, in memory, whether a push has room in all limits that concern it, and charges it.
 
-All budgets of one subject: those of its rate, its in-flight cap and its totals.
-
 A push takes tokens of rates, a place in flight, and when it goes for the first time its part of
 totals: at each sink of that sink's, and once of its task's and app's. With no limits set, asking
 costs one look at `is_limited`.

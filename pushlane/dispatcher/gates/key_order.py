@@ -1,20 +1,15 @@
 """Pushes of one key one after another, across processes: the gate of ordered tasks.
 
-Which pushes of ordered tasks may go: each only after the one before it of the same key.
+A push is parked until the registry says that the one before it of its key is finished, or this
+process has recorded that itself. What the registry calls finished is acked and never sent again, so
+that a redelivery after a kill does not come after its successors. The work of a step does not grow
+with how many are parked: asked about is what is new, and what they wait for, so much at a time.
 
-Pure: no clock and no I/O. Whoever holds it asks the registry about what is `fresh` and `away`, and
-says what it heard and what this process finished itself.
+Parked pushes are bounded a lane. What all of them wait for may be behind them on the lane, or was
+put off: after a kill it comes again. So a stuck lane may hold more, and when that is too much, some
+of it is put off.
 
-Lanes on which nothing can go, since all that may be held of them waits for something else.
-
-What they wait for is behind them on the lane, or was put off: after a kill it comes again. So a
-stuck lane may hold more, and when that is too much, some of it is put off. No clock and no I/O.
-
-A push is parked until the registry says that the one before it is finished, or this process has
-recorded that itself. What the registry calls finished is acked and never sent again, so that a
-redelivery after a kill does not come after its successors. Parked pushes are bounded a lane. The
-work of a step does not grow with how many are parked: asked about is what is new, and what they
-wait for, so much at a time.
+`KeyChains` and `StallDetector` are pure: they are told the time, and what was heard.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""Asks the store for what budgets are about to need, in one call for all, and gives back the rest.
+"""The budgets that a process leases of the store's limits: a rate, an in-flight cap, a hard total.
 
-The tokens of one subject's rate that this process has leased. Pure: it is told the time.
+Budgets are pure: they are told the time. `Leasing` asks the store for what all of them are about to
+need, in one call for each kind, and gives back the rest:
 
-It leases what it is about to use in some 60 ms, and gives back what it did not use soon after: so
-what all processes have in hand together is a small part of the rate, however many they are.
-
-The places under one subject's in-flight cap that this process holds. Pure: it is told the time.
-
-Places are held for some seconds and renewed, so that those of a killed process come back. What is
-held follows what is in use: twice as much when that was too little, less when it is not needed.
-
-What this process may still spend of one hard total. Pure: it is told the time.
-
-All processes together are never allotted more than the total. What one has in hand and does not
-need goes back soon, so that the last pushes of a total are not stuck in a process that has none.
+- of a rate what is used in some 60 ms, so that what all processes have in hand together is a small
+  part of it, however many they are;
+- of a cap the places for what is in use, twice as many when that was too little. They are held for
+  some seconds and renewed, so that those of a killed process come back;
+- of a total some hundredth at most. All processes together are never allotted more than the total,
+  and what one does not need goes back soon: so its last pushes are not stuck in a process that has
+  none.
 
 While the store is away what was leased goes on being spent; then pushes wait. It is never tried
 without it: a limit holds in an outage too.
@@ -26,7 +22,9 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from pushlane.backends.ports import (
     Limiter,
@@ -55,19 +53,79 @@ _FIRST_PART = 0.2
 _LONGEST_WAIT_S = 5.0
 
 
-class RateBudget:
+AskT = TypeVar("AskT")
+AnswerT = TypeVar("AnswerT")
+
+
+class Budget(ABC, Generic[AskT, AnswerT]):
+    """What pushes need room in, of which a part is leased of the store: asked for and answered."""
+
+    _missing = 0.0
+    _next_ask_s = 0.0
+
+    @abstractmethod
+    def has_room(self, cost: float, now_s: float) -> bool:
+        """Tell whether a push of this cost may go now."""
+
+    @abstractmethod
+    def room(self, cost: float) -> float:
+        """Return how many pushes of this cost have room."""
+
+    @abstractmethod
+    def take(self, cost: float) -> None:
+        """Charge a push."""
+
+    @abstractmethod
+    def give_back(self, cost: float) -> None:
+        """Take back what a push was charged: it did not go, or has landed."""
+
+    @abstractmethod
+    def ask(self, now_s: float) -> AskT | None:
+        """Return what to ask for now, None when all is as it should be."""
+
+    @abstractmethod
+    def granted(self, answer: AnswerT, now_s: float) -> None:
+        """Hear the store's answer to what was asked for."""
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Tell whether it needs nothing of the store until it is missed again."""
+
+    def miss(self, cost: float) -> None:
+        """Note that a push waits for it."""
+        self._missing = max(self._missing, self._amount(cost))
+
+    def unmiss(self) -> None:
+        """Forget who waited: those that still do say so again."""
+        self._missing = 0.0
+
+    def unused(self, now_s: float, *, at_once: bool = False) -> TokenReturn | None:
+        """Return what is to be given back now beside what is asked for, and have it no longer."""
+        return None
+
+    def closing(self) -> AskT | None:
+        """Return the ask that gives back all that is not spent or in use."""
+        return None
+
+    def _amount(self, cost: float) -> float:
+        return cost
+
+
+LeasedBudget = Budget[Any, Any]
+
+
+class RateBudget(Budget[TokenAsk, TokenGrant]):
     """Tokens to spend at once. One push more than a burst goes from a full one, into debt."""
 
     def __init__(self, subject: str, rate_per_s: float) -> None:
         self.subject = subject
         self._rate_per_s = rate_per_s
         self.tokens = 0.0
-        self._missing = 0.0
         self._cost = 1.0
         self._used = 0.0
         self._pace = 0.0
         self._granted_at_s = 0.0
-        self._next_ask_s = 0.0
 
     @property
     def _burst(self) -> float:
@@ -84,16 +142,7 @@ class RateBudget:
         return self.tokens >= cost - ROUNDING
 
     def room(self, cost: float) -> float:
-        """Return how many pushes of this cost have room."""
         return self.tokens / cost
-
-    def miss(self, cost: float) -> None:
-        """Note that a push waits for its tokens."""
-        self._missing = max(self._missing, cost)
-
-    def unmiss(self) -> None:
-        """Forget who waited: those that still do say so again."""
-        self._missing = 0.0
 
     def take(self, cost: float) -> None:
         self.tokens -= cost
@@ -101,12 +150,10 @@ class RateBudget:
         self._cost = cost
 
     def give_back(self, cost: float) -> None:
-        """Take back the tokens of a push that did not go."""
         self.tokens += cost
         self._used = max(0.0, self._used - cost)
 
     def ask(self, now_s: float) -> TokenAsk | None:
-        """Return what to ask for now, None when nothing is needed."""
         if now_s < self._next_ask_s:
             return None
         self._pace = max(self._used, self._pace / 2)
@@ -122,18 +169,17 @@ class RateBudget:
         self._next_ask_s = now_s + PACE_S * random.uniform(0.7, 1.3)  # else one is always first
         return TokenAsk(self.subject, self._rate_per_s, self._burst, max(wanted, least), least)
 
-    def granted(self, grant: TokenGrant, now_s: float) -> None:
+    def granted(self, answer: TokenGrant, now_s: float) -> None:
         """Take what the store granted, or wait as long as it says that it takes."""
-        self.tokens += grant.tokens
-        if grant.tokens:
+        self.tokens += answer.tokens
+        if answer.tokens:
             self._granted_at_s = now_s
             self._missing = 0.0
         else:
-            wait_s = min(grant.wait_s, _LONGEST_WAIT_S) * random.uniform(1.0, 1.1)
+            wait_s = min(answer.wait_s, _LONGEST_WAIT_S) * random.uniform(1.0, 1.1)
             self._next_ask_s = now_s + max(PACE_S, wait_s)
 
     def unused(self, now_s: float, *, at_once: bool = False) -> TokenReturn | None:
-        """Return what is to be given back now, and have it no longer."""
         is_kept = self._missing or now_s < self._granted_at_s + KEPT_S
         if self.tokens <= ROUNDING or (is_kept and not at_once):
             return None
@@ -142,7 +188,6 @@ class RateBudget:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether it needs nothing of the store until it is missed again."""
         return not self._missing and self.tokens <= ROUNDING and not self._used
 
 
@@ -152,7 +197,7 @@ _RENEW_S = PLACES_TTL_S / 4
 _AGAIN_S = 0.05
 
 
-class PlaceBudget:
+class PlaceBudget(Budget[PlaceAsk, int]):
     """Places to fill at once, as long as the store has been heard of lately.
 
     While an answer is awaited no more may be in use than was said, since the store may take away
@@ -170,8 +215,6 @@ class PlaceBudget:
         self._may_fill = 0
         self._valid_until_s = 0.0
         self._asked_at_s = 0.0
-        self._next_ask_s = 0.0
-        self._is_missed = False
         self._peaks = (0, 0)
         self._turned_at_s = 0.0
 
@@ -185,16 +228,7 @@ class PlaceBudget:
         return self.in_use < self._may_fill and now_s < self._valid_until_s
 
     def room(self, cost: float) -> float:
-        """Return how many pushes of this cost have room."""
         return self._may_fill - self.in_use
-
-    def miss(self, cost: float) -> None:
-        """Note that a push waits for a place."""
-        self._is_missed = True
-
-    def unmiss(self) -> None:
-        """Forget who waited: those that still do say so again."""
-        self._is_missed = False
 
     def take(self, cost: float) -> None:
         self.in_use += 1
@@ -202,44 +236,40 @@ class PlaceBudget:
         self._peaks = before, max(now, self.in_use)
 
     def give_back(self, cost: float) -> None:
-        """Free the place of a push that has landed, or did not go."""
         self.in_use -= 1
 
     def ask(self, now_s: float) -> PlaceAsk | None:
-        """Return what to ask for now, None when all is as it should be."""
         if now_s < self._next_ask_s:
             return None
         peak = self._peak(now_s)
-        wanted = min(self._cap, peak + max(1, peak)) if self._is_missed else peak
+        wanted = min(self._cap, peak + max(1, peak)) if self._missing else peak
         is_due = now_s >= self._asked_at_s + _RENEW_S and (self._held or self.in_use)
         is_unused = wanted < max(self._held, self._known) and now_s >= self._asked_at_s + KEPT_S
-        if not (self._is_missed or is_due or is_unused):
+        if not (self._missing or is_due or is_unused):
             return None
         self._asked_at_s = now_s
         self._asked = wanted
         self._known = max(self._known, wanted)
         self._next_ask_s = now_s + _AGAIN_S * random.uniform(0.6, 1.0)
-        said = self.in_use if self._is_missed else wanted
+        said = self.in_use if self._missing else wanted
         self._may_fill = min(self._may_fill, max(said, self.in_use))
         return PlaceAsk(self.subject, self._cap, wanted, max(said, self.in_use))
 
-    def granted(self, places: int) -> None:
+    def granted(self, answer: int, now_s: float) -> None:
         """Fill so many from now on; counted from when they were asked for."""
-        self._held = self._may_fill = min(places, self._cap)
+        self._held = self._may_fill = min(answer, self._cap)
         self._known = self._asked
         self._valid_until_s = self._asked_at_s + PLACES_TTL_S
-        if self.in_use < places:
-            self._is_missed = False
+        if self.in_use < answer:
+            self._missing = 0.0
 
     def closing(self) -> PlaceAsk:
-        """Return the ask that gives all back that is not in use."""
         self._may_fill = 0
         return PlaceAsk(self.subject, self._cap, 0, self.in_use)
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether it needs nothing of the store until it is missed again."""
-        return not (self._is_missed or self._held or self._known or self.in_use)
+        return not (self._missing or self._held or self._known or self.in_use)
 
     def _peak(self, now_s: float) -> int:
         """Return how many were in use at once lately."""
@@ -260,7 +290,7 @@ that it is another one that asks.
 """
 
 
-class TotalBudget:
+class TotalBudget(Budget[TotalAsk, float]):
     """A part of a total. `counts_pushes`: each push is one, whatever it costs."""
 
     def __init__(self, tally: Tally, limit: float, *, counts_pushes: bool) -> None:
@@ -271,12 +301,10 @@ class TotalBudget:
         self._used = 0.0
         self._allotted = 0.0
         self._may_use = 0.0
-        self._missing = 0.0
         self._gives_back = False
         self._since_ask = 0.0
         self._pace = 0.0
         self._touched_at_s = 0.0
-        self._next_ask_s = 0.0
         self._heard_at_s: float | None = None
 
     def set_limit(self, limit: float) -> None:
@@ -288,28 +316,17 @@ class TotalBudget:
         return self._used + self._amount(cost) <= self._may_use + ROUNDING
 
     def room(self, cost: float) -> float:
-        """Return how many pushes of this cost have room."""
         return (self._may_use - self._used) / self._amount(cost)
-
-    def miss(self, cost: float) -> None:
-        """Note that a push waits for its part of the total."""
-        self._missing = max(self._missing, self._amount(cost))
-
-    def unmiss(self) -> None:
-        """Forget who waited: those that still do say so again."""
-        self._missing = 0.0
 
     def take(self, cost: float) -> None:
         self._used += self._amount(cost)
         self._since_ask += self._amount(cost)
 
     def give_back(self, cost: float) -> None:
-        """Take back the part of a push that did not go."""
         self._used -= self._amount(cost)
         self._since_ask = max(0.0, self._since_ask - self._amount(cost))
 
     def ask(self, now_s: float) -> TotalAsk | None:
-        """Return what to ask for now, None when all is as it should be."""
         if self._since_ask:
             self._touched_at_s = now_s
         if now_s < self._next_ask_s:
@@ -330,11 +347,11 @@ class TotalBudget:
         more = max(self._missing, min(2 * ahead, self._limit * MOST_PART))
         return self._asking(self._used + more, now_s) if more > left + ROUNDING else None
 
-    def granted(self, allotted: float, now_s: float) -> None:
+    def granted(self, answer: float, now_s: float) -> None:
         """Spend up to so much in all; what is too little for a push goes back at once."""
         self._heard_at_s = now_s
-        self._allotted = self._may_use = allotted
-        left = allotted - self._used
+        self._allotted = self._may_use = answer
+        left = answer - self._used
         if self._missing and left < self._missing - ROUNDING:
             was_given_back, self._gives_back = self._gives_back, left > ROUNDING
             self._next_ask_s = now_s + _TOTAL_AGAIN_S * random.uniform(0.5, 1.0)
@@ -346,12 +363,10 @@ class TotalBudget:
             self._touched_at_s = now_s
 
     def closing(self) -> TotalAsk:
-        """Return the ask that gives all back that was not spent."""
         return self._asking(self._used, 0.0)
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether it needs nothing of the store until it is missed again."""
         return not self._missing and self._allotted <= self._used + ROUNDING
 
     def _amount(self, cost: float) -> float:
@@ -375,7 +390,7 @@ log = logging.getLogger("pushlane.budgets")
 
 _EACH_S = 2e-5  # a look at one budget; so that thousands take a small part of the time
 
-LeasedBudget = RateBudget | PlaceBudget | TotalBudget
+_Lease = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 
 
 class Leasing:
@@ -388,10 +403,15 @@ class Leasing:
     def __init__(
         self, limiter: Limiter, clock_s: Callable[[], float], granted: Callable[[], None]
     ) -> None:
+        holder = secrets.token_hex(6)
+        self._leases: Mapping[type[LeasedBudget], _Lease] = {
+            RateBudget: lambda asks: limiter.lease_tokens(asks),
+            PlaceBudget: lambda asks: limiter.hold_places(asks, holder, PLACES_TTL_S),
+            TotalBudget: lambda asks: limiter.lease_totals(asks),
+        }
         self._limiter = limiter
         self._clock_s = clock_s
         self._granted = granted
-        self._holder = secrets.token_hex(6)
         self._busy: dict[LeasedBudget, None] = {}
         self._due = asyncio.Event()
         self._backoff = Backoff(log, "the limiter")
@@ -431,12 +451,9 @@ class Leasing:
         """Ask for all that is needed now."""
         now_s = self._clock_s()
         busy = list(self._busy)
-        rates = [one for one in busy if isinstance(one, RateBudget)]
         had = await asyncio.gather(
-            self._lease_tokens(rates, now_s),
-            self._hold_places([one for one in busy if isinstance(one, PlaceBudget)], now_s),
-            self._lease_totals([one for one in busy if isinstance(one, TotalBudget)], now_s),
-            self._return_tokens(rates, now_s),
+            *(self._lease(kind, busy, now_s) for kind in self._leases),
+            self._give_back(busy, now_s),
             return_exceptions=True,
         )
         for one in busy:
@@ -451,23 +468,14 @@ class Leasing:
 
     async def close(self) -> None:
         """Give back all that is not spent or in use; one that fails keeps no other from it."""
-        busy = list(self._busy)
-        now_s = self._clock_s()
-        returns = [
-            one
-            for budget in busy
-            if isinstance(budget, RateBudget) and (one := budget.unused(now_s, at_once=True))
-        ]
-        places = [one.closing() for one in busy if isinstance(one, PlaceBudget)]
-        totals = [one.closing() for one in busy if isinstance(one, TotalBudget)]
+        busy, now_s = list(self._busy), self._clock_s()
         self._busy.clear()
-        calls: list[Awaitable[object]] = []
-        if totals:
-            calls.append(self._limiter.lease_totals(totals))
-        if places:
-            calls.append(self._limiter.hold_places(places, self._holder, PLACES_TTL_S))
-        if returns:
-            calls.append(self._limiter.return_tokens(returns))
+        calls: list[Awaitable[object]] = [
+            lease(asks)
+            for kind, lease in self._leases.items()
+            if (asks := [ask for one in busy if isinstance(one, kind) and (ask := one.closing())])
+        ]
+        calls.append(self._give_back(busy, now_s, at_once=True))
         raise_first(await asyncio.gather(*calls, return_exceptions=True))
 
     async def _wait(self) -> None:
@@ -481,33 +489,23 @@ class Leasing:
             await self._due.wait()
         self._due.clear()
 
-    async def _lease_tokens(self, budgets: list[RateBudget], now_s: float) -> bool:
-        pairs = [(one, ask) for one in budgets if (ask := one.ask(now_s))]
-        if pairs:
-            grants = await self._limiter.lease_tokens([ask for _, ask in pairs])
-            for (budget, _), grant in zip(pairs, grants, strict=True):
-                budget.granted(grant, now_s)
-        return bool(pairs)
+    async def _lease(
+        self, kind: type[LeasedBudget], busy: list[LeasedBudget], now_s: float
+    ) -> bool:
+        """Ask for what budgets of a kind need, and tell them the answers; return if any."""
+        asks = {
+            one: ask
+            for one in busy
+            if isinstance(one, kind) and (ask := one.ask(now_s)) is not None
+        }
+        if asks:
+            answers = await self._leases[kind](list(asks.values()))
+            for budget, answer in zip(asks, answers, strict=True):
+                budget.granted(answer, now_s)
+        return bool(asks)
 
-    async def _return_tokens(self, budgets: list[RateBudget], now_s: float) -> bool:
-        returns = [unused for one in budgets if (unused := one.unused(now_s))]
-        if returns:
+    async def _give_back(
+        self, busy: list[LeasedBudget], now_s: float, *, at_once: bool = False
+    ) -> None:
+        if returns := [one for budget in busy if (one := budget.unused(now_s, at_once=at_once))]:
             await self._limiter.return_tokens(returns)
-        return False
-
-    async def _hold_places(self, budgets: list[PlaceBudget], now_s: float) -> bool:
-        pairs = [(one, ask) for one in budgets if (ask := one.ask(now_s))]
-        if pairs:
-            asks = [ask for _, ask in pairs]
-            held = await self._limiter.hold_places(asks, self._holder, PLACES_TTL_S)
-            for (budget, _), places in zip(pairs, held, strict=True):
-                budget.granted(places)
-        return bool(pairs)
-
-    async def _lease_totals(self, budgets: list[TotalBudget], now_s: float) -> bool:
-        pairs = [(one, ask) for one in budgets if (ask := one.ask(now_s))]
-        if pairs:
-            allotted = await self._limiter.lease_totals([ask for _, ask in pairs])
-            for (budget, _), amount in zip(pairs, allotted, strict=True):
-                budget.granted(amount, now_s)
-        return bool(pairs)

@@ -1,22 +1,17 @@
 """Drops what a recipient has had already, must not be sent, or cannot be sent to any more.
 
-Drops what a recipient has had already, or is to have in a newer form: dedupe and collapse.
+`RecipientGuard` has dedupe and collapse. A push of a collapse key holds its recipient's turn during
+delivery, so a newer one waits for its outcome.
 
-Stands between the loop and the sink, before claims are made. A push of a collapse key holds its
-recipient's turn during delivery, so a newer one waits for its outcome. Other pushes never get here.
+`ContactGuard` has suppression and frequency caps. Both are asked in one call for many pushes, after
+duplicates are sorted out, so that none of them takes a place. While nothing is suppressed and no
+cap is set, no push gets there. A push that is counted keeps its place whatever becomes of it,
+unless it dies and surely has not arrived: then it gives it back.
 
-Drops pushes whose recipient must not be sent to, or has had enough for today.
-
-That is suppression and frequency caps. Both are asked in one call for many pushes, after what their
-recipient has had already is sorted out, so that no duplicate takes a place. While nothing is
-suppressed and no cap is set, no push gets here. A push that is counted keeps its place whatever
-becomes of it, unless it dies and surely has not arrived: then it gives it back.
-
-Records addresses that a sink's provider calls dead, so that no running task sends to them again.
-
-It stands beside the settling of pushes, and holds none up: what it heard waits in memory, bounded,
-until the store has it. What is lost with a process, or heard while too much waits, is found out
-again by the next push to that address.
+`DeadAddressRecorder` stands beside the settling of pushes, and holds none up. It records what a
+sink's provider calls dead, so that no running task sends there again: what it heard waits in
+memory, bounded, until the store has it. What is lost with a process, or heard while too much waits,
+is found out again by the next push to that address.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Calls to a store in groups: what many deliveries ask at the same moment goes in one call.
+"""The base of guards that ask a store: in groups, and as the settings say while it is away.
 
-One call is under way at a time; what is asked for meanwhile goes together into the next one. After
-a small one there is a moment's rest, since a call costs much more than a push in it; who asks while
-nothing is under way does not wait.
-
-The base of guards that ask a store: in groups, and as the settings say while it is away.
+What many deliveries ask at the same moment goes in one call. One is under way at a time; what is
+asked for meanwhile goes together into the next one. After a small one there is a moment's rest,
+since a call costs much more than a push in it; who asks while nothing is under way does not wait.
 
 What a guard takes in the store for a push (a claim, a turn) it takes under an owner's name. Each
 call has a name of its own: even within a process, no two attempts at a push may both win, and only

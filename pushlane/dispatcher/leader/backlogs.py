@@ -1,11 +1,5 @@
 """Finds out how many pushes of each task are left, and at which of its sinks.
 
-Does what takes long beside the event loop, so that pushes go on meanwhile.
-
-What the leader knows of all processes together: how much is left, how fast it goes, whose it is.
-
-Values only.
-
 Counts come from the registry, where all processes record. Of tasks whose total is not known, and of
 pushes that wait elsewhere, the broker tells how many messages there are. Each look asks for so much
 at most: of very many tasks some figures are a few looks old.

@@ -1,23 +1,15 @@
 """Ends tasks that are past their expiry and drops the lanes of tasks that have ended.
 
-Keeps times, and finds the next ones that are due without a look at the others.
-
-Watches over tasks whose submit, or the producer that feeds them, is gone before it was complete.
-
-Since when is written into the task, so that the next leader knows it too. Run by whoever leads.
-
-Knows of lanes that tasks share when nothing of an ended task can come off them any more.
-
-Such a lane is never dropped, so that is known by where its end once was: when all up to there is
-acked, whatever ended before that look has nothing left on it. One end is remembered a lane; if it
-is waited for long, since something has to wait for its time there, it is kept for the next leader.
-
 One process at a time does this, whoever leads; its changes carry the number of its lease, so one
 that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
 good and its name is never used again, so a late or a second drop does no harm. A lane goes when its
 task was cancelled, or else when its retention is over and nothing on it is left to send; and only
-when nobody reads it any more. A lane that tasks share stays: what is waited for is that nothing of
-the task is left on it.
+when nobody reads it any more.
+
+A lane that tasks share stays: what is waited for is that nothing of the task is left on it. That is
+known by where its end once was: when all up to there is acked, whatever ended before that look has
+nothing left on it. One end is remembered a lane; if it is waited for long, since something has to
+wait for its time there, it is kept for the next leader.
 """
 
 from __future__ import annotations
@@ -103,7 +95,11 @@ _ABANDONED = "half-made: its submit or its producer did not come back"
 
 
 class HalfMade:
-    """`ends_after_s` is how long one may stand still. `change` makes a leader's change.
+    """Watches over tasks whose submit, or the producer that feeds them, is gone too early.
+
+    Since when is written into the task, so that the next leader knows it too.
+
+    `ends_after_s` is how long one may stand still. `change` makes a leader's change.
 
     `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
     """

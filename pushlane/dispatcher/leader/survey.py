@@ -1,15 +1,11 @@
 """Looks at all tasks and processes every few seconds, while this process leads.
 
-Makes the leader's figures of what it has found out. Pure.
+It only reads. What it finds is shown to Prometheus, and told to the other processes with what this
+one says of itself: so an autoscaler may ask any of them. Who leads no more shows nothing.
 
 What may go now, and would go sooner with more processes, is the backlog to drain: not what is
 paused, waits for its time, or has used up a total; nothing at a sink that rests; and of what a
 limit holds no more than the limit lets go within the target.
-
-It only reads. What it finds is shown to Prometheus, and told to the other processes with what this
-one says of itself. Who leads no more shows nothing.
-
-Tells an autoscaler what the leader has found, in whatever process it asks.
 """
 
 from __future__ import annotations
