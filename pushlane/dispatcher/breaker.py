@@ -59,6 +59,7 @@ from pushlane.dispatcher.failures import (
     Sign,
     TargetStanding,
     TargetWords,
+    doubted,
     sign_of,
 )
 
@@ -199,7 +200,7 @@ class Breaker:
         self._delivered_at_s = -math.inf
         self._failures = FailureShare()
         self._finals = FailureShare()
-        self._final_row = FinalRow()
+        self._final_row: FinalRow = {}
         self._has_succeeded = False
         self._known = TargetStanding.UNKNOWN
         self._words = TargetWords()
@@ -400,7 +401,7 @@ class Breaker:
             self._pace(now_s)
         self._failures.add_well(count)
         self._finals.add_well(count)
-        if self._final_row.reasons:
+        if self._final_row:
             self._final_row.clear()
 
     def view(self) -> View:
@@ -485,7 +486,7 @@ class Breaker:
         """Count it; a row of them is a storm, or shows that a new target may be the wrong one."""
         self._finals.add(True)
         if self.standing is not TargetStanding.UNKNOWN:
-            self._final_row.add(flight.push_id, outcome.reason)
+            self._final_row[flight.push_id] = outcome.reason
         if self.standing is TargetStanding.NEW and self.is_closed:
             self._rotation.add(flight)
         if len(self._final_row) < max(_ROW, self._finals.row):
@@ -501,7 +502,7 @@ class Breaker:
     def _doubt_target(self) -> None:
         """Put the row of final answers down to the target."""
         self._is_storm = True
-        self._cause = self._final_row.told(self._words, quotes=self._quotes)
+        self._cause = doubted(self._final_row, self._words, quotes=self._quotes)
 
     def _delivered(self, now_s: float) -> None:
         """Note that our credentials are good."""
@@ -520,10 +521,8 @@ class Breaker:
         several = len(self._refused_us) if self._has_succeeded else self._refusals
         if several < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
             return sign
-        self._cause = _REFUSES_US
+        self._blame(_REFUSES_US, outcome)
         self._is_storm = self._is_storm and self.standing is not TargetStanding.NEW
-        if self._quotes and outcome.reason:
-            self._cause = f"{self._cause}: {outcome.reason}"
         if self._phase is not _Phase.OPEN:
             if self.is_closed:
                 self._down_since_s = now_s
@@ -544,7 +543,7 @@ class Breaker:
             self._rise(now_s)
             return Sign.OWN
         if sign is Sign.FINAL and is_new and not self._is_storm:
-            self._final_row.add(flight.push_id, outcome.reason)
+            self._final_row[flight.push_id] = outcome.reason
             if len(self._final_row) >= _ROW:
                 self._doubt_target()
         self._is_probing = False
@@ -562,15 +561,17 @@ class Breaker:
         """Let only a trickle go until it is known whether the sink is down."""
         if self.is_closed:
             self._down_since_s = now_s
-        self._cause = CAUSES[sign]
-        if self._quotes and outcome.reason:
-            self._cause = f"{self._cause}: {outcome.reason}"
+        self._blame(CAUSES[sign], outcome)
         self._is_storm = sign is Sign.FINAL
         self._recall()
         self._balance = 0.0
         self._throttled_since_s = now_s
         self._enter(_Phase.OPENING, now_s)
         self._pass_time(now_s)
+
+    def _blame(self, cause: str, outcome: Outcome) -> None:
+        is_quoted = self._quotes and outcome.reason
+        self._cause = f"{cause}: {outcome.reason}" if is_quoted else cause
 
     def _open(self, now_s: float) -> None:
         self._recall()

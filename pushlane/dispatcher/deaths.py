@@ -15,6 +15,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pushlane.backends.backend import Backend
@@ -71,7 +73,11 @@ class PauseRequests:
             self._tasks.apply(await self._backend.pause(task_id, reason))
         except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
             return
-        log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
+        _log_pause(task_id, reason)
+
+
+def _log_pause(task_id: str, reason: str) -> None:
+    log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
 
 
 _death_warnings_log = logging.getLogger("pushlane.deaths")
@@ -80,13 +86,13 @@ _EVERY_S = 60.0
 _MOST_TASKS = 3
 
 
+@dataclass
 class _Unsaid:
     """Deaths of one reason that no line has told of yet."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.said_at_s: float | None = None
-        self.tasks: dict[str, None] = {}
+    count: int = 0
+    said_at_s: float | None = None
+    tasks: dict[str, None] = field(default_factory=dict)
 
     def due_in_s(self, now_s: float) -> float:
         return 0.0 if self.said_at_s is None else self.said_at_s + _EVERY_S - now_s
@@ -176,8 +182,6 @@ def _named(tasks: list[str]) -> str:
     return f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks[:_MOST_TASKS])}{others}"
 
 
-pauses_log = logging.getLogger("pushlane.pauses")
-
 _AT_ONCE = 8
 
 
@@ -202,10 +206,6 @@ class StopIfDead:
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
     ) -> None:
-        """Hear of what is counted now."""
-        self.on_counted(progress, finished)
-
-    def on_counted(self, progress: Sequence[Progress], finished: Sequence[Finished]) -> None:
         """Hear how far tasks are, now that these seqs are counted."""
         ruled = [(one, found) for one in progress if one.failed and (found := self._rule(one))]
         if not ruled:
@@ -222,7 +222,7 @@ class StopIfDead:
 
     async def run(self) -> None:
         """Pause what has passed its limit, until cancelled."""
-        await whenever(self._due, self._stop_all, Backoff(pauses_log, "the registry"))
+        await whenever(self._due, self._stop_all, Backoff(log, "the registry"))
 
     def _rule(self, progress: Progress) -> tuple[StopRule, tuple[int, int]] | None:
         """Return the rule that may stop a task now, and what it does not count."""
@@ -238,22 +238,15 @@ class StopIfDead:
         await for_each(list(self._passed.values()), self._stop, _AT_ONCE)
 
     async def _stop(self, passed: _Passed) -> None:
-        await self._pause(passed)
-        del self._passed[passed.task_id]
-
-    async def _pause(self, passed: _Passed) -> None:
         task_id = passed.task_id
         [deaths] = await self._backend.registry.deaths([task_id])
         reason = _reason(passed, deaths)
-        try:
+        with suppress(UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
             task = await self._backend.stop(task_id, reason)
-        except (UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
-            return
-        self._tasks.apply(task)
-        if task.reason == reason:
-            pauses_log.warning(
-                "task %s is paused: %s", task_id, reason, extra={"action": "task_paused"}
-            )
+            self._tasks.apply(task)
+            if task.reason == reason:
+                _log_pause(task_id, reason)
+        del self._passed[task_id]
 
 
 def _reason(passed: _Passed, deaths: Deaths) -> str:

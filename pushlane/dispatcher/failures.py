@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import msgspec
@@ -80,14 +81,13 @@ CAUSES = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class FailureShare:
     """The share of failures among the last landings, as it was when the last row of them began."""
 
-    __slots__ = ("_count", "_known", "_share")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._share = self._known = 0.0
+    _count: int = 0
+    _share: float = 0.0
+    _known: float = 0.0
 
     def add(self, failed: bool) -> None:
         if self._count == _LANDINGS_KNOWN and not failed and not self._share:
@@ -173,34 +173,17 @@ class TargetWords(msgspec.Struct, frozen=True):
     question: str = "is it set up right?"
 
 
-class FinalRow:
-    """Final answers that may be about the sink, with nothing between. Each push counts once.
+FinalRow = dict[str, str]
+"""Final answers that may be about the sink, with nothing between: reasons by the push's id."""
 
-    `reasons` has them by the id of their push.
-    """
 
-    __slots__ = ("reasons",)
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.reasons)
-
-    def add(self, push_id: str, reason: str) -> None:
-        self.reasons[push_id] = reason
-
-    def clear(self) -> None:
-        self.reasons.clear()
-
-    def told(self, words: TargetWords, *, quotes: bool) -> str:
-        """Say what was answered; without `quotes` no reason is named, as it may hold anything."""
-        count, all_of_them = len(self), f"to all {len(self)} pushes"
-        [(most, times)] = Counter(
-            as_label(reason, is_own_words=False) for reason in self.reasons.values()
-        ).most_common(1)
-        said = f"has given final answers {all_of_them}"
-        if quotes:
-            is_same = times == count
-            said = f"has answered {most} {all_of_them}" if is_same else f"{said}, most often {most}"
-        return f"{words.who} {said}: {words.question}"
+def doubted(row: FinalRow, words: TargetWords, *, quotes: bool) -> str:
+    """Say what was answered; without `quotes` no reason is named, as it may hold anything."""
+    all_of_them = f"to all {len(row)} pushes"
+    labels = Counter(as_label(reason, is_own_words=False) for reason in row.values())
+    [(most, times)] = labels.most_common(1)
+    said = f"has given final answers {all_of_them}"
+    if quotes:
+        is_same = times == len(row)
+        said = f"has answered {most} {all_of_them}" if is_same else f"{said}, most often {most}"
+    return f"{words.who} {said}: {words.question}"

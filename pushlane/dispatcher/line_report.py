@@ -9,19 +9,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pushlane.core.lane import Lane, Why
-from pushlane.core.lanes import Lanes
 from pushlane.core.push import Kind
-from pushlane.core.slots import Slots
 from pushlane.core.task import Level, now_ms
-from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.slow import Shares
 from pushlane.dispatcher.stats import Stats
-from pushlane.dispatcher.tasks import TaskLookups
 from pushlane.model.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
 from pushlane.settings import Settings
+
+if TYPE_CHECKING:
+    from pushlane.dispatcher.line import Line
 
 MOST_NAMED = 50
 """Lanes of a process that are named for being slow, or for what they wait for."""
@@ -126,21 +124,10 @@ def _mean_s(before: _Counted, now: _Counted) -> float:
     return round(held_s / released, 6) if released else 0.0
 
 
-class ReportedLine(Protocol):
-    """A line, as far as it is described."""
-
-    stats: Stats
-    lanes: Lanes
-    slots: Slots
-    outage: Outage
-    shares: Shares[Lane]
-    lookups: TaskLookups
-
-
 class LineReport:
     """Describes one line; `settings` are those that hold for its sink."""
 
-    def __init__(self, name: str, settings: Settings, line: ReportedLine) -> None:
+    def __init__(self, name: str, settings: Settings, line: Line) -> None:
         self._name = name
         self._settings = settings
         self._rates = RecentRates(line.stats)

@@ -21,6 +21,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from pushlane.core.errors import PushlaneError, UnknownFormat
 from pushlane.core.lane import Job, Why
@@ -49,6 +50,7 @@ GIVE_UP_AFTER_S = 30.0
 """With `--drain`: for how long a sink that has never delivered may rest until it is given up."""
 
 
+@dataclass(eq=False, repr=False)
 class Outage:
     """A dispatcher's breaker, with the pushes that wait because of it.
 
@@ -56,50 +58,44 @@ class Outage:
     `clock_s` is monotonic.
     """
 
-    def __init__(
-        self,
-        breaker: Breaker,
-        settler: Settler,
-        stats: Stats,
-        *,
-        drain: bool = False,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._breaker = breaker
-        self._settler = settler
-        self._stats = stats
-        self._drain = drain
-        self._clock_s = clock_s
+    breaker: Breaker
+    settler: Settler
+    stats: Stats
+    _: KW_ONLY
+    drain: bool = False
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._waiting: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
         self._aside: deque[Job] = deque()
         self._returned_at_s = 0.0
-        self._looked_at_s = clock_s()
+        self._looked_at_s = self.clock_s()
         self._is_short = False
         self._rested_since_s: float | None = None
         self._said_at_s = 0.0
 
     @property
     def rests(self) -> bool:
-        return self._breaker.rests
+        return self.breaker.rests
 
     @property
     def has_delivered(self) -> bool:
         """Tell whether its target is known to have delivered, here or elsewhere."""
-        return self._breaker.standing is TargetStanding.PROVEN
+        return self.breaker.standing is TargetStanding.PROVEN
 
     @property
     def is_given_up(self) -> bool:
         """Tell whether a dispatcher that drains should wait for it no longer."""
         since_s = self._rested_since_s
-        if not self._drain or since_s is None or not self._breaker.view().is_unproven:
+        if not self.drain or since_s is None or not self.breaker.view().is_unproven:
             return False
-        return self._clock_s() >= since_s + GIVE_UP_AFTER_S
+        return self.clock_s() >= since_s + GIVE_UP_AFTER_S
 
     @property
     def is_choosy(self) -> bool:
         """Tell whether so few pushes may go that it matters which."""
-        return self._breaker.is_choosy
+        return self.breaker.is_choosy
 
     @property
     def waiting(self) -> int:
@@ -111,68 +107,68 @@ class Outage:
 
     def view(self) -> View:
         """Return how the breaker stands, in times of `clock_s`."""
-        return self._breaker.view()
+        return self.breaker.view()
 
     def resting(self, now_ms: int) -> list[Restraint]:
         """List what gets fewer pushes than there are, if anything."""
-        return restraints(self.view(), self._clock_s(), now_ms)
+        return restraints(self.view(), self.clock_s(), now_ms)
 
     def room(self, free: int) -> int:
         """Return how many free slots may be filled now; pushes whose wait is over go back first."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         self._end_waits(now_s)
         if self._aside and not self.rests and now_s >= self._returned_at_s + _ASIDE_EVERY_S:
             self._return_aside(now_s, 1)
-        room = self._breaker.room(now_s, free)
+        room = self.breaker.room(now_s, free)
         self._is_short = room == 0 < free
         self._note(now_s)
         return room
 
     def wake_in_s(self) -> float | None:
         """Return after how long there may be room, or a wait over, though nothing has landed."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         times_s = [] if not self.waiting else [self._looked_at_s + _LOOK_EVERY_S]
         if self._waiting:
             times_s.append(self._waiting[0][0])
         if self._aside and not self.rests:
             times_s.append(self._returned_at_s + _ASIDE_EVERY_S)
-        if self._is_short and (wake_at_s := self._breaker.wake_at_s()) is not None:
+        if self._is_short and (wake_at_s := self.breaker.wake_at_s()) is not None:
             times_s.append(wake_at_s)
         return max(_SOONEST_S, min(times_s) - now_s) if times_s else None
 
     def try_again(self) -> None:
         """Try a sink that rests at once."""
-        self._breaker.try_again(self._clock_s())
+        self.breaker.try_again(self.clock_s())
 
     def learn(self, known: TargetStanding, words: TargetWords, *, is_other: bool) -> None:
         """Hear what is known of the target, which `is_other` than the one before."""
-        self._breaker.learn(self._clock_s(), known, words, is_other=is_other)
+        self.breaker.learn(self.clock_s(), known, words, is_other=is_other)
 
     def choose(self, jobs: Sequence[Job]) -> Job:
         """Choose the one to try; the others go back to their lanes."""
-        chosen = jobs[self._breaker.choose([flight_of(job) for job in jobs])]
+        chosen = jobs[self.breaker.choose([flight_of(job) for job in jobs])]
         self.put_back([job for job in jobs if job is not chosen])
         return chosen
 
     def recall(self) -> bool:
         """Put back the probe that failed first, as nothing else is there to try."""
-        return self._return_aside(self._clock_s(), 1) > 0
+        return self._return_aside(self.clock_s(), 1) > 0
 
     def permit(self, jobs: Sequence[Job]) -> None:
         """Give pushes that are about to go their permit."""
-        permit = self._breaker.admit(self._clock_s(), len(jobs))
-        self._stats.probes += self._breaker.rests
+        permit = self.breaker.admit(self.clock_s(), len(jobs))
+        self.stats.probes += self.breaker.rests
         for job in jobs:
             job.permit = permit
 
     def is_valid(self, permit: int) -> bool:
         """Tell whether pushes with this permit may go: the sink was not found down meanwhile."""
-        return self._breaker.is_valid(permit)
+        return self.breaker.is_valid(permit)
 
     def give_back(self, permit: int, count: int) -> None:
         """Count off pushes that have a permit and did not go."""
         if count:
-            self._breaker.give_back(permit, count)
+            self.breaker.give_back(permit, count)
 
     def put_back(self, jobs: Sequence[Job]) -> None:
         """Make pushes that did not go the next of their lanes."""
@@ -184,8 +180,8 @@ class Outage:
 
         Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
         """
-        now_s = self._clock_s()
-        breaker = self._breaker
+        now_s = self.clock_s()
+        breaker = self.breaker
         if all(outcome is DELIVERED for outcome in outcomes) and breaker.landed_well(
             now_s, jobs[0].permit, len(jobs)
         ):
@@ -201,7 +197,7 @@ class Outage:
 
     def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
         """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
-        self._stats.spared += 1
+        self.stats.spared += 1
         asked_s = outcome.after_s or 0.0
         if self.rests and self.is_valid(job.permit):
             job.lane.park(job, Why.REFUSED)
@@ -211,10 +207,10 @@ class Outage:
         elif wait_s <= 0:
             self.put_back([job])
         elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
-            self._settler.later(job, max(wait_s, asked_s))
+            self.settler.later(job, max(wait_s, asked_s))
         else:
             job.lane.park(job, Why.REFUSED)
-            heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
+            heapq.heappush(self._waiting, (self.clock_s() + wait_s, next(self._order), job))
 
     def _return_aside(self, now_s: float, count: int) -> int:
         """Put back so many pushes that failed as probes; return how many there were."""
@@ -252,11 +248,11 @@ class Outage:
 
     def _note(self, now_s: float) -> None:
         """Say when the sink rests and when it goes on."""
-        if self._breaker.rests:
+        if self.breaker.rests:
             if self._rested_since_s is None:
                 self._rested_since_s = self._said_at_s = now_s
                 self._say_rests(now_s)
-            elif self._drain and now_s >= self._said_at_s + _SAY_EVERY_S:
+            elif self.drain and now_s >= self._said_at_s + _SAY_EVERY_S:
                 self._said_at_s = now_s
                 self._say_rests(now_s)
         elif self._rested_since_s is not None:
@@ -264,20 +260,20 @@ class Outage:
             self._rested_since_s = None
             extra = {"action": "sink_goes_on"}
             log.info(
-                "sink %s goes on after a rest of %.0f s", self._settler.sink, rested_s, extra=extra
+                "sink %s goes on after a rest of %.0f s", self.settler.sink, rested_s, extra=extra
             )
 
     def _say_rests(self, now_s: float) -> None:
-        view = self._breaker.view()
+        view = self.breaker.view()
         tried = "it is being tried"
         if view.next_try_s is not None:
             tried = f"it is tried again in {max(0.0, view.next_try_s - now_s):.1f} s"
-        if self._drain and view.is_unproven:
+        if self.drain and view.is_unproven:
             tried += f"; --drain waits for it for {GIVE_UP_AFTER_S:.0f} s"
-        elif self._drain:
+        elif self.drain:
             tried += "; --drain ends once it has gone on"
         said = continued(view.reason, tried, by="; ")
-        log.warning("sink %s rests: %s", self._settler.sink, said, extra={"action": "sink_rests"})
+        log.warning("sink %s rests: %s", self.settler.sink, said, extra={"action": "sink_rests"})
 
 
 def flight_of(job: Job) -> Flight:
@@ -301,6 +297,7 @@ _QUESTIONS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class TargetMemory:
     """Keeps in the store whether a line's target has ever delivered, and tells the line's breaker.
 
@@ -311,19 +308,13 @@ class TargetMemory:
     `wake` is called when something new was learned, so that more may go.
     """
 
-    def __init__(
-        self,
-        documents: DocumentStore,
-        target: Callable[[], SinkTarget | None],
-        outage: Outage,
-        clock_ms: Callable[[], int],
-        wake: Callable[[], None],
-    ) -> None:
-        self._documents = documents
-        self._target = target
-        self._outage = outage
-        self._clock_ms = clock_ms
-        self._wake = wake
+    documents: DocumentStore
+    target: Callable[[], SinkTarget | None]
+    outage: Outage
+    clock_ms: Callable[[], int]
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._known: SinkTarget | None = None
         self._standing = TargetStanding.UNKNOWN
         self._once = Once(log)
@@ -341,17 +332,17 @@ class TargetMemory:
         Raises:
             Unreachable: the store does not answer.
         """
-        target = self._target()
+        target = self.target()
         if target is None or not target.delivers:
             return
         is_other = target != self._known
         if is_other or self._may_have_changed():
             await self._learn(target, is_other=is_other)
-        if self._outage.has_delivered and self._standing in (
+        if self.outage.has_delivered and self._standing in (
             TargetStanding.NEW,
             TargetStanding.ACCEPTED,
         ):
-            await note_delivered(self._documents, target.hash, self._clock_ms())
+            await note_delivered(self.documents, target.hash, self.clock_ms())
             self._standing = TargetStanding.PROVEN
 
     async def drain(self, timeout_s: float) -> None:
@@ -364,20 +355,20 @@ class TargetMemory:
 
     def _may_have_changed(self) -> bool:
         if self._standing is TargetStanding.NEW:
-            return self._outage.rests
-        return self._standing is TargetStanding.ACCEPTED and not self._outage.has_delivered
+            return self.outage.rests
+        return self._standing is TargetStanding.ACCEPTED and not self.outage.has_delivered
 
     async def _learn(self, target: SinkTarget, *, is_other: bool) -> None:
         self._standing = await self._read(target)
         question = _QUESTIONS.get(target.kind)
         words = TargetWords(str(target), question) if question else TargetWords(str(target))
-        self._outage.learn(self._standing, words, is_other=is_other)
+        self.outage.learn(self._standing, words, is_other=is_other)
         self._known = target
-        self._wake()
+        self.wake()
 
     async def _read(self, target: SinkTarget) -> TargetStanding:
         try:
-            history = await target_history(self._documents, target.hash)
+            history = await target_history(self.documents, target.hash)
         except UnknownFormat as error:
             self._once.tell(target.hash, error)
             return TargetStanding.UNKNOWN

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.formats import format_to_write, require_format
@@ -31,6 +32,7 @@ _LOOK_EVERY_S = 1.0
 _SAY_EVERY_S = 60.0
 
 
+@dataclass(eq=False, repr=False)
 class TargetCheck:
     """Decides whether a process may start, and says while names are delivered to several places.
 
@@ -38,20 +40,14 @@ class TargetCheck:
     beside other targets, but never takes pushes from one that delivers without delivering itself.
     """
 
-    def __init__(
-        self,
-        presence: Presence,
-        describe: Callable[[], Process],
-        announce: Callable[[], Awaitable[None]],
-        *,
-        replaces: bool,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._presence = presence
-        self._describe = describe
-        self._announce = announce
-        self._replaces = replaces
-        self._clock_s = clock_s
+    presence: Presence
+    describe: Callable[[], Process]
+    announce: Callable[[], Awaitable[None]]
+    _: KW_ONLY
+    replaces: bool
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._stopped = asyncio.Event()
         self._said_at_s = -_SAY_EVERY_S
         self.is_starting = True
@@ -71,9 +67,9 @@ class TargetCheck:
         found = await self._step()
         if found:
             sinks_log.warning("%s", _waiting(found[0]), extra={"action": "sink_waits"})
-        until_s = self._clock_s() + PATIENCE_S
+        until_s = self.clock_s() + PATIENCE_S
         while found:
-            if self._clock_s() >= until_s:
+            if self.clock_s() >= until_s:
                 raise TaskConflict(_refusal(found[0]))
             await self._pause()
             if self._stopped.is_set():
@@ -84,17 +80,17 @@ class TargetCheck:
     async def _step_again(self, found: list[Conflict], until_s: float) -> list[Conflict]:
         """Step once more; while the registry does not answer, who was in the way still is."""
         try:
-            await self._announce()
+            await self.announce()
             return await self._step()
         except Unreachable as error:
-            if self._clock_s() >= until_s:
+            if self.clock_s() >= until_s:
                 raise
             sinks_log.warning("still waiting: %s", error, extra={"action": "sink_waits"})
             return found
 
     async def _step(self) -> list[Conflict]:
         """Start if nobody is in the way; return who is."""
-        me = self._describe()
+        me = self.describe()
         found = [
             one
             for one in await self._conflicts()
@@ -104,7 +100,7 @@ class TargetCheck:
             return found
         self.is_starting = False
         try:
-            await self._announce()
+            await self.announce()
             found = [one for one in await self._conflicts() if is_before(one.process, me)]
         except BaseException:
             self.is_starting = True
@@ -114,12 +110,12 @@ class TargetCheck:
 
     async def _conflicts(self) -> list[Conflict]:
         """Return who is in the way, without those that start and are kept from it themselves."""
-        me, processes = self._describe(), await self._presence.list()
+        me, processes = self.describe(), await self.presence.list()
         started = [one for one in processes if not one.is_starting and one.id != me.id]
         return [
             one
             for one in conflicts_of(me, processes)
-            if (one.is_waste or not self._replaces)
+            if (one.is_waste or not self.replaces)
             and not (one.process.is_starting and conflicts_of(one.process, started))
         ]
 
@@ -135,11 +131,11 @@ class TargetCheck:
             TaskConflict: it throws away what a process that was there before it delivers. It could
                 start since one of the two was not in the registry then.
         """
-        processes, me = await self._presence.list(), self._describe()
+        processes, me = await self.presence.list(), self.describe()
         for one in conflicts_of(me, processes):
             if one.is_waste and not one.process.is_starting and is_before(one.process, me):
                 raise TaskConflict(_refusal(one))
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         if now_s < self._said_at_s + _SAY_EVERY_S:
             return
         self._said_at_s = now_s

@@ -15,6 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -50,55 +51,50 @@ REASON_LONGEST = 200
 _NOT_WRITABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
+@dataclass(eq=False, repr=False)
 class Receipts:
     """Writes receipts of endings to the log. `weights` are those in force."""
 
-    def __init__(
-        self,
-        receipt_log: ReceiptLog,
-        settings: Settings,
-        sink: str,
-        weights: Callable[[], dict[Level, int]],
-        stats: Stats,
-    ) -> None:
-        self._log = receipt_log
-        self._key = settings.receipts_key
-        self._sink = sink
-        self._weights = weights
-        self._stats = stats
+    receipt_log: ReceiptLog
+    settings: Settings
+    sink: str
+    weights: Callable[[], dict[Level, int]]
+    stats: Stats
+
+    def __post_init__(self) -> None:
         self._hasher: Hasher | None = None
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._backoff = Backoff(log, "the log of receipts")
-        self._is_on = settings.receipts != "off"
         self.waiting = 0
 
     async def write(self, endings: Sequence[Ending]) -> None:
         """Return once all receipts of these are durable, however long that takes."""
-        if not self._is_on:
+        if self.settings.receipts == "off":
             return
         receipts = [ending for ending in endings if ending.outcome is not None]
         if not receipts:
             return
         self.waiting = len(receipts)
         hasher = await self._backoff.until_done(self._hashing)
-        left_out_before = self._stats.receipts_left_out
+        left_out_before = self.stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
         if bodies:
             await self._backoff.until_done(lambda: self._append(bodies))
-        left_out = self._stats.receipts_left_out - left_out_before
-        self._stats.receipts_written += len(receipts) - left_out
+        left_out = self.stats.receipts_left_out - left_out_before
+        self.stats.receipts_written += len(receipts) - left_out
         self.waiting = 0
 
     async def _append(self, bodies: Sequence[bytes]) -> None:
         started_s = time.monotonic()
-        await self._log.append(bodies)
-        self._stats.receipts.add(time.monotonic() - started_s)
+        await self.receipt_log.append(bodies)
+        self.stats.receipts.add(time.monotonic() - started_s)
 
     async def _hashing(self) -> Hasher:
         if self._hasher is None:
-            key = self._key.reveal().encode() if self._key else await self._log.secret()
-            self._hasher = Hasher(key)
+            key = self.settings.receipts_key
+            secret = key.reveal().encode() if key else await self.receipt_log.secret()
+            self._hasher = Hasher(secret)
         return self._hasher
 
     async def _bodies(self, receipts: Sequence[Ending], hasher: Hasher) -> list[bytes]:
@@ -134,14 +130,14 @@ class Receipts:
 
     def _leave_out(self, push: Push, error: Exception) -> None:
         """Count a push without a receipt; the first one is logged."""
-        if not self._stats.receipts_left_out:
+        if not self.stats.receipts_left_out:
             log.error(
                 "push %s has no receipt: none can be made of it (%s); it is settled all the same",
                 push.push_id,
                 type(error).__name__,
                 extra={"action": "receipt_left_out", "task": push.task_id},
             )
-        self._stats.receipts_left_out += 1
+        self.stats.receipts_left_out += 1
 
     def _batch(self, receipts: Sequence[Ending], hasher: Hasher) -> ReceiptBatch:
         jobs = [receipt.job for receipt in receipts]
@@ -151,7 +147,7 @@ class Receipts:
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
-            sink=self._sink,
+            sink=self.sink,
             **self._of_tasks([job.task for job in jobs]),
             seq=[push.seq for push in pushes],
             outcome=[receipt.outcome or "" for receipt in receipts],
@@ -169,7 +165,7 @@ class Receipts:
 
     def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
         """Return the columns that follow from each push's task as it was: often all are one."""
-        weights = self._weights()
+        weights = self.weights()
         names = list(map(id, tasks))
         kinds = list(dict(zip(names, tasks, strict=True)).values())
         labels = {task.id: TaskLabel(task.id, task.app, task.name) for task in kinds}

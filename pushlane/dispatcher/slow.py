@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.core.lane import Lane
@@ -46,20 +47,18 @@ class Read(NamedTuple):
     landings: int
 
 
+@dataclass(slots=True, eq=False)
 class Mean:
     """Slot-seconds, picks and landings, which fade as picks and time go on.
 
     `cost` is how many times as long as others' its deliveries take, 1 when it counts as alike.
     """
 
-    __slots__ = ("_fed_s", "cost", "landings", "picks", "spent_s")
-
-    def __init__(self) -> None:
-        self._fed_s = 0.0
-        self.spent_s = 0.0
-        self.picks = 0.0
-        self.landings = 0.0
-        self.cost = 1.0
+    spent_s: float = 0.0
+    picks: float = 0.0
+    landings: float = 0.0
+    cost: float = 1.0
+    _fed_s: float = 0.0
 
     def feed(self, now_s: float, read: Read) -> None:
         kept = math.exp((self._fed_s - now_s) / _FADES_S)
@@ -106,17 +105,15 @@ def _doubt(count: float) -> float:
     return max(math.log(ALIKE), _CERTAIN / math.sqrt(count))
 
 
+@dataclass(slots=True, eq=False)
 class Stopwatch:
     """Slot-seconds of pushes that take off and land."""
 
-    __slots__ = ("_landed_s", "_landings", "_picks", "_started_s", "in_flight")
-
-    def __init__(self) -> None:
-        self.in_flight = 0
-        self._started_s = 0.0
-        self._landed_s = 0.0
-        self._picks = 0
-        self._landings = 0
+    in_flight: int = 0
+    _started_s: float = 0.0
+    _landed_s: float = 0.0
+    _picks: int = 0
+    _landings: int = 0
 
     def took_off(self, now_s: float, count: int) -> None:
         self.in_flight += count
@@ -195,12 +192,11 @@ class Slow(NamedTuple, Generic[LaneT]):
     since_s: float
 
 
-class _OfLevel:
+class _OfLevel(NamedTuple):
     """All deliveries of a level, and those of its lanes that have had few picks."""
 
-    def __init__(self) -> None:
-        self.all = Mean()
-        self.young = Mean()
+    all: Mean
+    young: Mean
 
 
 class Shares(Generic[LaneT]):
@@ -212,7 +208,7 @@ class Shares(Generic[LaneT]):
         self._dwells: dict[LaneT, Dwell[LaneT]] = {}
         self._live: dict[Dwell[LaneT], None] = {}
         self._idle: OrderedDict[Dwell[LaneT], float] = OrderedDict()
-        self._levels = {level: _OfLevel() for level in Level}
+        self._levels = {level: _OfLevel(Mean(), Mean()) for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
         self._base_s = 0.0
         self._looked_s = -math.inf

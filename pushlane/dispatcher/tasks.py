@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from pushlane.backends.backend import Backend
@@ -194,31 +195,26 @@ class Doubts:
         )
 
 
+@dataclass(eq=False, repr=False)
 class TaskLookups:
     """Parks pushes of tasks not heard of until the registry has said what it knows of them.
 
     `clock_s` is a monotonic clock.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        tasks: KnownTasks,
-        lanes: Lanes,
-        settler: Settler,
-        stats: Stats,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._registry = registry
-        self._tasks = tasks
-        self._lanes = lanes
-        self._settler = settler
-        self._stats = stats
+    registry: Registry
+    tasks: KnownTasks
+    lanes: Lanes
+    settler: Settler
+    stats: Stats
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._waiting: dict[str, list[Job]] = {}
         self._asked = asyncio.Event()
         self._doubted: set[str] = set()
         self._in_doubt = asyncio.Event()
-        self._doubts = Doubts(clock_s)
+        self._doubts = Doubts(self.clock_s)
 
     @property
     def in_doubt(self) -> int:
@@ -248,12 +244,12 @@ class TaskLookups:
         await for_each(paged(list(self._waiting), _AT_ONCE), self._look_up)
 
     async def _look_up(self, task_ids: Sequence[str]) -> None:
-        found = await self._registry.some(task_ids)
-        self._tasks.take(found)
+        found = await self.registry.some(task_ids)
+        self.tasks.take(found)
         for task_id in found.unread:
             await self._leave(task_id)
         for task_id in task_ids:
-            if self._tasks.find(task_id) is not None:
+            if self.tasks.find(task_id) is not None:
                 self._offer_again(task_id)
             elif task_id not in found.unread:
                 self._put_aside(task_id)
@@ -261,11 +257,11 @@ class TaskLookups:
     async def _leave(self, task_id: str) -> None:
         """Leave the lanes of a task that only a newer version can read."""
         try:
-            await self._tasks.has_ended(task_id)
+            await self.tasks.has_ended(task_id)
         except UnknownFormat as error:
             for job in self._waiting.pop(task_id, ()):
                 job.lane.unpark(job)
-                self._lanes.leave(job, error)
+                self.lanes.leave(job, error)
 
     def _offer_again(self, task_id: str) -> None:
         self._doubts.clear(task_id)
@@ -275,12 +271,12 @@ class TaskLookups:
     def _put_aside(self, task_id: str) -> None:
         for job in self._waiting.pop(task_id, ()):
             job.lane.unpark(job)
-            self._stats.in_doubt += 1
+            self.stats.in_doubt += 1
             wait_s = self._doubts.wait_s(task_id)
             if is_pool(job.lane.name):
-                self._settler.put_off(job, wait_s)
+                self.settler.put_off(job, wait_s)
             else:
-                self._lanes.leave(job, TaskInDoubt(task_id), wait_s)
+                self.lanes.leave(job, TaskInDoubt(task_id), wait_s)
             if len(self._doubted) < _MOST_DOUBTED:
                 self._doubted.add(task_id)
                 self._in_doubt.set()
@@ -288,9 +284,9 @@ class TaskLookups:
     async def _find_out(self) -> None:
         """Ask the registry to find out, which may take long. What is said is heard of as ever."""
         task_ids = list(self._doubted)
-        found = await self._registry.find_out(task_ids)
+        found = await self.registry.find_out(task_ids)
         self._doubted.difference_update(task_ids)
-        self._tasks.take(found)
+        self.tasks.take(found)
         for task_id in (*(task.id for task in found.tasks), *found.unread, *found.forgotten):
             self._doubts.clear(task_id)
         self._doubts.tell()

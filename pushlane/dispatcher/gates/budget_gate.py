@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.backends.backend import Backend
@@ -25,6 +25,7 @@ from pushlane.core.retrying import Backoff
 from pushlane.core.slots import Batch
 from pushlane.core.task import Task
 from pushlane.core.turns import Scheduler
+from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.gates.budgets import UNCHARGED, Budgets, Charge
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
@@ -75,13 +76,12 @@ class OwnLaneRequests:
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
-class BudgetGate:
+class BudgetGate(BaseOption):
     """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
 
     def __init__(
         self, sink: str, cost: float, budgets: Budgets, moves: OwnLaneRequests, stats: Stats
     ) -> None:
-        self.changed: Callable[[], None] = _unheard
         self._sink = sink
         self._cost = cost
         self.budgets = budgets
@@ -94,9 +94,6 @@ class BudgetGate:
 
     def concerns(self, task: Task) -> bool:
         return self.budgets.is_limited
-
-    def concerns_push(self, push: Push) -> bool:
-        return False
 
     def lets(self, job: Job, end: Outcome | None) -> bool:
         """Charge a push, or keep it until there may be room; one that ends unsent costs nothing."""
@@ -196,10 +193,6 @@ class BudgetGate:
     def _come_back(self, task_id: str) -> None:
         for job in self._aside.pop(task_id, ()):
             job.lane.release(job)
-
-
-def _unheard() -> None:
-    """Tell nobody: a gate that stands in no list."""
 
 
 def _first(waiting: dict[T, float], most: float) -> tuple[dict[T, float], dict[T, float]]:

@@ -19,6 +19,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice, takewhile
 from typing import TypeVar
@@ -27,10 +28,11 @@ from pushlane.backends.ports import ProgressStore
 from pushlane.core.endings import Ending
 from pushlane.core.errors import Unreachable
 from pushlane.core.lane import ROOM, Job, Lane, Place, Why
-from pushlane.core.push import Outcome, Push
+from pushlane.core.push import Outcome
 from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.task import Finished, Progress, Task
+from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.stats import Stats
 
 _Key = TypeVar("_Key")
@@ -53,10 +55,8 @@ class Parked:
         self.place = (push.task_id, push.seq)
         self.after = (push.task_id, push.after_seq)
         self.since_s = since_s
-        self.is_asked = False
-        self.is_late = False
+        self.is_asked = self.is_late = self.is_over = False
         self.is_next = not 0 < push.after_seq < push.seq
-        self.is_over = False
 
 
 class Verdict(Enum):
@@ -68,6 +68,8 @@ class Verdict(Enum):
 
 class KeyChains:
     """The parked pushes of a process, and those it let go whose outcome is not durable yet.
+
+    `reached` has the other sinks that tasks of what is parked have gone on to.
 
     What has to be asked is kept as things happen, so that nothing looks through all that is parked:
     `fresh` are those to ask about themselves, `away` the pushes elsewhere that some wait for.
@@ -82,7 +84,7 @@ class KeyChains:
         self._away: dict[Place, None] = {}
         self._by_lane: dict[Lane, dict[Parked, None]] = {}
         self._by_task: dict[str, dict[Parked, None]] = {}
-        self._reached: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -107,11 +109,6 @@ class KeyChains:
         """List the lanes of which something is parked."""
         return list(self._by_lane)
 
-    @property
-    def reached(self) -> Iterable[str]:
-        """Return the other sinks that tasks of what is parked have gone on to."""
-        return self._reached.keys()
-
     def of_lane(self, lane: Lane) -> list[Parked]:
         """List what is parked of a lane in the order in which it came."""
         return list(self._by_lane.get(lane, ()))
@@ -127,7 +124,7 @@ class KeyChains:
         self._parked[one] = self._fresh[one] = None
         self._by_lane.setdefault(one.job.lane, {})[one] = None
         self._by_task.setdefault(one.job.task.id, {})[one] = None
-        self._reached.update(one.job.task.reached)
+        self.reached.update(one.job.task.reached)
         self._copies.setdefault(one.place, {})[one] = None
         self._away.pop(one.place, None)
         if not one.is_next:
@@ -140,7 +137,8 @@ class KeyChains:
         self._fresh.pop(one, None)
         _drop(self._by_lane, one.job.lane, one)
         _drop(self._by_task, one.job.task.id, one)
-        self._leave(one.job.task.reached)
+        if one.job.task.reached:
+            self.reached -= Counter(one.job.task.reached)
         _drop(self._copies, one.place, one)
         self._await(one.place)
         if not one.is_next:
@@ -242,12 +240,6 @@ class KeyChains:
         else:
             self._away.pop(place, None)
 
-    def _leave(self, reached: Iterable[str]) -> None:
-        for name in reached:
-            self._reached[name] -= 1
-            if not self._reached[name]:
-                del self._reached[name]
-
 
 def _drop(index: dict[_Key, dict[Parked, None]], key: _Key, one: Parked) -> None:
     del index[key][one]
@@ -262,12 +254,10 @@ _SHORTEST_S = 1.0
 _LONGEST_S = 30.0
 
 
+@dataclass(slots=True)
 class _Stall:
-    __slots__ = ("put_off_s", "since_s")
-
-    def __init__(self, since_s: float) -> None:
-        self.since_s = since_s
-        self.put_off_s = _SHORTEST_S
+    since_s: float
+    put_off_s: float = _SHORTEST_S
 
 
 class StallDetector:
@@ -315,7 +305,8 @@ _MOST_A_STEP = 500
 _CLEARED_FOR_S = 60.0
 
 
-class KeyOrder:
+@dataclass(eq=False, repr=False)
+class KeyOrder(BaseOption):
     """Parks pushes and gives them back to their lanes in order.
 
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
@@ -325,24 +316,15 @@ class KeyOrder:
     process's view of a task.
     """
 
-    def __init__(
-        self,
-        registry: ProgressStore,
-        settler: Settler,
-        find: Callable[[str], Task | None],
-        stats: Stats,
-        timeout_s: float,
-        flight_s: float,
-        rests: Callable[[str], bool],
-    ) -> None:
-        self.changed: Callable[[], None] = _unheard
-        self._registry = registry
-        self._settler = settler
-        self._find = find
-        self._stats = stats
-        self._timeout_s = timeout_s
-        self._flight_s = flight_s
-        self._rests = rests
+    registry: ProgressStore
+    settler: Settler
+    find: Callable[[str], Task | None]
+    stats: Stats
+    timeout_s: float
+    flight_s: float
+    rests: Callable[[str], bool]
+
+    def __post_init__(self) -> None:
         self._rested_until_s = 0.0
         self._chains = KeyChains()
         self._due = asyncio.Event()
@@ -359,9 +341,6 @@ class KeyOrder:
     def concerns(self, task: Task) -> bool:
         return task.ordered
 
-    def concerns_push(self, push: Push) -> bool:
-        return False
-
     def lets(self, job: Job, end: Outcome | None) -> bool:
         """Tell whether it is this push's turn. If not, it is parked, and comes back when it is.
 
@@ -376,7 +355,7 @@ class KeyOrder:
             self._chains.let_back((task.id, push.seq))
         job.lane.park(job, Why.KEYS)
         self._chains.park(Parked(job, now_s))
-        if self._find(task.id) is not task:
+        if self.find(task.id) is not task:
             self._changed.add(task.id)
         self._due.set()
         return False
@@ -451,10 +430,10 @@ class KeyOrder:
         await self._ask(fresh, away)
 
     def _look(self, now_s: float) -> None:
-        if self._rests(self._settler.sink) or any(map(self._rests, self._chains.reached)):
+        if self.rests(self.settler.sink) or any(map(self.rests, self._chains.reached)):
             self._rested_until_s = now_s
         else:
-            self._chains.forget(now_s - self._flight_s)
+            self._chains.forget(now_s - self.flight_s)
         self._give_back_changed()
         self._make_room(now_s)
 
@@ -470,7 +449,7 @@ class KeyOrder:
         """Ask whether new pushes, or those before them, are finished, and those elsewhere."""
         pushes = [one.job.push for one in fresh]
         seqs = [seq for push in pushes for seq in (push.seq, push.after_seq or push.seq)]
-        answers = await self._registry.finished(task_id, [*seqs, *(seq for _, seq in away)])
+        answers = await self.registry.finished(task_id, [*seqs, *(seq for _, seq in away)])
         now_s = time.monotonic()
         going: list[Parked] = []
         told = answers[: len(seqs)]
@@ -479,13 +458,13 @@ class KeyOrder:
             if verdict is Verdict.OVER:
                 self._end(one)
             elif verdict is Verdict.GO:
-                self._stats.out_of_order += one.is_late and not is_next
+                self.stats.out_of_order += one.is_late and not is_next
                 going.append(one)
         for place, is_over in zip(away, answers[len(seqs) :], strict=True):
             if is_over:
                 self._chains.ended_elsewhere(place)
-            elif self._rested_until_s < now_s - self._timeout_s:
-                self._chains.overdue(place, now_s - self._timeout_s)
+            elif self._rested_until_s < now_s - self.timeout_s:
+                self._chains.overdue(place, now_s - self.timeout_s)
         self._let_go(going, now_s)
 
     def _end(self, one: Parked) -> None:
@@ -493,7 +472,7 @@ class KeyOrder:
         lane = one.job.lane
         lane.unpark(one.job)
         self._stalls.went(lane)
-        self._settler.drop_copy(one.job)
+        self.settler.drop_copy(one.job)
         self._chains.ended_elsewhere(one.place)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
@@ -506,7 +485,7 @@ class KeyOrder:
         """Give back pushes of tasks that changed meanwhile: admission knows what to do."""
         changed, self._changed = self._changed, set()
         for task_id in changed:
-            known = self._find(task_id)
+            known = self.find(task_id)
             self._return(
                 [one for one in self._chains.of_task(task_id) if one.job.task is not known]
             )
@@ -530,8 +509,4 @@ class KeyOrder:
             for one in some[len(some) // 4 :]:
                 self._chains.remove(one)
                 lane.unpark(one.job)
-                self._settler.put_off(one.job, delay_s)
-
-
-def _unheard() -> None:
-    """Tell nobody: a gate that stands in no list."""
+                self.settler.put_off(one.job, delay_s)

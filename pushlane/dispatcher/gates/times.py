@@ -15,19 +15,15 @@ from pushlane.core.lane import Job
 from pushlane.core.push import EXPIRED, Outcome, Push
 from pushlane.core.settle import Settler
 from pushlane.core.task import Finished, Progress, Task, now_ms
+from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.stats import Stats
 from pushlane.model.due import PutOffTally, due_ms, hop_s, wait_of
 
 
-def _unheard() -> None:
-    """Tell nobody: a gate that stands in no list."""
-
-
-class Times:
+class Times(BaseOption):
     """The gate of pushes that have a time. `clock_ms` tells it, as Unix milliseconds."""
 
     def __init__(self, settler: Settler, stats: Stats, clock_ms: Callable[[], int]) -> None:
-        self.changed: Callable[[], None] = _unheard
         self._settler = settler
         self._stats = stats
         self._clock_ms = clock_ms

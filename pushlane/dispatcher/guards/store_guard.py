@@ -22,10 +22,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pushlane.core.errors import PushlaneError
 from pushlane.core.lane import Job
-from pushlane.core.push import Push
 from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.task import Task
+from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.stats import Stats
 from pushlane.settings import Settings
 
@@ -135,7 +135,7 @@ class DegradableCall:
         self._is_away = True
 
 
-class StoreGuard(ABC):
+class StoreGuard(BaseOption, ABC):
     """Sees to copies of one push and to the calls of its store; a subclass adds its own rule.
 
     Of a push that comes twice in one batch, the second copy is offered again after `repeat_s`.
@@ -145,7 +145,6 @@ class StoreGuard(ABC):
     def __init__(
         self, settings: Settings, settler: Settler, stats: Stats, *, repeat_s: float
     ) -> None:
-        self.changed: Callable[[], None] = _unheard
         self._owners: dict[Job, str] = {}
         self._ttl_s = claim_ttl_s(settings)
         self._repeat_s = repeat_s
@@ -159,10 +158,6 @@ class StoreGuard(ABC):
     @abstractmethod
     def concerns(self, task: Task) -> bool:
         """Tell whether the guard has a say about the pushes of a task."""
-
-    def concerns_push(self, push: Push) -> bool:
-        """Tell whether it has a say about a push for what that says itself, whatever its task."""
-        return False
 
     @abstractmethod
     async def _admit(self, jobs: list[Job]) -> list[Job]:
@@ -222,10 +217,6 @@ class StoreGuard(ABC):
     def _added(self, batcher: CallBatcher[R]) -> CallBatcher[R]:
         self._batchers.append(batcher)
         return batcher
-
-
-def _unheard() -> None:
-    """Tell nobody: a guard that stands in no list."""
 
 
 def claim_ttl_s(settings: Settings) -> float:

@@ -12,7 +12,6 @@ import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -32,21 +31,15 @@ async def aside(work: Callable[[], T]) -> T:
     """
 
     def run() -> T:
-        with _uncollected():
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
             return work()
+        finally:
+            if was_on:
+                gc.enable()
 
     return await asyncio.to_thread(run)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 LevelAtSink = tuple[str, str]

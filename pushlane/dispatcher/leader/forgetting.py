@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
@@ -35,24 +36,18 @@ _AT_ONCE = 8
 _BUSY_S = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class Forgetting:
     """`clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        leader: Leader,
-        settings: Settings,
-        clock_ms: Callable[[], int] = task_changes.now_ms,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._backend = backend
-        self._leader = leader
-        self._tasks_ms = round(settings.task_retention_s * 1000)
-        self._dead_ms = round(settings.dead_retention_s * 1000)
-        self._addresses_ms = settings.dead_addresses_days * 86_400_000
-        self._clock_ms = clock_ms
-        self._clock_s = clock_s
+    backend: Backend
+    leader: Leader
+    settings: Settings
+    clock_ms: Callable[[], int] = task_changes.now_ms
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._tasks_ms = round(self.settings.task_retention_s * 1000)
         self._tasks_at_s = 0.0
         self._dead_at_s = 0.0
         self._addresses_at_s = 0.0
@@ -62,14 +57,14 @@ class Forgetting:
     @property
     def has_more(self) -> bool:
         """True while the next step goes on where the last one stopped."""
-        return self._clock_s() >= min(self._tasks_at_s, self._dead_at_s, self._addresses_at_s)
+        return self.clock_s() >= min(self._tasks_at_s, self._dead_at_s, self._addresses_at_s)
 
     async def step(self) -> None:
         """Some of what is due: no more than a page of each, so that others have their turn."""
-        now, now_s = self._clock_ms(), self._clock_s()
+        now, now_s = self.clock_ms(), self.clock_s()
         if now_s >= self._tidy_at_s:
             self._tidy_at_s = now_s + _AGAIN_S
-            await self._backend.registry.tidy()
+            await self.backend.registry.tidy()
             self._tidy_at_s = now_s + _TIDY_EVERY_S
         if now_s >= self._tasks_at_s:
             self._tasks_at_s = now_s + _AGAIN_S
@@ -81,8 +76,8 @@ class Forgetting:
             self._dead_at_s = now_s + _DEAD_EVERY_S if is_over else now_s
         if now_s >= self._addresses_at_s:
             self._addresses_at_s = now_s + _TASKS_EVERY_S
-            before = now - self._addresses_ms
-            forgotten = await self._backend.dead_addresses.forget(before, _ADDRESSES_A_STEP)
+            before = now - self.settings.dead_addresses_days * 86_400_000
+            forgotten = await self.backend.dead_addresses.forget(before, _ADDRESSES_A_STEP)
             self._addresses_at_s = now_s if forgotten else now_s + _DEAD_EVERY_S
 
     async def _forget_tasks(self, now: int) -> bool:
@@ -90,7 +85,7 @@ class Forgetting:
 
         Those that cannot go yet are passed over until the next round begins.
         """
-        found = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, self._left)
+        found = await self.backend.registry.ended(now - self._tasks_ms, _PAGE, self._left)
         seen = len(found.tasks) + len(found.unread)
         due = [task for task in found.tasks if self._is_due(task, now)]
         gone: list[str] = []
@@ -109,8 +104,8 @@ class Forgetting:
         return task.lane_dropped and now - task.finished_at_ms >= kept_ms
 
     async def _forget(self, task: Task) -> bool:
-        fence = await self._leader.fence()
-        if fence is None or not await self._backend.forget(task, fence):
+        fence = await self.leader.fence()
+        if fence is None or not await self.backend.forget(task, fence):
             return False
         log.debug("task %s is forgotten", task.id, extra={"action": "forgotten"})
         return True
@@ -119,13 +114,14 @@ class Forgetting:
         """Purge some of those that share a lane, where they lie in the order of their deaths. True
         when none is left that is due, or a command looks through them.
         """
-        lease, holder = self._backend.lease, self._leader.holder
+        lease, holder = self.backend.lease, self.leader.holder
         if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
             return True
         try:
             with suppress(UnknownLane, OutdatedFormat):
-                async with Browser(self._backend.broker, DEAD_LANE) as browser:
-                    return await self._purge(browser, now - self._dead_ms)
+                async with Browser(self.backend.broker, DEAD_LANE) as browser:
+                    kept_ms = round(self.settings.dead_retention_s * 1000)
+                    return await self._purge(browser, now - kept_ms)
         finally:
             await lease.release(DEAD_LEASE, holder)
         return True

@@ -20,6 +20,7 @@ import heapq
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -94,6 +95,7 @@ _AT_ONCE = 8
 _ABANDONED = "half-made: its submit or its producer did not come back"
 
 
+@dataclass(eq=False, repr=False)
 class HalfMade:
     """Watches over tasks whose submit, or the producer that feeds them, is gone too early.
 
@@ -104,19 +106,13 @@ class HalfMade:
     `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        change: Change,
-        ends_after_s: float,
-        clock_ms: Callable[[], int] = task_changes.now_ms,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._lease = backend.lease
-        self._change = change
-        self._ends_after_ms = round(ends_after_s * 1000)
-        self._clock_ms = clock_ms
-        self._clock_s = clock_s
+    backend: Backend
+    change: Change
+    ends_after_s: float
+    clock_ms: Callable[[], int] = task_changes.now_ms
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._tasks: dict[str, Task] = {}
         self._look_at_s = 0.0
 
@@ -133,30 +129,30 @@ class HalfMade:
 
     async def step(self) -> None:
         """Do what is due of it."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + _LOOK_EVERY_S
-        now = self._clock_ms()
+        now = self.clock_ms()
         settled = [t for t in self._tasks.values() if now - t.created_at_ms >= JUST_BEGUN_MS]
         await for_each(settled, self._look, _AT_ONCE)
 
     async def _look(self, task: Task) -> None:
-        now = self._clock_ms()
-        if await self._lease.is_held(submit_lease(task.id)):
+        now = self.clock_ms()
+        if await self.backend.lease.is_held(submit_lease(task.id)):
             if task.stalled_at_ms:
-                await self._change(task, task_changes.stalled(0))
+                await self.change(task, task_changes.stalled(0))
         elif not task.stalled_at_ms:
-            await self._change(task, task_changes.stalled(now))
+            await self.change(task, task_changes.stalled(now))
             half_made_log.warning(
                 "task %s is half-made and nobody goes on with it: it ends in %.1f h unless somebody"
                 " does",
                 task.id,
-                self._ends_after_ms / 3_600_000,
+                self.ends_after_s / 3_600,
                 extra={"action": "task_stalled"},
             )
-        elif now - task.stalled_at_ms >= self._ends_after_ms:
-            await self._change(task, task_changes.abandon(task.stalled_at_ms, _ABANDONED))
+        elif now - task.stalled_at_ms >= round(self.ends_after_s * 1000):
+            await self.change(task, task_changes.abandon(task.stalled_at_ms, _ABANDONED))
             half_made_log.warning(
                 "task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
             )
@@ -177,19 +173,15 @@ class _Look(msgspec.Struct, array_like=True):
     is_kept: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class SharedLanes:
     """`clock_ms` is a clock in Unix milliseconds that never steps, `clock_s` a monotonic one."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        clock_ms: Callable[[], int] = now_ms,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._broker = backend.broker
-        self._documents = backend.documents
-        self._clock_ms = clock_ms
-        self._clock_s = clock_s
+    backend: Backend
+    clock_ms: Callable[[], int] = now_ms
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._looks: dict[str, _Look] = {}
         self._past_ms: dict[str, int] = {}
         self._again_s: dict[str, float] = {}
@@ -208,7 +200,7 @@ class SharedLanes:
 
     async def look(self) -> list[str]:
         """The tasks that waited for a lane, and do so no more: they may have to for another."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         due = [lane for lane in self._waiting if now_s >= self._again_s.get(lane, 0.0)]
         await for_each(due, self._look, _AT_ONCE)
         over: list[str] = []
@@ -224,8 +216,8 @@ class SharedLanes:
         latest_ms, _ = max(self._waiting[lane])
         for _ in range(_ENDS_A_LOOK):
             look = self._looks.get(lane) or await self._first(lane)
-            if not await self._broker.is_past(lane, look.end):
-                self._again_s[lane] = self._clock_s() + _AGAIN_S
+            if not await self.backend.broker.is_past(lane, look.end):
+                self._again_s[lane] = self.clock_s() + _AGAIN_S
                 return await self._keep(lane, look)
             self._past_ms[lane] = max(look.at_ms, self._past_ms.get(lane, 0))
             self._looks.pop(lane, None)
@@ -235,19 +227,19 @@ class SharedLanes:
 
     async def _first(self, lane: str) -> _Look:
         """The one that an earlier leader waited for, on its clock, or else the end of now."""
-        if lane not in self._past_ms and (kept := await self._documents.get(_KIND, lane)):
+        if lane not in self._past_ms and (kept := await self.backend.documents.get(_KIND, lane)):
             look = msgspec.msgpack.decode(kept.body, type=_Look)
             self._looks[lane] = _Look(look.at_ms - CLOCKS_APART_MS, look.end, is_kept=True)
         else:
-            self._looks[lane] = _Look(self._clock_ms(), await self._broker.end_of(lane))
+            self._looks[lane] = _Look(self.clock_ms(), await self.backend.broker.end_of(lane))
         return self._looks[lane]
 
     async def _keep(self, lane: str, look: _Look) -> None:
-        if look.is_kept or self._clock_ms() - look.at_ms < _LONG_MS:
+        if look.is_kept or self.clock_ms() - look.at_ms < _LONG_MS:
             return
-        before = await self._documents.get(_KIND, lane)
+        before = await self.backend.documents.get(_KIND, lane)
         body = msgspec.msgpack.encode(look)
-        await self._documents.put(_KIND, lane, body, before.version if before else None)
+        await self.backend.documents.put(_KIND, lane, body, before.version if before else None)
         look.is_kept = True
 
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -52,6 +53,7 @@ class _Idle(msgspec.Struct):
     again_s: float = 0.0
 
 
+@dataclass(eq=False, repr=False)
 class Recovery:
     """`change` makes a leader's change; `leads` asks the store whether this process leads.
 
@@ -59,21 +61,14 @@ class Recovery:
     milliseconds, `clock_s` a monotonic one.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        change: Change,
-        leads: Callable[[], Awaitable[bool]],
-        dead_retention_s: float,
-        clock_ms: Callable[[], int] = task_changes.now_ms,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._backend = backend
-        self._change = change
-        self._leads = leads
-        self._dead_ms = round(dead_retention_s * 1000)
-        self._clock_ms = clock_ms
-        self._clock_s = clock_s
+    backend: Backend
+    change: Change
+    leads: Callable[[], Awaitable[bool]]
+    dead_retention_s: float
+    clock_ms: Callable[[], int] = task_changes.now_ms
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._active: dict[str, Task] = {}
         self._orphans: dict[str, float] = {}
         self._idle: dict[str, _Idle] = {}
@@ -93,7 +88,7 @@ class Recovery:
 
     async def step(self, *, may_destroy: bool = True) -> None:
         """Do what is due of it; unless it `may_destroy`, what is too much stays."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         if now_s >= self._reconcile_at_s:
             self._reconcile_at_s = now_s + _AGAIN_S
             lanes = await self._reconcile()
@@ -108,7 +103,7 @@ class Recovery:
         """Call done what is counted, and open lanes that are missing; return all lanes."""
         active = list(self._active.values())  # before the lanes: theirs were made earlier
         await for_each(paged(active, _PAGE), self._end_counted)
-        lanes = set(await self._backend.broker.lanes())
+        lanes = set(await self.backend.broker.lanes())
         for some in paged(active, _PAGE):
             lost = [task for task in some if _missing(task, lanes)]
             await for_each(lost, lambda task: self._reopen(task, _missing(task, lanes)), _AT_ONCE)
@@ -120,13 +115,13 @@ class Recovery:
         found = await self._orphans_among(strange)
         self._orphans = {lane: self._orphans.get(lane, now_s) for lane in found}
         late = [lane for lane, since_s in self._orphans.items() if now_s - since_s >= GRACE_S]
-        if late and await self._leads():  # asked last: another may lead, and know more tasks
+        if late and await self.leads():  # asked last: another may lead, and know more tasks
             await for_each(late, self._drop_orphan, _AT_ONCE)
 
     async def _orphans_among(self, lanes: Mapping[str, str]) -> list[str]:
         """Return those of these lanes, each with the task of its name, that no task needs."""
-        now = self._clock_ms()
-        known = await self._backend.registry.find_out(list({*lanes.values()}))
+        now = self.clock_ms()
+        known = await self.backend.registry.find_out(list({*lanes.values()}))
         tasks = {task.id: task for task in known.tasks}
         return [
             lane
@@ -142,11 +137,11 @@ class Recovery:
 
     def _is_orphan(self, lane: str, task: Task, now: int) -> bool:
         """True when the task's lanes are said to be dropped; dead pushes stay for a time more."""
-        kept_ms = self._dead_ms if is_dead(lane) else 0
+        kept_ms = round(self.dead_retention_s * 1000) if is_dead(lane) else 0
         return task.lane_dropped and now - task.finished_at_ms >= kept_ms
 
     async def _drop_orphan(self, lane: str) -> None:
-        left = await self._backend.broker.backlog(lane)
+        left = await self.backend.broker.backlog(lane)
         if left:
             log.warning(
                 "lane %s goes with %s messages on it, as its task is over",
@@ -154,7 +149,7 @@ class Recovery:
                 f"{left:,}",
                 extra={"action": "orphan_backlog"},
             )
-        if await self._backend.broker.drop_lane(lane):
+        if await self.backend.broker.drop_lane(lane):
             del self._orphans[lane]
             log.warning(
                 "lane %s was of no more use: dropped", lane, extra={"action": "orphan_lane"}
@@ -163,23 +158,23 @@ class Recovery:
     async def _end_counted(self, active: Sequence[Task]) -> None:
         """Who counts a task's last push calls it done, and may be killed or stopped in between."""
         sealed = [(task, task.total) for task in active if task.total is not None]
-        counts = await self._backend.registry.progress([task.id for task, _ in sealed])
+        counts = await self.backend.registry.progress([task.id for task, _ in sealed])
         rows = zip(sealed, counts, strict=True)
         full = [task for (task, total), progress in rows if progress.finished >= total]
         await for_each(
-            full, lambda task: self._change(task, task_changes.finish(State.DONE)), _AT_ONCE
+            full, lambda task: self.change(task, task_changes.finish(State.DONE)), _AT_ONCE
         )
 
     async def _reopen(self, task: Task, missing: list[str]) -> None:
         try:
-            known = await self._backend.find(task.id)
+            known = await self.backend.find(task.id)
         except (UnknownFormat, TaskInDoubt):
             return
         if known is None or known.state.is_terminal:
             return
         for lane in missing:
-            await self._backend.broker.open_lane(lane)
-        await self._change(task, task_changes.lane_reopened)
+            await self.backend.broker.open_lane(lane)
+        await self.change(task, task_changes.lane_reopened)
         log.error(
             "task %s had no lane: opened anew, what was on it is lost",
             task.id,
@@ -193,12 +188,12 @@ class Recovery:
         on its way to somewhere is on a lane, unacked, until it is counted. Its lanes are asked
         about only while its counts stand still, and seldom while something is left on them.
         """
-        since_ms = await self._backend.registry.counted_since_ms()
+        since_ms = await self.backend.registry.counted_since_ms()
         suspects = [task for task in self._active.values() if _may_lack_counts(task, since_ms)]
         before, self._idle = self._idle, {}
         due: list[Task] = []
         for some in paged(suspects, _PAGE):
-            counts = await self._backend.registry.progress([task.id for task in some])
+            counts = await self.backend.registry.progress([task.id for task in some])
             for task, progress in zip(some, counts, strict=True):
                 idle = before.get(task.id)
                 if idle is None or idle.finished != progress.finished:
@@ -211,13 +206,13 @@ class Recovery:
     async def _end_if_idle(self, task: Task, now_s: float) -> None:
         idle = self._idle[task.id]
         for lane in _all_lanes_of(task):
-            if await self._backend.broker.backlog(lane):
+            if await self.backend.broker.backlog(lane):
                 idle.looks, idle.again_s = 0, now_s + _LEFT_AGAIN_S
                 return
         idle.looks += 1
         if idle.looks >= _LOOKS:
             reason = _LOST.format((task.total or 0) - idle.finished)
-            await self._change(task, task_changes.finish(State.DONE, reason))
+            await self.change(task, task_changes.finish(State.DONE, reason))
             log.warning("task %s: %s", task.id, reason, extra={"action": "counts_lost"})
 
 

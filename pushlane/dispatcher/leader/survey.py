@@ -151,17 +151,18 @@ def summarized(found: SurveyInput) -> Summary:
     drains = {sink.name: _drain(sink) for sink in sinks}
     busy = frozenset(sink.name for sink in sinks if sink.going)
     odd = {task_id: error for sink in sinks for task_id, error in sink.odd.items()}
-    return Summary(_figures(found, sinks, drains), _together(found, drains), busy, odd)
+    drain = _together(found.target_s, found.now_ms, drains)
+    return Summary(_figures(found, sinks, drains), drain, busy, odd)
 
 
-def _together(found: SurveyInput, drains: dict[str, SinkDrain]) -> DrainFigures:
+def _together(target_s: float, at_ms: int, drains: dict[str, SinkDrain]) -> DrainFigures:
     return DrainFigures(
         seconds=max((one.seconds for one in drains.values()), default=0.0),
-        target_s=found.target_s,
+        target_s=target_s,
         backlog=sum(one.backlog for one in drains.values()),
         rate_per_s=round(sum(one.rate_per_s for one in drains.values()), 3),
         by_sink=drains,
-        at_ms=found.now_ms,
+        at_ms=at_ms,
     )
 
 
@@ -334,6 +335,7 @@ _LOOK_AGAIN_S = 0.5
 _MOST_OF_THE_TIME = 0.05
 
 
+@dataclass(eq=False, repr=False)
 class Survey:
     """Keeps the figures of all processes while `leads` says that this one leads.
 
@@ -341,28 +343,18 @@ class Survey:
     `tell` is called when there are new figures.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        tasks: KnownTasks,
-        leads: Callable[[], bool],
-        weights: Callable[[], Weights],
-        limits: Callable[[], Limits],
-        target_s: float,
-        tell: Callable[[], None],
-        clock_ms: Callable[[], int],
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._backend = backend
-        self._tasks = tasks
-        self._leads = leads
-        self._weights = weights
-        self._limits = limits
-        self._target_s = target_s
-        self._tell = tell
-        self._clock_ms = clock_ms
-        self._clock_s = clock_s
-        self._backlogs = Backlogs(backend, tasks.active, clock_ms)
+    backend: Backend
+    tasks: KnownTasks
+    leads: Callable[[], bool]
+    weights: Callable[[], Weights]
+    limits: Callable[[], Limits]
+    target_s: float
+    tell: Callable[[], None]
+    clock_ms: Callable[[], int]
+    clock_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._backlogs = Backlogs(self.backend, self.tasks.active, self.clock_ms)
         self._busy_since_ms: dict[str, int] = {}
         self._odd: Mapping[str, str] = {}
         self._found: Summary | None = None
@@ -381,15 +373,15 @@ class Survey:
 
     def _known(self) -> Summary | None:
         found, at_s = self._found, self._found_at_s
-        is_new = self._clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
-        return found if found is not None and is_new and self._leads() else None
+        is_new = self.clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
+        return found if found is not None and is_new and self.leads() else None
 
     async def run(self) -> None:
         """Look while this process leads, for ever."""
         backoff = Backoff(log, "what the figures of all processes need")
-        await self._tasks.synced.wait()
+        await self.tasks.synced.wait()
         while True:
-            if not self._leads():
+            if not self.leads():
                 self._forget()
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
@@ -402,29 +394,29 @@ class Survey:
         Raises:
             PushlaneError: the registry or the broker does not answer.
         """
-        began_s = self._clock_s()
+        began_s = self.clock_s()
         backlogs = await self._backlogs.look()
-        processes = await self._backend.presence.list()
-        limits, now_ms = self._limits(), self._clock_ms()
+        processes = await self.backend.presence.list()
+        limits, now_ms = self.limits(), self.clock_ms()
         subjects = await aside(lambda: _subjects(limits, backlogs))
         found = SurveyInput(
             backlogs=backlogs,
             processes=[one for one in processes if one.kind == "dispatcher"],
-            weights=self._weights(),
+            weights=self.weights(),
             limits=limits,
-            target_s=self._target_s,
+            target_s=self.target_s,
             now_ms=now_ms,
             busy_since_ms=self._busy_since_ms,
-            spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
+            spent=await spent_of(self.backend.limiter, subjects, limits, now_ms),
         )
         summary = await aside(lambda: summarized(found))
         since_ms = self._busy_since_ms
         self._busy_since_ms = {one: since_ms.get(one, found.now_ms) for one in summary.busy}
         self._tell_odd(summary.odd)
-        self._found, self._found_at_s = summary, self._clock_s()
+        self._found, self._found_at_s = summary, self.clock_s()
         pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
         self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
-        self._tell()
+        self.tell()
 
     def _tell_odd(self, odd: Mapping[str, str]) -> None:
         """Say of each task that the figures leave out why, once."""
@@ -489,11 +481,4 @@ def _of_sinks(figures: DrainFigures, sinks: Sequence[str]) -> DrainFigures:
             known = ", ".join(figures.by_sink)
             raise BadInput(f"no dispatcher serves a sink {name[:60]!r}{hint}; there are {known}")
     by_sink = {name: figures.by_sink[name] for name in dict.fromkeys(sinks)}
-    return DrainFigures(
-        seconds=max(one.seconds for one in by_sink.values()),
-        target_s=figures.target_s,
-        backlog=sum(one.backlog for one in by_sink.values()),
-        rate_per_s=round(sum(one.rate_per_s for one in by_sink.values()), 3),
-        by_sink=by_sink,
-        at_ms=figures.at_ms,
-    )
+    return _together(figures.target_s, figures.at_ms, by_sink)

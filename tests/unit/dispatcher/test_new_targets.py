@@ -18,7 +18,7 @@ from pushlane.dispatcher.breaker import (
     Breaker,
     BreakerState,
 )
-from pushlane.dispatcher.failures import FinalRow, Flight, TargetStanding, TargetWords
+from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords, doubted
 from tests.unit.dispatcher.outages import (
     BROKEN,
     BUSY,
@@ -352,11 +352,9 @@ ROWS = [
 
 @pytest.mark.parametrize(("reasons", "said"), ROWS)
 def test_a_row_is_told_in_words(reasons: Sequence[str], said: str) -> None:
-    row = FinalRow()
-    for number, reason in enumerate(reasons):
-        row.add(f"t-{number}", reason)
+    row = {f"t-{number}": reason for number, reason in enumerate(reasons)}
 
-    assert row.told(TargetWords(), quotes=True) == said
+    assert doubted(row, TargetWords(), quotes=True) == said
 
 
 def test_a_processors_own_words_are_not_told() -> None:

@@ -141,7 +141,7 @@ async def test_a_stop_that_fails_holds_up_no_other(tmp_path: Path) -> None:
             tasks.apply(task)
         stops = StopIfDead(FailingStop(backend, failing.id), tasks)  # type: ignore[arg-type]
         counted = [Progress(task.id, dead=200, failed=200) for task in (failing, other)]
-        stops.on_counted(counted, [])
+        await stops.settled([], [], counted)
 
         running = asyncio.create_task(stops.run())
         paused = await until_state(backend, other, State.PAUSED)
@@ -219,7 +219,8 @@ class Counted:
         seqs = list(range(self.seq + 1, self.seq + count + 1))
         self.seq += count
         finished = [Finished(self.task.id, Kind.DEAD, seqs, "HTTP 404")]
-        self.stops[process].on_counted(await self.backend.registry.record(finished), finished)
+        counted = await self.backend.registry.record(finished)
+        await self.stops[process].settled([], finished, counted)
 
 
 async def test_of_processes_that_count_past_the_limit_one_pauses(
