@@ -110,7 +110,6 @@ class DeathWarnings:
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
     ) -> None:
-        """Hear of what is counted now."""
         for group in finished:
             if group.kind is Kind.DEAD and group.reason != DEAD_ADDRESS:
                 for _ in group.seqs:
@@ -130,7 +129,6 @@ class DeathWarnings:
             self._heard.set()
 
     async def run(self) -> None:
-        """Tell of what dies, until cancelled."""
         wait_s: float | None = None
         while True:
             if wait_s is None:
@@ -221,7 +219,6 @@ class StopIfDead:
                 self._due.set()
 
     async def run(self) -> None:
-        """Pause what has passed its limit, until cancelled."""
         await whenever(self._due, self._stop_all, Backoff(log, "the registry"))
 
     def _rule(self, progress: Progress) -> tuple[StopRule, tuple[int, int]] | None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import REGISTRY, Contact
@@ -34,10 +34,12 @@ from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes
 from pushlane.core.ports import LaneReader, OnReady
 from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
-from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.util.retrying import for_each
 from pushlane.util.texts import paged
+
+if TYPE_CHECKING:
+    from pushlane.dispatcher.line import Line
 
 log = logging.getLogger("pushlane.lanes")
 
@@ -376,21 +378,11 @@ follower_log = logging.getLogger("pushlane.registry_follower")
 _APPLIED_AT_ONCE = 100
 
 
-class FollowingLine(Protocol):
-    """A sink's part of the dispatcher, as far as changes in the registry concern it."""
-
-    scheduler: Scheduler[Lane]
-    manager: LaneManager
-
-    def wake(self) -> None:
-        """Look at once at what may go."""
-
-
 class RegistryFollower:
     """Applies what changes in the registry: tasks, level weights, what is forgotten there."""
 
     def __init__(
-        self, backend: Backend, tasks: KnownTasks, lines: Sequence[FollowingLine], contact: Contact
+        self, backend: Backend, tasks: KnownTasks, lines: Sequence[Line], contact: Contact
     ) -> None:
         self._backend = backend
         self._tasks = tasks
@@ -399,7 +391,6 @@ class RegistryFollower:
         self._version = 0
 
     async def run(self) -> None:
-        """Apply changes, for ever."""
         self._contact[REGISTRY].asked()
         self._version = 0
         broker = self._backend.broker

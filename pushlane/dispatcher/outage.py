@@ -320,7 +320,6 @@ class TargetMemory:
         self._once = Once(log)
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
         backoff = Backoff(log, "what is kept of targets")
         while True:
             await backoff.until_done(self.look)

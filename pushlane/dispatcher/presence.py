@@ -181,7 +181,8 @@ TTL_S = 20.0
 class PresenceAnnouncer:
     """Announces the process while it runs; `describe` gives what it is to say of itself now.
 
-    With `replaces` it starts beside others whose sinks of the same names lead elsewhere.
+    With `replaces` it starts beside others whose sinks of the same names lead elsewhere. `targets`
+    decides when it may deliver.
     """
 
     def __init__(
@@ -191,16 +192,7 @@ class PresenceAnnouncer:
         self._describe = describe
         self._backoff = Backoff(log, "the registry")
         self._due = asyncio.Event()
-        self._targets = TargetCheck(backend.presence, describe, self._announce, replaces=replaces)
-
-    @property
-    def is_starting(self) -> bool:
-        """True until it may deliver."""
-        return self._targets.is_starting
-
-    def stop(self) -> None:
-        """Wait for no other process to end."""
-        self._targets.stop()
+        self.targets = TargetCheck(backend.presence, describe, self._announce, replaces=replaces)
 
     def say_now(self) -> None:
         """Say it again at once: there is something new to say."""
@@ -220,7 +212,7 @@ class PresenceAnnouncer:
         has_entered = False
         try:
             await require_format(self._backend.documents, self._describe().format)
-            has_entered = await self._targets.enter()
+            has_entered = await self.targets.enter()
             if has_entered:
                 await self._tell_of_old_form()
         finally:
@@ -250,7 +242,7 @@ class PresenceAnnouncer:
             self._due.clear()
             try:
                 await self._announce()
-                await self._targets.tell()
+                await self.targets.tell()
             except Unreachable as error:
                 await self._backoff.wait(error)
                 continue

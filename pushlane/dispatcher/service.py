@@ -280,7 +280,7 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
         self.contact.stopping()
-        self._announcer.stop()
+        self._announcer.targets.stop()
         for line in self._lines:
             line.loop.stop()
 
@@ -450,7 +450,7 @@ class Dispatcher:
             served=tuple(line.report.served(line.target) for line in self._lines),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),
             drain=self._survey.drain(),
-            is_starting=self._announcer.is_starting,
+            is_starting=self._announcer.targets.is_starting,
         )
 
     def _waiting(self) -> Iterator[LaneWait]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from pushlane.core.lane import Lane
 from pushlane.core.slots import Batch, Slots
@@ -151,19 +151,12 @@ _IDLE_S = 10.0
 _BUSY_PICKS_A_S = 20
 
 
-class Leveled(Hashable, Protocol):
-    level: Level
-
-
-LaneT = TypeVar("LaneT", bound=Leveled)
-
-
-class Dwell(Generic[LaneT]):
+class Dwell:
     """The deliveries of one lane at one level."""
 
     __slots__ = ("counted", "lane", "level", "mean", "since_s", "watch")
 
-    def __init__(self, lane: LaneT) -> None:
+    def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.level = lane.level
         self.watch = Stopwatch()
@@ -177,17 +170,17 @@ class Dwell(Generic[LaneT]):
         return self.mean.picks < _YOUNG and self.mean.cost == 1
 
 
-class HeldSlots(NamedTuple, Generic[LaneT]):
+class HeldSlots(NamedTuple):
     """Slots that pushes took together."""
 
     since_s: float
-    parts: Sequence[tuple[Dwell[LaneT], int]]
+    parts: Sequence[tuple[Dwell, int]]
 
 
-class Slow(NamedTuple, Generic[LaneT]):
+class Slow(NamedTuple):
     """A lane that is counted as slow: how many times as long as others' its deliveries take."""
 
-    lane: LaneT
+    lane: Lane
     times: float
     since_s: float
 
@@ -199,27 +192,27 @@ class _OfLevel(NamedTuple):
     young: Mean
 
 
-class Shares(Generic[LaneT]):
+class Shares:
     """Watches who holds slots. `slots` is how many there are; times are of a monotonic clock."""
 
-    def __init__(self, scheduler: Scheduler[LaneT], slots: int) -> None:
+    def __init__(self, scheduler: Scheduler[Lane], slots: int) -> None:
         self._scheduler = scheduler
         self._slots = slots
-        self._dwells: dict[LaneT, Dwell[LaneT]] = {}
-        self._live: dict[Dwell[LaneT], None] = {}
-        self._idle: OrderedDict[Dwell[LaneT], float] = OrderedDict()
+        self._dwells: dict[Lane, Dwell] = {}
+        self._live: dict[Dwell, None] = {}
+        self._idle: OrderedDict[Dwell, float] = OrderedDict()
         self._levels = {level: _OfLevel(Mean(), Mean()) for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
         self._base_s = 0.0
         self._looked_s = -math.inf
         self._age_s = 0.0  # what is known fades with it: it stands still while nothing is learnt
 
-    def took(self, now_s: float, lanes: Sequence[LaneT]) -> HeldSlots[LaneT]:
+    def took(self, now_s: float, lanes: Sequence[Lane]) -> HeldSlots:
         """Count slots that pushes of these lanes take, to be given back together."""
         if len(lanes) == 1:
             parts = [(self._dwell(lanes[0]), 1)]
         else:
-            counts: dict[LaneT, int] = {}
+            counts: dict[Lane, int] = {}
             for lane in lanes:
                 counts[lane] = counts.get(lane, 0) + 1
             parts = [(self._dwell(lane), count) for lane, count in counts.items()]
@@ -228,13 +221,13 @@ class Shares(Generic[LaneT]):
             self._live[dwell] = None
         return HeldSlots(now_s, parts)
 
-    def gave(self, now_s: float, hold: HeldSlots[LaneT]) -> None:
+    def gave(self, now_s: float, hold: HeldSlots) -> None:
         """Count slots that are free again."""
         for dwell, count in hold.parts:
             dwell.watch.landed(now_s, hold.since_s, count)
             self._live[dwell] = None
 
-    def slow(self) -> list[Slow[LaneT]]:
+    def slow(self) -> list[Slow]:
         """List the lanes that are counted as slow now, and since when."""
         dwells = (one for one in self._dwells.values() if one.mean.cost > 1)
         return [Slow(one.lane, one.mean.cost, one.since_s) for one in dwells]
@@ -264,13 +257,13 @@ class Shares(Generic[LaneT]):
         for dwell in self._live:
             dwell.watch.skip(passed_s)
 
-    def _dwell(self, lane: LaneT) -> Dwell[LaneT]:
+    def _dwell(self, lane: Lane) -> Dwell:
         dwell = self._dwells.get(lane)
         if dwell is None or dwell.level is not lane.level:
             dwell = self._dwells[lane] = Dwell(lane)
         return dwell
 
-    def _feed(self, dwell: Dwell[LaneT], read: Read) -> None:
+    def _feed(self, dwell: Dwell, read: Read) -> None:
         of_level = self._levels[dwell.level]
         of_level.all.feed(self._age_s, read)
         if dwell.is_young:
@@ -296,7 +289,7 @@ class Shares(Generic[LaneT]):
                 self._scheduler.set_rounds(dwell.lane, 1)
                 del self._dwells[dwell.lane]
 
-    def _set_base(self, dwells: Sequence[Dwell[LaneT]]) -> None:
+    def _set_base(self, dwells: Sequence[Dwell]) -> None:
         """Set how long a usual delivery takes: the mean of the lanes that are alike.
 
         One that is surely shorter is the usual one, and so is the shortest when none are alike.
@@ -313,16 +306,16 @@ class Shares(Generic[LaneT]):
             if mean.is_surely_shorter(self._base_s):
                 self._base_s = mean.a_landing_s
 
-    def _count(self, dwell: Dwell[LaneT], *, is_alike: bool) -> None:
+    def _count(self, dwell: Dwell, *, is_alike: bool) -> None:
         now = (dwell.mean.spent_s, dwell.mean.landings) if is_alike else (0.0, 0.0)
         spent_s, landings = self._alike
         self._alike = spent_s + now[0] - dwell.counted[0], landings + now[1] - dwell.counted[1]
         dwell.counted = now
 
-    def _cost(self, dwell: Dwell[LaneT]) -> float:
+    def _cost(self, dwell: Dwell) -> float:
         return self._levels[dwell.level].young.cost if dwell.is_young else dwell.mean.cost
 
-    def _judge(self, dwells: Sequence[Dwell[LaneT]], now_s: float) -> None:
+    def _judge(self, dwells: Sequence[Dwell], now_s: float) -> None:
         for of_level in self._levels.values():
             of_level.young.judge(self._base_s)
         for dwell in dwells:
@@ -332,7 +325,7 @@ class Shares(Generic[LaneT]):
                 if self._dwells.get(dwell.lane) is dwell:  # else the lane has another level now
                     self._scheduler.set_rounds(dwell.lane, max(1, round(dwell.mean.cost)))
 
-    def _bill(self, read: Sequence[tuple[Dwell[LaneT], Read]]) -> None:
+    def _bill(self, read: Sequence[tuple[Dwell, Read]]) -> None:
         """Bill levels for what slow deliveries hold beyond the usual one that a pick pays for."""
         owed = dict.fromkeys(Level, 0.0)
         for dwell, one in read:
@@ -348,9 +341,9 @@ class Shares(Generic[LaneT]):
 class SlotWatch:
     """Tells `Shares` who holds slots."""
 
-    def __init__(self, shares: Shares[Lane]) -> None:
+    def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._held: dict[Batch, HeldSlots[Lane]] = {}
+        self._held: dict[Batch, HeldSlots] = {}
 
     def launched(self, batch: Batch) -> None:
         self._held[batch] = self._shares.took(batch.since_s, [job.lane for job in batch.jobs])

@@ -66,7 +66,6 @@ class KnownTasks:
         self.synced = asyncio.Event()
 
     def add_listener(self, listener: TaskListener) -> None:
-        """Tell the listener of every change from now on."""
         self._listeners.append(listener)
 
     def find(self, task_id: str) -> Task | None:
@@ -356,7 +355,6 @@ class Completion:
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
     ) -> None:
-        """Hear the new counts of tasks."""
         self.on_progress(progress)
 
     def on_progress(self, progress: Sequence[Progress]) -> None:

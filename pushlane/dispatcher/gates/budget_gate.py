@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Iterable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat
@@ -207,8 +207,6 @@ limits_log = logging.getLogger("pushlane.limits")
 
 _EVERY_S = 0.5
 
-LaneT = TypeVar("LaneT", bound=Hashable)
-
 
 def limits_in(settings: Settings, sinks: Iterable[str]) -> Limits:
     """Return the limits of sinks by the settings, which hold until others are set."""
@@ -254,7 +252,6 @@ class LimitsFollower:
         return self._known or {}
 
     async def run(self) -> None:
-        """Follow, for ever."""
         backoff = Backoff(limits_log, "the limits")
         while True:
             await backoff.until_done(self.look)
@@ -277,28 +274,20 @@ class LimitsFollower:
         return found.limits | kept
 
 
-class _Share(NamedTuple):
-    quota: int | None = None
-    high_part: float | None = None
-
-
-class AppLimits(Generic[LaneT]):
+class AppLimits:
     """Gives a scheduler the quotas of apps and their parts of the high level."""
 
-    def __init__(self, scheduler: Scheduler[LaneT]) -> None:
+    def __init__(self, scheduler: Scheduler[Lane]) -> None:
         self._scheduler = scheduler
-        self._known: dict[str, _Share] = {}
+        self._known: Limits = {}
 
     def on_limits(self, limits: Limits) -> None:
-        shares = {
-            subject.name: _Share(limit.quota, limit.high_part)
-            for subject, limit in limits.items()
-            if subject.kind == "app"
-        }
-        for app in shares.keys() | self._known.keys():
-            share, known = shares.get(app, _Share()), self._known.get(app, _Share())
-            if share.quota != known.quota:
-                self._scheduler.set_app_quota(app, share.quota)
-            if share.high_part != known.high_part:
-                self._scheduler.set_high_part(app, share.high_part)
-        self._known = shares
+        none = Limit()
+        apps = {subject: limit for subject, limit in limits.items() if subject.kind == "app"}
+        for subject in apps.keys() | self._known.keys():
+            limit, known = apps.get(subject, none), self._known.get(subject, none)
+            if limit.quota != known.quota:
+                self._scheduler.set_app_quota(subject.name, limit.quota)
+            if limit.high_part != known.high_part:
+                self._scheduler.set_high_part(subject.name, limit.high_part)
+        self._known = apps

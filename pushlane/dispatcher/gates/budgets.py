@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from pushlane.backends.ports import Limiter, Tally
 from pushlane.core.task import now_ms
@@ -25,10 +25,10 @@ from pushlane.dispatcher.gates.leasing import (
 )
 from pushlane.model.limits import KINDS, Limit, Limits, Subject
 
-_TOTALS = {"total": True, "total_cost": False, "a_day": True, "cost_a_day": False}
-"""The limits that are hard totals, each with whether it counts pushes."""
-
+_AGAIN = ("rate_per_s", "in_flight")
 _DAILY = ("a_day", "cost_a_day")
+_FIELDS = (*_AGAIN, "total", "total_cost", *_DAILY)
+"""The limits of pushes. The last four are hard totals, which a push is counted in once."""
 
 
 class SubjectBudget:
@@ -42,10 +42,8 @@ class SubjectBudget:
         self._name = str(subject)
         self._limit = Limit()
         self._day = ""
-        self.rate: RateBudget | None = None
-        self.places: PlaceBudget | None = None
-        self._places: PlaceBudget | None = None
-        self.totals: dict[str, TotalBudget] = {}
+        self._parts: dict[str, LeasedBudget] = {}
+        self._places: PlaceBudget | None = None  # those in use are known when there is a cap again
         self.all: tuple[LeasedBudget, ...] = ()
         self.again: tuple[LeasedBudget, ...] = ()
         self._short_of: float | None = None
@@ -57,14 +55,12 @@ class SubjectBudget:
         for part in self.all:
             part.unmiss()
         self._limit = limit
-        self._set_rate(limit.rate_per_s)
-        self._set_places(limit.in_flight)
-        self._set_totals(day)
+        self._set_parts(day)
 
     def set_day(self, day: str) -> None:
         """Begin anew with what is limited by the day."""
         if day != self._day:
-            self._set_totals(day)
+            self._set_parts(day)
 
     def lacking(self, cost: float, now_s: float, *, is_first: bool) -> list[LeasedBudget]:
         """Return each budget that has no room for a push."""
@@ -113,48 +109,37 @@ class SubjectBudget:
     @property
     def is_in_use(self) -> bool:
         """Tell whether pushes are in flight that count under its cap, or did."""
-        places = self.places or self._places
-        return places is not None and places.in_use > 0
+        return self._places is not None and self._places.in_use > 0
 
-    def _set_rate(self, rate_per_s: float | None) -> None:
-        if rate_per_s is None:
-            self.rate = None
-        elif self.rate is None:
-            self.rate = RateBudget(self._name, rate_per_s)
-        else:
-            self.rate.set_rate(rate_per_s)
-
-    def _set_places(self, cap: int | None) -> None:
-        """Take over the cap. Places that are in use are known when there is a cap again."""
-        self._places = self.places or self._places
-        if cap is None:
-            self.places = None
-        elif self._places is None:
-            self.places = PlaceBudget(self._name, cap)
-        else:
-            self.places = self._places
-            self.places.set_cap(cap)
-
-    def _set_totals(self, day: str) -> None:
+    def _set_parts(self, day: str) -> None:
         is_new_day, self._day = day != self._day, day
-        for what, counts_pushes in _TOTALS.items():
+        before, self._parts = self._parts, {}
+        for what in _FIELDS:
             limit = getattr(self._limit, what)
-            of_day = day if what in _DAILY else ""
-            known = self.totals.get(what)
-            if known is not None and limit is not None and not (is_new_day and of_day):
-                known.set_limit(limit)
+            if limit is None:
                 continue
-            if known is not None:
-                known.unmiss()
-                del self.totals[what]
-            if limit is not None:
-                tally = Tally(self._name, what, of_day)
-                self.totals[what] = TotalBudget(tally, limit, counts_pushes=counts_pushes)
-        self.again = tuple(part for part in (self.rate, self.places) if part is not None)
-        self.all = (*self.again, *self.totals.values())
+            part = self._places if what == "in_flight" else before.get(what)
+            if part is None or (is_new_day and what in _DAILY):
+                part = self._made(what, limit)
+            else:
+                part.set_limit(limit)
+            self._parts[what] = part
+        for what, part in before.items():
+            if self._parts.get(what) is not part:
+                part.unmiss()
+        self.all = tuple(self._parts.values())
+        self.again = tuple(self._parts[what] for what in _AGAIN if what in self._parts)
+
+    def _made(self, what: str, limit: Any) -> LeasedBudget:
+        if what == "rate_per_s":
+            return RateBudget(self._name, limit)
+        if what == "in_flight":
+            self._places = PlaceBudget(self._name, limit)
+            return self._places
+        tally = Tally(self._name, what, self._day if what in _DAILY else "")
+        return TotalBudget(tally, limit, counts_pushes=what in ("total", "a_day"))
 
 
-_FIELDS = ("rate_per_s", "in_flight", "total", "total_cost", "a_day", "cost_a_day")
 _OF_SINK = ("sink",)
 _EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
@@ -238,7 +223,6 @@ class Budgets:
         self.on_limits({})
 
     def add_listener(self, listener: RoomListener) -> None:
-        """Tell the listener from now on what has room again."""
         self._listeners.append(listener)
 
     def on_limits(self, limits: Limits) -> None:

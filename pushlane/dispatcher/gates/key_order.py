@@ -72,7 +72,8 @@ class KeyChains:
     `reached` has the other sinks that tasks of what is parked have gone on to.
 
     What has to be asked is kept as things happen, so that nothing looks through all that is parked:
-    `fresh` are those to ask about themselves, `away` the pushes elsewhere that some wait for.
+    `unasked` are those to ask about themselves, `elsewhere` the pushes that some wait for and that
+    are not here.
     """
 
     def __init__(self) -> None:
@@ -80,8 +81,8 @@ class KeyChains:
         self._copies: dict[Place, dict[Parked, None]] = {}
         self._followers: dict[Place, dict[Parked, None]] = {}
         self._out: dict[Place, float] = {}
-        self._fresh: dict[Parked, None] = {}
-        self._away: dict[Place, None] = {}
+        self.unasked: dict[Parked, None] = {}
+        self.elsewhere: dict[Place, None] = {}
         self._by_lane: dict[Lane, dict[Parked, None]] = {}
         self._by_task: dict[str, dict[Parked, None]] = {}
         self.reached: Counter[str] = Counter()
@@ -93,16 +94,6 @@ class KeyChains:
     def is_idle(self) -> bool:
         """Tell whether nothing waits, and nothing is awaited."""
         return not self._parked and not self._out
-
-    @property
-    def fresh_count(self) -> int:
-        """Return how many the registry is to be asked about."""
-        return len(self._fresh)
-
-    @property
-    def away_count(self) -> int:
-        """Return how many pushes that are elsewhere are waited for."""
-        return len(self._away)
 
     @property
     def lanes(self) -> list[Lane]:
@@ -117,16 +108,13 @@ class KeyChains:
         """List what is parked of a task in the order in which it came."""
         return list(self._by_task.get(task_id, ()))
 
-    def has_task(self, task_id: str) -> bool:
-        return task_id in self._by_task
-
     def park(self, one: Parked) -> None:
-        self._parked[one] = self._fresh[one] = None
+        self._parked[one] = self.unasked[one] = None
         self._by_lane.setdefault(one.job.lane, {})[one] = None
         self._by_task.setdefault(one.job.task.id, {})[one] = None
         self.reached.update(one.job.task.reached)
         self._copies.setdefault(one.place, {})[one] = None
-        self._away.pop(one.place, None)
+        self.elsewhere.pop(one.place, None)
         if not one.is_next:
             self._followers.setdefault(one.after, {})[one] = None
             self._await(one.after)
@@ -134,7 +122,7 @@ class KeyChains:
     def remove(self, one: Parked) -> None:
         """Let a push wait no longer: it goes, is over, or is put elsewhere."""
         del self._parked[one]
-        self._fresh.pop(one, None)
+        self.unasked.pop(one, None)
         _drop(self._by_lane, one.job.lane, one)
         _drop(self._by_task, one.job.task.id, one)
         if one.job.task.reached:
@@ -146,21 +134,21 @@ class KeyChains:
 
     def fresh(self, most: int) -> list[Parked]:
         """List some that the registry is to be asked about, the oldest first."""
-        return list(islice(self._fresh, most))
+        return list(islice(self.unasked, most))
 
     def away(self, most: int) -> list[Place]:
         """List some pushes that are waited for and not here: others each time, all in turn."""
-        places = list(islice(self._away, most))
+        places = list(islice(self.elsewhere, most))
         for place in places:
-            del self._away[place]
-            self._away[place] = None
+            del self.elsewhere[place]
+            self.elsewhere[place] = None
         return places
 
     def answer(self, one: Parked, *, is_over: bool, is_next: bool, now_s: float) -> Verdict:
         """Take over what the registry said of the push itself and of its predecessor."""
         if one not in self._parked:  # it was put elsewhere while the registry was asked
             return Verdict.WAIT
-        self._fresh.pop(one, None)
+        self.unasked.pop(one, None)
         one.is_asked = True
         if is_next:
             self._set_next(one)
@@ -194,7 +182,7 @@ class KeyChains:
         """Hear of a push that went, but is on a lane again and not finished."""
         self._out.pop(place, None)
         for copy in self._copies.get(place, ()):
-            self._fresh[copy] = None
+            self.unasked[copy] = None
         self._await(place)
 
     def forget(self, before_s: float) -> None:
@@ -206,14 +194,14 @@ class KeyChains:
         self._out.pop(place, None)
         for copy in self._copies.get(place, ()):
             copy.is_over = True
-            self._fresh[copy] = None
+            self.unasked[copy] = None
 
     def _ask_again(self, followers: Iterable[Parked]) -> None:
         """Let them go once the registry was asked again: others may have sent them since."""
         for one in followers:
             self._set_next(one)
             one.is_asked = False
-            self._fresh[one] = None
+            self.unasked[one] = None
 
     def _set_next(self, one: Parked) -> None:
         """Let it wait for no other push any more."""
@@ -236,9 +224,9 @@ class KeyChains:
         """Have the registry asked about a push as long as some wait for it, and it is not here."""
         is_here = place in self._out or place in self._copies
         if place in self._followers and not is_here:
-            self._away[place] = None
+            self.elsewhere[place] = None
         else:
-            self._away.pop(place, None)
+            self.elsewhere.pop(place, None)
 
 
 def _drop(index: dict[_Key, dict[Parked, None]], key: _Key, one: Parked) -> None:
@@ -368,8 +356,7 @@ class KeyOrder(BaseOption):
         self.on_unread(task.id)
 
     def on_unread(self, task_id: str) -> None:
-        """Hear that only a newer version understands the task."""
-        if self._chains.has_task(task_id):
+        if self._chains.of_task(task_id):
             self._changed.add(task_id)
 
     async def settled(
@@ -410,7 +397,7 @@ class KeyOrder(BaseOption):
         self._due.clear()
 
     def _pause_s(self, now_s: float) -> float:
-        if self._chains.fresh_count:
+        if self._chains.unasked:
             return 0.0
         next_s = min(self._look_at_s, self._more_at_s) if self._to_ask else self._look_at_s
         return max(0.0, next_s - now_s)
@@ -420,13 +407,13 @@ class KeyOrder(BaseOption):
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
             self._look(now_s)
-            self._to_ask = self._to_ask or self._chains.away_count
+            self._to_ask = self._to_ask or len(self._chains.elsewhere)
         fresh = self._chains.fresh(_MOST_A_STEP)
         away: list[Place] = []
         if now_s >= self._more_at_s:
             self._more_at_s = now_s + _PAUSE_S
             away = self._chains.away(min(self._to_ask, _MOST_A_STEP - len(fresh)))
-            self._to_ask = min(self._to_ask - len(away), self._chains.away_count)
+            self._to_ask = min(self._to_ask - len(away), len(self._chains.elsewhere))
         await self._ask(fresh, away)
 
     def _look(self, now_s: float) -> None:

@@ -64,6 +64,10 @@ class Budget(ABC, Generic[AskT, AnswerT]):
     _next_ask_s = 0.0
 
     @abstractmethod
+    def set_limit(self, limit: Any) -> None:
+        """Go by another limit from now on."""
+
+    @abstractmethod
     def has_room(self, cost: float, now_s: float) -> bool:
         """Tell whether a push of this cost may go now."""
 
@@ -131,10 +135,10 @@ class RateBudget(Budget[TokenAsk, TokenGrant]):
     def _burst(self) -> float:
         return self._rate_per_s * BURST_S
 
-    def set_rate(self, rate_per_s: float) -> None:
+    def set_limit(self, limit: float) -> None:
         """Ask by another rate from now on; of what is in hand no more than its burst is kept."""
-        if rate_per_s != self._rate_per_s:
-            self._rate_per_s = rate_per_s
+        if limit != self._rate_per_s:
+            self._rate_per_s = limit
             self.tokens = min(self.tokens, self._burst)
             self._next_ask_s = 0.0
 
@@ -218,10 +222,10 @@ class PlaceBudget(Budget[PlaceAsk, int]):
         self._peaks = (0, 0)
         self._turned_at_s = 0.0
 
-    def set_cap(self, cap: int) -> None:
-        if cap != self._cap:
-            self._cap = cap
-            self._may_fill = min(self._may_fill, cap)
+    def set_limit(self, limit: int) -> None:
+        if limit != self._cap:
+            self._cap = limit
+            self._may_fill = min(self._may_fill, limit)
             self._next_ask_s = self._asked_at_s = 0.0
 
     def has_room(self, cost: float, now_s: float) -> bool:
@@ -435,7 +439,6 @@ class Leasing:
         self._due.set()
 
     async def run(self) -> None:
-        """Lease for ever."""
         while True:
             await self._wait()
             try:

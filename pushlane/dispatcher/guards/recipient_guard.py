@@ -160,7 +160,6 @@ class ContactGuard(StoreGuard):
         self._returns = self._batched(self._give_back)
 
     def on_limits(self, limits: Limits) -> None:
-        """Go by these limits from now on."""
         self._caps = FrequencyCaps(limits)
         self._told.set()
         self._look()
@@ -395,7 +394,6 @@ class DeadAddressRecorder:
         """Hear of pushes that go: nothing is known of their addresses yet."""
 
     def landed(self, batch: Batch, now_s: float) -> None:
-        """Note what the sink said of addresses."""
         if not batch.is_well and batch.outcomes:
             self.hear(batch.sent, batch.outcomes)
 
@@ -407,7 +405,6 @@ class DeadAddressRecorder:
                 self._note(job, outcome)
 
     async def run(self) -> None:
-        """Record what was heard, until cancelled."""
         await whenever(self._due, self._record_all, Backoff(log, "the store of dead addresses"))
 
     async def drain(self, timeout_s: float) -> None:

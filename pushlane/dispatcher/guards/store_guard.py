@@ -164,11 +164,9 @@ class StoreGuard(BaseOption, ABC):
         """Return those of these distinct pushes that may go, and take care of the others."""
 
     async def run(self) -> None:
-        """Answer who asks, until cancelled."""
         await asyncio.gather(*(batcher.run() for batcher in self._batchers))
 
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return those to deliver now, and take care of the others."""
         firsts, repeats = _parted(jobs)
         for job in repeats:
             self._settler.later(job, self._repeat_s)

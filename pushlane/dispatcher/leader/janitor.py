@@ -117,18 +117,15 @@ class HalfMade:
         self._look_at_s = 0.0
 
     def on_task(self, task: Task) -> None:
-        """A task is new or changed."""
         if task.is_half_made:
             self._tasks[task.id] = task
         else:
             self._tasks.pop(task.id, None)
 
     def on_unread(self, task_id: str) -> None:
-        """Only a newer version understands the task."""
         self._tasks.pop(task_id, None)
 
     async def step(self) -> None:
-        """Do what is due of it."""
         now_s = self.clock_s()
         if now_s < self._look_at_s:
             return
@@ -310,7 +307,6 @@ class Janitor:
         return self.leads and bool(self._doubt)
 
     def on_task(self, task: Task) -> None:
-        """A task is new or changed."""
         self._recovery.on_task(task)
         self._half_made.on_task(task)
         if task.state.is_terminal and not task.lane_dropped:

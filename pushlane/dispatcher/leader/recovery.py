@@ -76,14 +76,12 @@ class Recovery:
         self._look_at_s = 0.0
 
     def on_task(self, task: Task) -> None:
-        """A task is new or changed."""
         if task.state.is_terminal:
             self._active.pop(task.id, None)
         else:
             self._active[task.id] = task
 
     def on_unread(self, task_id: str) -> None:
-        """Only a newer version understands the task."""
         self._active.pop(task_id, None)
 
     async def step(self, *, may_destroy: bool = True) -> None:

@@ -377,7 +377,6 @@ class Survey:
         return found if found is not None and is_new and self.leads() else None
 
     async def run(self) -> None:
-        """Look while this process leads, for ever."""
         backoff = Backoff(log, "what the figures of all processes need")
         await self.tasks.synced.wait()
         while True:
