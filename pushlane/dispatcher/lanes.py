@@ -31,7 +31,7 @@ from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
 from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink, task_of
-from pushlane.core.ports import LaneReader, OnReady
+from pushlane.core.ports import LaneReader
 from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.dispatcher.tasks import KnownTasks
@@ -154,7 +154,7 @@ class ReaderOpener:
         """
         try:
             return await self._broker.read(
-                lane_input.name, self._feeder(lane, lane_input), lane_input.depth
+                lane_input.name, partial(self._feed, lane, lane_input), lane_input.depth
             )
         except UnknownLane:
             task_id = task_of(lane.name)
@@ -169,12 +169,9 @@ class ReaderOpener:
         if not lane.later.wanted:
             self.open(lane, lane.later)
 
-    def _feeder(self, lane: Lane, lane_input: LaneInput) -> OnReady:
-        def feed(_: LaneReader) -> None:
-            lane_input.ready()
-            self._fill(lane)
-
-        return feed
+    def _feed(self, lane: Lane, lane_input: LaneInput, _: LaneReader) -> None:
+        lane_input.ready()
+        self._fill(lane)
 
 
 _LOOK_EVERY_S = 1.0

@@ -28,7 +28,7 @@ from pushlane.core.settle import Settler
 from pushlane.core.slots import Slots, Watcher
 from pushlane.core.task import now_ms
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.breaker import Breaker, Restraint
+from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.checked_sink import CheckedSink
 from pushlane.dispatcher.deaths import DeathWarnings, PauseRequests, StopIfDead
 from pushlane.dispatcher.gates.budget_gate import (
@@ -111,15 +111,14 @@ class Line:
         self._sink = sink
         self._shared = shared
         self._settings = settings
+        self._own = settings.sinks.get(name)
         self.stats = Stats(hosts_code=sink.hosts_code)
         self.scheduler: Scheduler[Lane] = Scheduler(slots=settings.slots)
         self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s)
         self.wake = self.lanes.wake
         self._make_settlement()
         self._make_lanes()
-        self.outage = self._make_outage(drain=drain)
-        self.gate = self._make_budget_gate()
-        self.key_order = self._make_key_order()
+        self._make_outage(drain=drain)
         self.options = Options(self._make_gates(), self._make_guards())
         self._make_delivery()
         self.report = LineReport(name, settings, self)
@@ -178,29 +177,26 @@ class Line:
         self.delay_limit = DelayLimit(backend.broker, settings.later_max, lanes.by_name.values)
         tasks.add_listener(self.manager)
 
-    def _make_outage(self, *, drain: bool) -> Outage:
+    def _make_outage(self, *, drain: bool) -> None:
         shared, settings, clocks = self._shared, self._settings, self._shared.clocks
         quotes = not self._sink.hosts_code
         breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=quotes)
-        outage = Outage(breaker, self.settler, self.stats, drain=drain, clock_s=clocks.monotonic_s)
-        shared.outages[self.name] = outage
-        self.target_memory = TargetMemory(
-            shared.backend.documents, lambda: self.target, outage, clocks.now_ms, self.wake
+        self.outage = shared.outages[self.name] = Outage(
+            breaker, self.settler, self.stats, drain=drain, clock_s=clocks.monotonic_s
         )
-        return outage
+        self.target_memory = TargetMemory(
+            shared.backend.documents, lambda: self.target, self.outage, clocks.now_ms, self.wake
+        )
 
-    def _make_budget_gate(self) -> BudgetGate:
-        shared, own = self._shared, self._settings.sinks.get(self.name)
-        cost = 1.0 if own is None else own.cost
-        gate = BudgetGate(self.name, cost, shared.budgets, shared.own_lanes, self.stats)
-        shared.tasks.add_listener(gate)
-        shared.budgets.add_listener(gate)
-        shared.limits.add_listener(gate)
-        return gate
+    def _make_gates(self) -> list[Gate]:
+        """List what may keep pushes back before they take a slot, in the order it is asked.
 
-    def _make_key_order(self) -> KeyOrder:
+        A push that has to wait for its time blocks nothing behind it, and no budget is charged for
+        one that waits for another.
+        """
         shared, settings = self._shared, self._settings
-        key_order = KeyOrder(
+        times = Times(self.settler, self.stats, shared.clocks.now_ms)
+        self.key_order = KeyOrder(
             shared.backend.registry,
             self.settler,
             shared.tasks.find,
@@ -209,17 +205,13 @@ class Line:
             settings.sink_timeout_s + _LANDING_S,
             shared.rests,
         )
-        shared.tasks.add_listener(key_order)
-        self._listeners.append(key_order)
-        return key_order
-
-    def _make_gates(self) -> list[Gate]:
-        """List what may keep pushes back before they take a slot, in the order it is asked.
-
-        A push that has to wait for its time blocks nothing behind it, and no budget is charged for
-        one that waits for another.
-        """
-        times = Times(self.settler, self.stats, self._shared.clocks.now_ms)
+        cost = 1.0 if self._own is None else self._own.cost
+        self.gate = BudgetGate(self.name, cost, shared.budgets, shared.own_lanes, self.stats)
+        self._listeners.append(self.key_order)
+        shared.tasks.add_listener(self.gate)
+        shared.tasks.add_listener(self.key_order)
+        shared.budgets.add_listener(self.gate)
+        shared.limits.add_listener(self.gate)
         return [times, self.key_order, self.gate]
 
     def _make_guards(self) -> list[Guard]:
@@ -254,8 +246,7 @@ class Line:
         shared, settings, lanes = self._shared, self._settings, self.lanes
         self.shares = Shares(self.scheduler, settings.slots)
         watchers: list[Watcher] = [SlotWatch(self.shares), self.gate, self.dead_addresses]
-        own = settings.sinks.get(self.name)
-        cap = None
+        own, cap = self._own, None
         if own is not None and own.least_slots is not None:
             cap = CapWatch(AdaptiveCap(min(own.least_slots, settings.slots), settings.slots))
             watchers.insert(0, cap)
@@ -290,10 +281,6 @@ class Line:
         None until the process has read the key of the hashes, at its start.
         """
         return self._shared.targets.of(target_of(self._sink))
-
-    def resting(self) -> list[Restraint]:
-        """List what gets fewer pushes than there are, since it fails."""
-        return self.outage.resting(now_ms())
 
     def side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield what runs beside the others, each under its name."""

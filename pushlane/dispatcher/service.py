@@ -27,7 +27,7 @@ from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_
 from pushlane.backends.process_metrics import folders_in_use
 from pushlane.backends.queries import pool_size
 from pushlane.core.errors import PushlaneError, UnknownLane, UserError
-from pushlane.core.lanes import Lanes
+from pushlane.core.lane import Lane
 from pushlane.core.names import DEAD_LANE, DEFAULT_SINK, later_lane
 from pushlane.core.ports import Sink
 from pushlane.core.push import FORMAT
@@ -36,6 +36,7 @@ from pushlane.core.task import Level, State, Task, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.gates.budget_gate import limits_in
 from pushlane.dispatcher.lanes import RegistryFollower
+from pushlane.dispatcher.leader.backlogs import Backlogs
 from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.dispatcher.leader.survey import DrainReader, Survey
 from pushlane.dispatcher.line import Clocks, Line, Shared
@@ -221,13 +222,11 @@ class Dispatcher:
         self._janitor = Janitor(backend, self._id, settings)
         self._survey = Survey(
             backend,
-            shared.tasks,
+            Backlogs(backend, shared.tasks.active, clock_ms),
             lambda: self._janitor.leads,
             lambda: Weights(**self.weights()),
             lambda: shared.limits.limits,
             settings.drain_target_s,
-            lambda: self._announcer.say_now(),
-            clock_ms,
         )
         self._drain_reader = DrainReader(backend.presence)
         self._announcer = PresenceAnnouncer(
@@ -297,12 +296,12 @@ class Dispatcher:
 
     def resting(self) -> list[Restraint]:
         """List what gets fewer pushes than there are, since it fails."""
-        return [one for line in self._lines for one in line.resting()]
+        return [one for line in self._lines for one in line.outage.resting(now_ms())]
 
     def reads(self, lane: str) -> bool:
         """Tell whether this process has the lane open."""
-        lanes = self._lanes_of(lane)
-        return lanes is not None and lanes.by_name[lane].main.reader is not None
+        known = self._lane(lane)
+        return known is not None and known.main.reader is not None
 
     def lanes(self) -> list[str]:
         """List the lanes that this process serves, the shared ones included."""
@@ -310,8 +309,8 @@ class Dispatcher:
 
     def is_fed(self, lane: str) -> bool:
         """Tell whether this process has something of the lane at hand."""
-        lanes = self._lanes_of(lane)
-        return lanes is not None and lanes.by_name[lane].fed
+        known = self._lane(lane)
+        return known is not None and known.fed
 
     def quota(self, lane: str) -> int:
         """Return the quota in force for a lane that this process knows."""
@@ -328,8 +327,9 @@ class Dispatcher:
         """Return the level weights in force."""
         return self._lines[0].scheduler.weights()
 
-    def _lanes_of(self, lane: str) -> Lanes | None:
-        return next((line.lanes for line in self._lines if lane in line.lanes.by_name), None)
+    def _lane(self, name: str) -> Lane | None:
+        lanes = (line.lanes.by_name.get(name) for line in self._lines)
+        return next(filter(None, lanes), None)
 
     async def run(self) -> None:
         """Dispatch until `stop`, or with `drain` until nothing is left.
@@ -377,7 +377,7 @@ class Dispatcher:
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
-        yield "survey", self._survey.run()
+        yield "survey", self._survey.run(self._shared.tasks.synced, self._announcer.say_now)
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
             yield "given up", self._follow_given_up(self._drain_watch)

@@ -151,9 +151,7 @@ class PoisonGuard(StoreGuard):
             await self._leave_mark()
 
     async def _leave_mark(self) -> Sequence[ClaimResult] | None:
-        return await self._store.ask(
-            lambda: self._ledger.claim([MARK], self._process, _MARK_TTL_S), 0
-        )
+        return await self._ask(lambda: self._ledger.claim([MARK], self._process, _MARK_TTL_S), 0)
 
 
 def _place(job: Job) -> tuple[str, int]:

@@ -216,7 +216,7 @@ class ContactGuard(StoreGuard):
         """Look up every moment whether anything is suppressed, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self._store.ask(self._read_scopes, 0)
+            await self._ask(self._read_scopes, 0)
 
     async def _read_scopes(self) -> None:
         self._scopes = await self._backend.suppressions.counts()

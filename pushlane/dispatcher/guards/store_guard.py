@@ -97,20 +97,47 @@ def _give_out(group: list[_BatchedCall[R]], results: Sequence[R]) -> None:
 log = logging.getLogger("pushlane.ledger")
 
 
-class DegradableCall:
-    """Calls the ledger, and waits for it while it is away, or goes on without it and counts that.
+class StoreGuard(BaseOption, ABC):
+    """Sees to copies of one push and to the calls of its store; a subclass adds its own rule.
 
-    `waits` says which of the two, as the settings have it.
+    Of a push that comes twice in one batch, the second copy is offered again after `repeat_s`.
+    `owners` has the names under which things were taken for pushes that are in flight.
     """
 
-    def __init__(self, stats: Stats, *, waits: bool) -> None:
+    def __init__(
+        self, settings: Settings, settler: Settler, stats: Stats, *, repeat_s: float
+    ) -> None:
+        self._owners: dict[Job, str] = {}
+        self._ttl_s = claim_ttl_s(settings)
+        self._repeat_s = repeat_s
+        self._settler = settler
         self._stats = stats
-        self._waits = waits
+        self._waits = settings.ledger_away == "wait"
         self._backoff = Backoff(log, "the ledger")
         self._is_away = False
+        self._process = secrets.token_hex(6)
+        self._calls = itertools.count(1)
+        self._batchers: list[CallBatcher[Any]] = []
 
-    async def ask(self, call: Callable[[], Awaitable[R]], pushes: int) -> R | None:
-        """Return the ledger's answer, or None when it is away and is not waited for."""
+    @abstractmethod
+    def concerns(self, task: Task) -> bool:
+        """Tell whether the guard has a say about the pushes of a task."""
+
+    @abstractmethod
+    async def _admit(self, jobs: list[Job]) -> list[Job]:
+        """Return those of these distinct pushes that may go, and take care of the others."""
+
+    async def run(self) -> None:
+        await asyncio.gather(*(batcher.run() for batcher in self._batchers))
+
+    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
+        firsts, repeats = _parted(jobs)
+        for job in repeats:
+            self._settler.later(job, self._repeat_s)
+        return await self._admit(firsts)
+
+    async def _ask(self, call: Callable[[], Awaitable[R]], pushes: int) -> R | None:
+        """Return the store's answer, or None when it is away and the settings go on without it."""
         while True:
             try:
                 answer = await call()
@@ -134,51 +161,13 @@ class DegradableCall:
             )
         self._is_away = True
 
-
-class StoreGuard(BaseOption, ABC):
-    """Sees to copies of one push and to the calls of its store; a subclass adds its own rule.
-
-    Of a push that comes twice in one batch, the second copy is offered again after `repeat_s`.
-    `owners` has the names under which things were taken for pushes that are in flight.
-    """
-
-    def __init__(
-        self, settings: Settings, settler: Settler, stats: Stats, *, repeat_s: float
-    ) -> None:
-        self._owners: dict[Job, str] = {}
-        self._ttl_s = claim_ttl_s(settings)
-        self._repeat_s = repeat_s
-        self._settler = settler
-        self._stats = stats
-        self._store = DegradableCall(stats, waits=settings.ledger_away == "wait")
-        self._process = secrets.token_hex(6)
-        self._calls = itertools.count(1)
-        self._batchers: list[CallBatcher[Any]] = []
-
-    @abstractmethod
-    def concerns(self, task: Task) -> bool:
-        """Tell whether the guard has a say about the pushes of a task."""
-
-    @abstractmethod
-    async def _admit(self, jobs: list[Job]) -> list[Job]:
-        """Return those of these distinct pushes that may go, and take care of the others."""
-
-    async def run(self) -> None:
-        await asyncio.gather(*(batcher.run() for batcher in self._batchers))
-
-    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
-        firsts, repeats = _parted(jobs)
-        for job in repeats:
-            self._settler.later(job, self._repeat_s)
-        return await self._admit(firsts)
-
     def _batched(
         self, call: Callable[[list[Job]], Awaitable[Sequence[R] | None]]
     ) -> CallBatcher[R | None]:
         """Batch a call that gives an answer a job; each is None while the store is away."""
 
         async def ask(jobs: list[Job]) -> Sequence[R | None]:
-            answers = await self._store.ask(lambda: call(jobs), len(jobs))
+            answers = await self._ask(lambda: call(jobs), len(jobs))
             return [None] * len(jobs) if answers is None else answers
 
         return self._added(CallBatcher(ask))
@@ -190,7 +179,7 @@ class StoreGuard(BaseOption, ABC):
 
         async def ask(jobs: list[Job]) -> Sequence[R | None]:
             owner = f"{self._process}-{next(self._calls)}"
-            answers = await self._store.ask(lambda: take(jobs, owner), len(jobs))
+            answers = await self._ask(lambda: take(jobs, owner), len(jobs))
             return [None] * len(jobs) if answers is None else answers
 
         return self._added(CallBatcher(ask))
@@ -201,7 +190,7 @@ class StoreGuard(BaseOption, ABC):
         """Batch a call that gives back what was taken for its jobs, one call an owner."""
 
         async def give_back_of(owner: str, jobs: list[Job]) -> None:
-            await self._store.ask(lambda: give_back(jobs, owner), len(jobs))
+            await self._ask(lambda: give_back(jobs, owner), len(jobs))
 
         async def ask(jobs: list[Job]) -> Sequence[None]:
             owned: dict[str, list[Job]] = defaultdict(list)

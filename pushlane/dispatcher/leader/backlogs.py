@@ -102,15 +102,15 @@ class TaskBacklog(NamedTuple):
         return self.task.is_fed or self.sink != self.task.chain[0]
 
 
+@dataclass(eq=False, repr=False)
 class Backlogs:
     """Remembers what was counted last. `tasks` are those that go on, by id."""
 
-    def __init__(
-        self, backend: Backend, tasks: Mapping[str, Task], clock_ms: Callable[[], int]
-    ) -> None:
-        self._backend = backend
-        self._tasks = tasks
-        self._clock_ms = clock_ms
+    backend: Backend
+    tasks: Mapping[str, Task]
+    clock_ms: Callable[[], int]
+
+    def __post_init__(self) -> None:
         self._finished: dict[str, int] = {}
         self._on_lane: dict[str, int] = {}
         self._of_each: dict[str, int] = {}
@@ -122,13 +122,13 @@ class Backlogs:
         Raises:
             PushlaneError: the registry or the broker does not answer.
         """
-        tasks = list(self._tasks.values())
+        tasks = list(self.tasks.values())
         counted, measured = await aside(lambda: self._due(tasks))
         for some in paged(counted, _COUNTED_AT_ONCE):
-            for progress in await self._backend.registry.progress(some):
+            for progress in await self.backend.registry.progress(some):
                 _renew(self._finished, progress.task_id, progress.finished)
         for names in paged(measured, _AT_ONCE):
-            asked = (self._backend.broker.backlog(name) for name in names)
+            asked = (self.backend.broker.backlog(name) for name in names)
             for name, messages in zip(names, await asyncio.gather(*asked), strict=True):
                 _renew(self._on_lane, name, messages)
         return await aside(lambda: self._told(tasks))
@@ -163,7 +163,7 @@ class Backlogs:
             yield later_lane(lane_at(task.id, sink))
 
     def _of(self, task: Task) -> Iterator[TaskBacklog]:
-        now = self._clock_ms()
+        now = self.clock_ms()
         moved = 0
         for sink in task.reached:
             lane = lane_at(task.id, sink)

@@ -33,7 +33,7 @@ from pushlane.core.names import is_pool, later_lane
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms
 from pushlane.dispatcher.leader.forgetting import Forgetting
-from pushlane.dispatcher.leader.recovery import Recovery
+from pushlane.dispatcher.leader.recovery import Change, Recovery
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
 from pushlane.settings import Settings
@@ -86,8 +86,6 @@ class DueTimes:
 
 
 half_made_log = logging.getLogger("pushlane.half_made")
-
-Change = Callable[[Task, task_changes.Edit], Awaitable[None]]
 
 JUST_BEGUN_MS = 10_000
 _LOOK_EVERY_S = 30.0

@@ -29,7 +29,6 @@ from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, Weights
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher.leader.backlogs import Backlogs, LeaderFigures, TaskBacklog, aside
-from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.limits import Limits, Subject
 from pushlane.model.load import (
     SinkLoad,
@@ -220,22 +219,21 @@ def _figures(
 
 
 def _add_levels(figures: LeaderFigures, sink: _AtSink) -> None:
-    rates, entitled = sink.rates, sink.shares.by_level
-    sent_per_s = sum(rates.values())
+    sent_per_s = sum(sink.rates.values())
+    may_go = {one.task.id for one in sink.going}
     for level in map(str, Level):
         key = (level, sink.name)
         of_level = [one for one in sink.backlogs if one.task.level == level]
-        figures.backlog[key] = _left(of_level)
-        figures.rate_per_s[key] = rates.get(level, 0.0)
-        figures.observed[key] = rates.get(level, 0.0) / sent_per_s if sent_per_s else 0.0
-        figures.entitled[key] = entitled.get(level, 0.0)
+        left, per_s = _left(of_level), sink.rates.get(level, 0.0)
+        figures.backlog[key] = left
+        figures.rate_per_s[key] = per_s
+        figures.observed[key] = per_s / sent_per_s if sent_per_s else 0.0
+        figures.entitled[key] = sink.shares.by_level.get(level, 0.0)
         figures.waiting_backlog[key] = sum(min(one.later, one.left) for one in of_level)
-        per_s = rates.get(level, 0.0)
-        may_go = {one.task.id for one in sink.going}
         going = [one for one in of_level if one.task.id in may_go]
-        figures.oldest_age_s[key] = _oldest_age_s(sink, going, _left(of_level), per_s)
+        figures.oldest_age_s[key] = _oldest_age_s(sink, going, left, per_s)
         unsent = [one for one in of_level if one.left]
-        figures.unsent_oldest_age_s[key] = _oldest_age_s(sink, unsent, _left(of_level), per_s)
+        figures.unsent_oldest_age_s[key] = _oldest_age_s(sink, unsent, left, per_s)
 
 
 def _oldest_age_s(
@@ -340,21 +338,17 @@ class Survey:
     """Keeps the figures of all processes while `leads` says that this one leads.
 
     `weights` and `limits` are those in force, `target_s` is the setting drain_target_s.
-    `tell` is called when there are new figures.
     """
 
     backend: Backend
-    tasks: KnownTasks
+    backlogs: Backlogs
     leads: Callable[[], bool]
     weights: Callable[[], Weights]
     limits: Callable[[], Limits]
     target_s: float
-    tell: Callable[[], None]
-    clock_ms: Callable[[], int]
     clock_s: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._backlogs = Backlogs(self.backend, self.tasks.active, self.clock_ms)
         self._busy_since_ms: dict[str, int] = {}
         self._odd: Mapping[str, str] = {}
         self._found: Summary | None = None
@@ -376,15 +370,17 @@ class Survey:
         is_new = self.clock_s() < at_s + STALE_S + (self._pause_s - EVERY_S)
         return found if found is not None and is_new and self.leads() else None
 
-    async def run(self) -> None:
+    async def run(self, synced: asyncio.Event, tell: Callable[[], None]) -> None:
+        """Look for ever, once all tasks are known; `tell` is called when there are new figures."""
         backoff = Backoff(log, "what the figures of all processes need")
-        await self.tasks.synced.wait()
+        await synced.wait()
         while True:
             if not self.leads():
                 self._forget()
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
             await backoff.until_done(self.look)
+            tell()
             await asyncio.sleep(self._pause_s)
 
     async def look(self) -> None:
@@ -394,9 +390,9 @@ class Survey:
             PushlaneError: the registry or the broker does not answer.
         """
         began_s = self.clock_s()
-        backlogs = await self._backlogs.look()
+        backlogs = await self.backlogs.look()
         processes = await self.backend.presence.list()
-        limits, now_ms = self.limits(), self.clock_ms()
+        limits, now_ms = self.limits(), self.backlogs.clock_ms()
         subjects = await aside(lambda: _subjects(limits, backlogs))
         found = SurveyInput(
             backlogs=backlogs,
@@ -415,7 +411,6 @@ class Survey:
         self._found, self._found_at_s = summary, self.clock_s()
         pause_s = max(EVERY_S, (self._found_at_s - began_s) / _MOST_OF_THE_TIME)
         self._pause_s = min(_LONGEST_PAUSE_S, pause_s)
-        self.tell()
 
     def _tell_odd(self, odd: Mapping[str, str]) -> None:
         """Say of each task that the figures leave out why, once."""

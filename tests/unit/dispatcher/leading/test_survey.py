@@ -20,6 +20,7 @@ from pushlane.core.task import Level, Task, Weights, now_ms
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.gates.budgets import utc_day
+from pushlane.dispatcher.leader.backlogs import Backlogs
 from pushlane.dispatcher.leader.survey import EVERY_S, STALE_S, DrainReader, Survey
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.limits import Limit, Limits, Subject
@@ -126,17 +127,15 @@ class Standing:
         self.told = 0
         self.survey = Survey(
             backend,
-            self.tasks,
+            Backlogs(backend, self.tasks.active, now_ms),
             lambda: self.leads,
             Weights,
             lambda: self.limits,
             60.0,
-            self._tell,
-            now_ms,
             lambda: self.now_s,
         )
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self.told += 1
 
     def shows(self) -> bool:
@@ -150,7 +149,6 @@ async def test_whoever_leads_no_more_shows_none_at_once(tmp_path: Path) -> None:
 
         await standing.survey.look()
         assert standing.shows()
-        assert standing.told == 1
         standing.leads = False
         assert not standing.shows()
 
@@ -227,8 +225,9 @@ async def test_the_time_of_an_outage_is_not_waited_for_again(
 
         monkeypatch.setattr(asyncio, "sleep", sleep)
         with suppress(asyncio.CancelledError):
-            await standing.survey.run()
+            await standing.survey.run(standing.tasks.synced, standing.tell)
 
+    assert standing.told == 1
     assert pauses[-1] == pause_s
 
 
