@@ -137,22 +137,26 @@ class Restraint(msgspec.Struct, frozen=True):
     is_unproven: bool = False
 
 
-def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
-    """List the sink while it rests or is throttled; `now_s` is on the clock of the view."""
+def restraint(view: View, now_s: float, now_ms: int) -> Restraint | None:
+    """Describe a sink that rests or is throttled; `now_s` is on the clock of the view."""
     if view.state is BreakerState.CLOSED:
-        return []
+        return None
 
     def unix_ms(at_s: float) -> int:
         return now_ms + round((at_s - now_s) * 1000)
 
-    next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
-    is_rising = view.state is BreakerState.RISING
-    reason = f"it takes pushes again, more and more; before: {view.reason}"
-    said = reason if is_rising else view.reason
-    since_ms, refuses_us = unix_ms(view.since_s), view.reason.startswith(_REFUSES_US)
-    return [
-        Restraint(Scope.SINK, view.state, said, since_ms, next_ms, refuses_us, view.is_unproven)
-    ]
+    said = view.reason
+    if view.state is BreakerState.RISING:
+        said = f"it takes pushes again, more and more; before: {said}"
+    return Restraint(
+        Scope.SINK,
+        view.state,
+        said,
+        since_ms=unix_ms(view.since_s),
+        next_try_ms=None if view.next_try_s is None else unix_ms(view.next_try_s),
+        refuses_us=view.reason.startswith(_REFUSES_US),
+        is_unproven=view.is_unproven,
+    )
 
 
 class Breaker:

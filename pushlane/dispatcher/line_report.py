@@ -148,19 +148,21 @@ class LineReport:
             sent_per_s=rates.sent_per_s,
             apps_per_s=rates.apps_per_s,
             lanes=dict(Counter(str(lane.level) for lane in self._line.lanes.by_name.values())),
-            resting=next(self.resting(), None),
+            resting=self.resting(),
             rate_per_s=own.rate_per_s if own else None,
             most_in_flight=own.in_flight if own else None,
             cost=own.cost if own else 1.0,
             in_doubt=self._line.lookups.in_doubt,
         )
 
-    def resting(self) -> Iterator[Resting]:
-        """Yield what gets fewer pushes than there are, since it fails."""
-        for one in self._line.outage.resting(now_ms()):
-            what = f"{one.scope} {self._name} ({one.state})"
-            next_ms = one.next_try_ms or 0
-            yield Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
+    def resting(self) -> Resting | None:
+        """Return why the sink gets fewer pushes than there are, if it does."""
+        one = self._line.outage.restraint(now_ms())
+        if one is None:
+            return None
+        what = f"{one.scope} {self._name} ({one.state})"
+        next_ms = one.next_try_ms or 0
+        return Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
 
     def slow(self) -> Iterator[SlowLane]:
         """Yield the slowest lanes of those that count as slow."""

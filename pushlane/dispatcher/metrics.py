@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from pushlane.backends.contact import BROKER, REGISTRY, Contact
 from pushlane.backends.ports import ClaimResult
 from pushlane.backends.process_metrics import Folders, process_collector
-from pushlane.core.push import Kind, Scope
+from pushlane.core.push import Kind
 from pushlane.core.task import now_ms
 from pushlane.dispatcher.breaker import BreakerState, Restraint
 from pushlane.dispatcher.leader.backlogs import LeaderFigures
@@ -98,8 +98,7 @@ _of_line: MetricMaker[Line] = MetricMaker(Exporter.DISPATCHER, own={"sink": ()})
 
 
 def _restraint(line: Line) -> Restraint | None:
-    """Return why the sink gets fewer pushes than there are, if it does."""
-    return next((one for one in line.outage.resting(now_ms()) if one.scope is Scope.SINK), None)
+    return line.outage.restraint(now_ms())
 
 
 def _states(line: Line) -> dict[str, float]:

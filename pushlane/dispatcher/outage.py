@@ -29,7 +29,7 @@ from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.task import DeliveryMode
-from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
+from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraint
 from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
 from pushlane.model.documents import DocumentStore
@@ -109,9 +109,9 @@ class Outage:
         """Return how the breaker stands, in times of `clock_s`."""
         return self.breaker.view()
 
-    def resting(self, now_ms: int) -> list[Restraint]:
-        """List what gets fewer pushes than there are, if anything."""
-        return restraints(self.view(), self.clock_s(), now_ms)
+    def restraint(self, now_ms: int) -> Restraint | None:
+        """Return why the sink gets fewer pushes than there are, if it does."""
+        return restraint(self.view(), self.clock_s(), now_ms)
 
     def room(self, free: int) -> int:
         """Return how many free slots may be filled now; pushes whose wait is over go back first."""

@@ -296,7 +296,8 @@ class Dispatcher:
 
     def resting(self) -> list[Restraint]:
         """List what gets fewer pushes than there are, since it fails."""
-        return [one for line in self._lines for one in line.outage.resting(now_ms())]
+        restraints = (line.outage.restraint(now_ms()) for line in self._lines)
+        return [one for one in restraints if one is not None]
 
     def reads(self, lane: str) -> bool:
         """Tell whether this process has the lane open."""
@@ -445,7 +446,7 @@ class Dispatcher:
             sinks=tuple(line.name for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
-            resting=tuple(one for line in self._lines for one in line.report.resting()),
+            resting=tuple(one for line in self._lines if (one := line.report.resting())),
             slow=tuple(one for line in self._lines for one in line.report.slow()),
             served=tuple(line.report.served(line.target) for line in self._lines),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),

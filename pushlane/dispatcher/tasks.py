@@ -328,12 +328,9 @@ class FurtherLanes:
 
     async def _open(self, task_id: str, sink: str) -> None:
         backend = self._backend
-        try:
-            self._tasks.apply(
-                await (backend.reach(task_id, sink) if sink else backend.open_later(task_id))
-            )
-        except UnknownTask:  # it went with its lanes, as a publish will tell
-            return
+        with suppress(UnknownTask):  # it went with its lanes, as a publish will tell
+            opened = backend.reach(task_id, sink) if sink else backend.open_later(task_id)
+            self._tasks.apply(await opened)
 
 
 _completion_log = logging.getLogger("pushlane.completion")
@@ -350,7 +347,6 @@ class Completion:
         self._unchecked: dict[str, None] = {}
         self._full: dict[str, None] = {}
         self._due = asyncio.Event()
-        self.finished: dict[str, int] = {}
 
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
@@ -360,18 +356,15 @@ class Completion:
     def on_progress(self, progress: Sequence[Progress]) -> None:
         for count in progress:
             task = self._tasks.find(count.task_id)
-            if task is None or task.state.is_terminal:
+            if task is None or task.state.is_terminal or task.total is None:
                 continue
-            self.finished[count.task_id] = count.finished
-            if task.total is not None and count.finished >= task.total:
+            if count.finished >= task.total:
                 self._full[task.id] = None
                 self._due.set()
 
     def on_task(self, task: Task) -> None:
         """Look at a task that is new or changed: once it is sealed, its count may be full."""
-        if task.state.is_terminal:
-            self.finished.pop(task.id, None)
-        elif task.total is not None:
+        if task.total is not None and not task.state.is_terminal:
             self._unchecked[task.id] = None
             self._due.set()
 
@@ -387,17 +380,11 @@ class Completion:
             await self._check_and_finish()
 
     async def _check_and_finish(self) -> None:
-        await self._check()
-        await self._finish()
-
-    async def _check(self) -> None:
         if unchecked := list(self._unchecked):
             progress = await self._registry.progress(unchecked)
             for task_id in unchecked:  # not those that came in meanwhile
                 self._unchecked.pop(task_id, None)
             self.on_progress(progress)
-
-    async def _finish(self) -> None:
         while self._full:
             some = list(self._full)[:_COMPLETION_AT_ONCE]
             await asyncio.gather(*(self._done(task_id) for task_id in some))

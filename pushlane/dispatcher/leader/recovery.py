@@ -237,6 +237,5 @@ def _all_lanes_of(task: Task) -> list[str]:
 
 
 def _may_lack_counts(task: Task, since_ms: int) -> bool:
-    if task.state is not State.RUNNING or task.total is None:
-        return False
-    return task.created_at_ms < since_ms + _CLOCKS_APART_MS and since_ms > 0
+    counts = task.state is State.RUNNING and task.total is not None
+    return counts and since_ms > 0 and task.created_at_ms < since_ms + _CLOCKS_APART_MS

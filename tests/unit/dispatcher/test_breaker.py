@@ -21,7 +21,7 @@ from pushlane.dispatcher.breaker import (
     Breaker,
     BreakerState,
     View,
-    restraints,
+    restraint,
 )
 from pushlane.dispatcher.failures import Flight, Sign, sign_of
 from tests.unit.dispatcher.outages import (
@@ -726,8 +726,9 @@ def test_three_refusals_of_our_credentials_hold_the_sink() -> None:
 def test_people_are_told_that_a_sink_which_rises_takes_pushes_again() -> None:
     view = View(BreakerState.RISING, 1.0, "it refuses our credentials: HTTP 401")
 
-    [told] = restraints(view, 1.0, 0)
+    told = restraint(view, 1.0, 0)
 
+    assert told is not None
     assert told.reason.startswith("it takes pushes again, more and more; before: it refuses")
 
 

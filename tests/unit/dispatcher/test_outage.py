@@ -35,7 +35,7 @@ from pushlane.dispatcher.breaker import (
     Breaker,
     BreakerState,
     View,
-    restraints,
+    restraint,
 )
 from pushlane.dispatcher.gates.key_order import StallDetector
 from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
@@ -626,9 +626,10 @@ async def test_metrics_show_how_the_sink_stands(tmp_path: Path) -> None:
 
 def test_what_rests_is_shown_in_unix_time() -> None:
     view = View(BreakerState.OPEN, since_s=100.0, reason="it is away", next_try_s=112.5)
-    [one] = restraints(view, now_s=110.0, now_ms=1_000_000)
+    one = restraint(view, now_s=110.0, now_ms=1_000_000)
+    assert one is not None
     assert (one.since_ms, one.next_try_ms) == (990_000, 1_002_500)
-    assert restraints(View(BreakerState.CLOSED, 0.0), 110.0, 1_000_000) == []
+    assert restraint(View(BreakerState.CLOSED, 0.0), 110.0, 1_000_000) is None
 
 
 class Later:
