@@ -44,6 +44,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum, auto
 
 import msgspec
@@ -148,17 +149,12 @@ def restraint(view: View, now_s: float, now_ms: int) -> Restraint | None:
     said = view.reason
     if view.state is BreakerState.RISING:
         said = f"it takes pushes again, more and more; before: {said}"
-    return Restraint(
-        Scope.SINK,
-        view.state,
-        said,
-        since_ms=unix_ms(view.since_s),
-        next_try_ms=None if view.next_try_s is None else unix_ms(view.next_try_s),
-        refuses_us=view.reason.startswith(_REFUSES_US),
-        is_unproven=view.is_unproven,
-    )
+    since_ms, refuses_us = unix_ms(view.since_s), view.reason.startswith(_REFUSES_US)
+    next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
+    return Restraint(Scope.SINK, view.state, said, since_ms, next_ms, refuses_us, view.is_unproven)
 
 
+@dataclass(eq=False, repr=False)
 class Breaker:
     """One for each sink, or narrower scope, of a process.
 
@@ -171,20 +167,14 @@ class Breaker:
     returns a random number from 0 up to 1.
     """
 
-    def __init__(
-        self,
-        slots: int,
-        patience_s: float,
-        *,
-        scope: Scope = Scope.SINK,
-        quotes: bool = False,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._slots = slots
-        self._patience_s = patience_s
-        self._scope = scope
-        self._quotes = quotes
-        self._chance = chance
+    slots: int
+    patience_s: float
+    _: KW_ONLY
+    scope: Scope = Scope.SINK
+    quotes: bool = False
+    chance: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
         self._phase = _Phase.CLOSED
         self._since_s = 0.0
         self._epoch = 0
@@ -194,7 +184,7 @@ class Breaker:
         self._answers_per_s = 0.0
         self._paced_at_s = -math.inf
         self._gap_s = TRICKLE_EVERY_S
-        self._most = float(_SPARE + 2 * slots)
+        self._most = float(_SPARE + 2 * self.slots)
         self._balance = self._most
         self._throttled_since_s: float | None = None
         self._doubt = 0
@@ -319,7 +309,7 @@ class Breaker:
         """
 
         def rank(at: int) -> tuple[object, ...]:
-            return (*self._rotation.rank(candidates[at]), self._chance())
+            return (*self._rotation.rank(candidates[at]), self.chance())
 
         return min(range(len(candidates)), key=rank)
 
@@ -355,7 +345,7 @@ class Breaker:
             self._refused.pop(flight.push_id, None)
             return None
         self._pass_time(now_s)
-        sign = sign_of(outcome, self._scope)
+        sign = sign_of(outcome, self.scope)
         if sign is Sign.FINAL and self._believes(now_s):
             sign = Sign.OWN
         if permit == self._epoch:
@@ -452,8 +442,8 @@ class Breaker:
         if self._phase is _Phase.OPEN:
             self._rise(now_s)
         elif self._phase is _Phase.RISING:
-            self._step += 0.5 + self._chance()
-            if self._step >= self._slots:
+            self._step += 0.5 + self.chance()
+            if self._step >= self.slots:
                 self._throttled_since_s = None
                 self._enter(_Phase.CLOSED, now_s)
         elif self._phase is _Phase.OPENING:
@@ -506,7 +496,7 @@ class Breaker:
     def _doubt_target(self) -> None:
         """Put the row of final answers down to the target."""
         self._is_storm = True
-        self._cause = doubted(self._final_row, self._words, quotes=self._quotes)
+        self._cause = doubted(self._final_row, self._words, quotes=self.quotes)
 
     def _delivered(self, now_s: float) -> None:
         """Note that our credentials are good."""
@@ -532,7 +522,7 @@ class Breaker:
                 self._down_since_s = now_s
             self._open(now_s)
         self._is_probing = False
-        wait_s = 0.0 if self._must_try else HOLD_PROBE_S * (1 + self._chance() / 10)
+        wait_s = 0.0 if self._must_try else HOLD_PROBE_S * (1 + self.chance() / 10)
         self._must_try = False
         self._probe_at_s = now_s + wait_s
         return sign
@@ -540,7 +530,7 @@ class Breaker:
     def _on_failed_probe(self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome) -> Sign:
         """Let the sink rest on; but one that says no for so long is believed."""
         is_new = self.standing is TargetStanding.NEW
-        patience_s = self._patience_s if is_new else STORM_PATIENCE_S
+        patience_s = self.patience_s if is_new else STORM_PATIENCE_S
         is_old = now_s >= self._down_since_s + patience_s
         if sign is Sign.FINAL and self._is_storm and is_old:
             self._believes_until_s = now_s + patience_s
@@ -556,7 +546,7 @@ class Breaker:
 
     def _lose(self, now_s: float, sign: Sign) -> None:
         self._balance = max(0.0, self._balance - 1.0)
-        if self._balance < self._slots and self._throttled_since_s is None:
+        if self._balance < self.slots and self._throttled_since_s is None:
             self._throttled_since_s = now_s
         self._doubt += 2 if sign is Sign.REFUSED else 1
         self._failures.add(True)
@@ -574,7 +564,7 @@ class Breaker:
         self._pass_time(now_s)
 
     def _blame(self, cause: str, outcome: Outcome) -> None:
-        is_quoted = self._quotes and outcome.reason
+        is_quoted = self.quotes and outcome.reason
         self._cause = f"{cause}: {outcome.reason}" if is_quoted else cause
 
     def _open(self, now_s: float) -> None:
@@ -592,7 +582,7 @@ class Breaker:
     def _rest(self, after_s: float, now_s: float) -> None:
         """Set the next probe: so long after the last push went, and as long as was asked for."""
         first_s, last_s = PROBE_EVERY_S
-        rest_s = first_s + (last_s - first_s) * self._chance()
+        rest_s = first_s + (last_s - first_s) * self.chance()
         if not self._is_silent:
             failed_s = after_s - self._down_since_s
             rest_s = min(rest_s, max(PROBE_SOONEST_S, _REST_SHARE * failed_s))
@@ -617,7 +607,7 @@ class Breaker:
         """Take over a wait that the sink asks for; a failed probe that names none takes it back."""
         if after_s is not None and after_s > 0:
             wait_s = min(after_s, LONGEST_REST_S)
-            self._asked_until_s = now_s + wait_s * (1 + self._chance() / 10)
+            self._asked_until_s = now_s + wait_s * (1 + self.chance() / 10)
         elif self._phase is _Phase.OPEN:
             self._asked_until_s = -math.inf
 
@@ -638,10 +628,10 @@ class Breaker:
             return False
         if sign is Sign.FINAL and not is_troubled:
             return False
-        if not self.is_closed and now_s >= self._down_since_s + self._patience_s:
+        if not self.is_closed and now_s >= self._down_since_s + self.patience_s:
             return False
         since_s, _ = self._refused.get(flight.push_id, (now_s, 0))
-        return now_s < since_s + self._patience_s
+        return now_s < since_s + self.patience_s
 
     def _wait_s(self, now_s: float, flight: Flight, outcome: Outcome, is_troubled: bool) -> float:
         """Zero in an outage, when the breaker itself rests, so that a push is there to probe with.
@@ -656,4 +646,4 @@ class Breaker:
             return 0.0
         wait_s = min(_WAIT_LONGEST_S, _WAIT_FIRST_S * 2.0 ** min(times, 30))
         asked_s = outcome.after_s if outcome.after_s is not None and outcome.after_s > 0 else 0.0
-        return max(wait_s * (0.5 + self._chance() / 2), min(asked_s, LONGEST_REST_S))
+        return max(wait_s * (0.5 + self.chance() / 2), min(asked_s, LONGEST_REST_S))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +33,7 @@ from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes
 from pushlane.core.ports import LaneReader
 from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
-from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.dispatcher.tasks import DueTimes, KnownTasks
 from pushlane.util.retrying import for_each
 from pushlane.util.texts import paged
 
@@ -185,44 +184,33 @@ class StartTimer:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
-        self._starts: list[tuple[int, str]] = []
-        self._known: set[str] = set()
+        self._starts = DueTimes()
         self._added = asyncio.Event()
 
     def waits(self, task: Task) -> bool:
         """Tell whether its start is still to come; then remember it."""
         if not task.is_scheduled(self._clock_ms()):
             return False
-        if task.id not in self._known:
-            self._known.add(task.id)
-            heapq.heappush(self._starts, (task.not_before_ms, task.id))
-            self._added.set()
+        self._starts.put(task.id, task.not_before_ms)
+        self._added.set()
         return True
 
     async def run(self, start: Callable[[str], None]) -> None:
         """Call `start` with the id of each task whose time has come, for ever."""
         while True:
             self._added.clear()
-            for task_id in self._due():
+            for task_id in self._starts.take(self._clock_ms(), len(self._starts)):
                 start(task_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
                     await self._added.wait()
 
-    def _due(self) -> list[str]:
-        due = []
-        now = self._clock_ms()
-        while self._starts and self._starts[0][0] <= now:
-            _, task_id = heapq.heappop(self._starts)
-            self._known.discard(task_id)
-            due.append(task_id)
-        return due
-
     def _wait_s(self) -> float | None:
         """Return the time to the next start, at most to the next look; None without a start."""
-        if not self._starts:
+        soonest_ms = self._starts.soonest_ms()
+        if soonest_ms is None:
             return None
-        left_s = (self._starts[0][0] - self._clock_ms()) / 1000
+        left_s = (soonest_ms - self._clock_ms()) / 1000
         return min(_LOOK_EVERY_S, max(0.0, left_s))
 
 

@@ -51,7 +51,7 @@ from pushlane.dispatcher.lanes import DelayLimit, LaneManager, ReaderOpener
 from pushlane.dispatcher.line_report import LineReport
 from pushlane.dispatcher.outage import Outage, TargetMemory
 from pushlane.dispatcher.receipts import Receipts
-from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares, SlotWatch
+from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import Completion, FurtherLanes, KnownTasks, TaskLookups
 from pushlane.model.limits import Limits
@@ -222,17 +222,12 @@ class Line:
         """
         shared, backend = self._shared, self._shared.backend
         common = (self._settings, self.settler, self.stats)
-        self.dead_addresses = DeadAddressRecorder(
-            backend,
-            self.name,
-            self._settings,
-            self.stats,
-            shared.clocks.now_ms,
-            hosts_code=self._sink.hosts_code,
-        )
-        self.contact_guard = contact = ContactGuard(backend, *common, shared.clocks.now_ms)
+        clock_ms = shared.clocks.now_ms
+        self.contact_guard = contact = ContactGuard(backend, *common, clock_ms)
         shared.limits.add_listener(contact)
-        self.dead_addresses.add_listener(contact.on_dead_address)
+        self.dead_addresses = DeadAddressRecorder(
+            backend, self.name, self._settings, self.stats, clock_ms, contact.on_dead_address
+        )
         self.poison_guard = PoisonGuard(backend.ledger, *common) if self._sink.hosts_code else None
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
@@ -245,7 +240,7 @@ class Line:
         """Make the parts that choose pushes and bring them to the sink."""
         shared, settings, lanes = self._shared, self._settings, self.lanes
         self.shares = Shares(self.scheduler, settings.slots)
-        watchers: list[Watcher] = [SlotWatch(self.shares), self.gate, self.dead_addresses]
+        watchers: list[Watcher] = [self.shares, self.gate, self.dead_addresses]
         own, cap = self._own, None
         if own is not None and own.least_slots is not None:
             cap = CapWatch(AdaptiveCap(min(own.least_slots, settings.slots), settings.slots))

@@ -224,14 +224,14 @@ _of_dispatcher: MetricMaker[DispatcherState] = MetricMaker(Exporter.DISPATCHER)
 DISPATCHER_METRICS: tuple[ReadMetric[DispatcherState], ...] = (
     _of_dispatcher.gauge("leader", "0 or 1",
         "1 in the dispatcher that leads: it shows the figures of all together, and tidies up",
-        lambda state: state.janitor.leads),
+        lambda state: state.janitor.leader.leads),
     _of_dispatcher.gauge("housekeeping_waits", "0 or 1",
         "1 in the dispatcher that leads while nothing expires, is dropped or forgotten: its clock "
         "and the store's differ by over a minute, or the clock stepped in the last 10 minutes",
         lambda state: state.janitor.is_waiting),
     _of_dispatcher.gauge("store_clock_ahead_seconds", "seconds",
         "By how much the store's clock is ahead of this machine's, as last heard by who leads",
-        lambda state: state.janitor.clock_apart_s),
+        lambda state: state.janitor.leader.store_clock.apart_s),
     _of_dispatcher.gauge("registry_age_seconds", "seconds",
         "Since when the registry has not told of its changes: tasks are known as of then",
         lambda state: state.contact[REGISTRY].age_s()),

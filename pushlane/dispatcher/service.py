@@ -223,7 +223,7 @@ class Dispatcher:
         self._survey = Survey(
             backend,
             Backlogs(backend, shared.tasks.active, clock_ms),
-            lambda: self._janitor.leads,
+            lambda: self._janitor.leader.leads,
             lambda: Weights(**self.weights()),
             lambda: shared.limits.limits,
             settings.drain_target_s,

@@ -200,12 +200,19 @@ class Shares:
         self._slots = slots
         self._dwells: dict[Lane, Dwell] = {}
         self._live: dict[Dwell, None] = {}
+        self._held: dict[Batch, HeldSlots] = {}
         self._idle: OrderedDict[Dwell, float] = OrderedDict()
         self._levels = {level: _OfLevel(Mean(), Mean()) for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
         self._base_s = 0.0
         self._looked_s = -math.inf
         self._age_s = 0.0  # what is known fades with it: it stands still while nothing is learnt
+
+    def launched(self, batch: Batch) -> None:
+        self._held[batch] = self.took(batch.since_s, [job.lane for job in batch.jobs])
+
+    def landed(self, batch: Batch, now_s: float) -> None:
+        self.gave(now_s, self._held.pop(batch))
 
     def took(self, now_s: float, lanes: Sequence[Lane]) -> HeldSlots:
         """Count slots that pushes of these lanes take, to be given back together."""
@@ -336,20 +343,6 @@ class Shares:
             if picks:
                 self._scheduler.bill(level, picks, most)
         self._scheduler.forgive()
-
-
-class SlotWatch:
-    """Tells `Shares` who holds slots."""
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-        self._held: dict[Batch, HeldSlots] = {}
-
-    def launched(self, batch: Batch) -> None:
-        self._held[batch] = self._shares.took(batch.since_s, [job.lane for job in batch.jobs])
-
-    def landed(self, batch: Batch, now_s: float) -> None:
-        self._shares.gave(now_s, self._held.pop(batch))
 
 
 _FEWEST = 8

@@ -237,17 +237,24 @@ class Stats:
         self.outcomes[level, Kind.DEAD] += 1
         self.dead.add("malformed")
 
+    def address_died(self, reason: str) -> None:
+        """Count an address that was recorded as dead."""
+        self.dead_addresses.add(self._label(reason))
+
     def retried(self, level: Level, outcome: Outcome) -> None:
         """Count a push that is tried again, here or at another sink."""
         self.outcomes[level, Kind.RETRY] += 1
-        self.retries.add(as_label(outcome.reason, is_own_words=self._hosts_code))
+        self.retries.add(self._label(outcome.reason))
 
     def died(self, outcome: Outcome) -> str:
         """Count a push that died of this; return the class of the reason, which names nobody."""
-        self.dead.add(as_label(outcome.reason, is_own_words=self._hosts_code))
+        self.dead.add(self._label(outcome.reason))
         if outcome.scope is Scope.RECIPIENT:
             return DEAD_ADDRESS
         return death_class(outcome.reason, is_own_words=self._hosts_code)
+
+    def _label(self, reason: str) -> str:
+        return as_label(reason, is_own_words=self._hosts_code)
 
     def sent(self, level: Level, app: str) -> None:
         """Count a push that is sent."""

@@ -13,6 +13,7 @@ to the later lane; a task's own lane is left alone as a whole.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import random
 import time
@@ -39,6 +40,49 @@ from pushlane.util.retrying import for_each, whenever
 from pushlane.util.texts import paged
 
 _ENDED_KEPT = 10_000
+_SPARE = 1_024
+
+
+class DueTimes:
+    """Names, each with the Unix ms at which it is due."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []  # with what was put elsewhere, or away, since
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def put(self, name: str, at_ms: int) -> None:
+        """It is due then, whenever it was due before."""
+        if self._times.get(name) != at_ms:
+            self._times[name] = at_ms
+            heapq.heappush(self._heap, (at_ms, name))
+
+    def discard(self, name: str) -> None:
+        self._times.pop(name, None)
+        if len(self._heap) > 2 * len(self._times) + _SPARE:
+            self._heap = [(at_ms, name) for name, at_ms in self._times.items()]
+            heapq.heapify(self._heap)
+
+    def take(self, now_ms: int, most: int) -> list[str]:
+        """At most so many of those that are due, the longest due first; they are put away."""
+        taken: list[str] = []
+        while len(taken) < most and (soonest_ms := self.soonest_ms()) is not None:
+            if soonest_ms > now_ms:
+                break
+            _, name = heapq.heappop(self._heap)
+            del self._times[name]
+            taken.append(name)
+        return taken
+
+    def soonest_ms(self) -> int | None:
+        while self._heap:
+            at_ms, name = self._heap[0]
+            if self._times.get(name) == at_ms:
+                return at_ms
+            heapq.heappop(self._heap)
+        return None
 
 
 class TaskListener(Protocol):
@@ -351,9 +395,6 @@ class Completion:
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
     ) -> None:
-        self.on_progress(progress)
-
-    def on_progress(self, progress: Sequence[Progress]) -> None:
         for count in progress:
             task = self._tasks.find(count.task_id)
             if task is None or task.state.is_terminal or task.total is None:
@@ -384,7 +425,7 @@ class Completion:
             progress = await self._registry.progress(unchecked)
             for task_id in unchecked:  # not those that came in meanwhile
                 self._unchecked.pop(task_id, None)
-            self.on_progress(progress)
+            await self.settled((), (), progress)
         while self._full:
             some = list(self._full)[:_COMPLETION_AT_ONCE]
             await asyncio.gather(*(self._done(task_id) for task_id in some))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from pushlane.core.lane import Job
 from pushlane.core.push import Push
 
 
@@ -14,3 +15,6 @@ class BaseOption:
 
     def concerns_push(self, push: Push) -> bool:
         return False
+
+    def took_back(self, jobs: Sequence[Job]) -> None:
+        """Hear of pushes that did not go: what let them go lets them again."""

@@ -348,9 +348,6 @@ class KeyOrder(BaseOption):
         self._due.set()
         return False
 
-    def took_back(self, jobs: Sequence[Job]) -> None:
-        """Hear of pushes that did not go: it is their turn still."""
-
     def on_task(self, task: Task) -> None:
         """Hear that a task is new or changed: what is parked of it goes back to its lane soon."""
         self.on_unread(task.id)

@@ -45,9 +45,6 @@ class Times(BaseOption):
         self._settler.put_off(job, hop_s(due, now), wait_of(task, push, due, now))
         return False
 
-    def took_back(self, jobs: Sequence[Job]) -> None:
-        """Hear of pushes that did not go: their time has come still."""
-
 
 log = logging.getLogger("pushlane.settle")
 

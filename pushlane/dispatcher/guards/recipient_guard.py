@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from pushlane.backends.backend import Backend
@@ -31,7 +32,7 @@ from pushlane.core.settle import Settler
 from pushlane.core.slots import Batch
 from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
-from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED, Stats, as_label
+from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED, Stats
 from pushlane.model.limits import Calendar, FrequencyCaps, Limits
 from pushlane.model.recipients import (
     EVERYWHERE,
@@ -70,13 +71,21 @@ class RecipientGuard(StoreGuard):
         return bool(push.collapse)
 
     async def _admit(self, jobs: list[Job]) -> list[Job]:
+        gone: set[Job] = set()
         if deduped := [job for job in jobs if job.task.dedupe]:
-            gone = self._duplicates(deduped, await self._firsts.ask(deduped))
-            jobs = [job for job in jobs if id(job) not in gone]
-        if collapsing := [job for job in jobs if job.push.collapse]:
-            gone = self._not_in_turn(collapsing, await self._enters.ask(collapsing))
-            jobs = [job for job in jobs if id(job) not in gone]
-        return jobs
+            for job, is_first in zip(deduped, await self._firsts.ask(deduped), strict=True):
+                if is_first is False:
+                    self._drop(job, DUPLICATE)
+                    gone.add(job)
+        if collapsing := [job for job in jobs if job.push.collapse and job not in gone]:
+            for job, turn in zip(collapsing, await self._enters.ask(collapsing), strict=True):
+                if turn is RecipientTurn.OVER:
+                    self._drop(job, SUPERSEDED)
+                    gone.add(job)
+                elif turn is RecipientTurn.BUSY:
+                    self._settler.later(job, _BUSY_AGAIN_S)
+                    gone.add(job)
+        return [job for job in jobs if job not in gone]
 
     async def conclude(
         self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
@@ -85,25 +94,6 @@ class RecipientGuard(StoreGuard):
         if entered := [job for job in jobs if job in self._owners]:
             await self._leaves.ask(entered)
         return list(outcomes)
-
-    def _duplicates(self, jobs: list[Job], answers: Sequence[bool | None]) -> set[int]:
-        """Take care of those that are not the first, and return their ids."""
-        gone = [job for job, is_first in zip(jobs, answers, strict=True) if is_first is False]
-        for job in gone:
-            self._drop(job, DUPLICATE)
-        return set(map(id, gone))
-
-    def _not_in_turn(self, jobs: list[Job], turns: Sequence[RecipientTurn | None]) -> set[int]:
-        """Take care of those that may not go now, and return their ids."""
-        gone = set()
-        for job, turn in zip(jobs, turns, strict=True):
-            if turn is RecipientTurn.OVER:
-                self._drop(job, SUPERSEDED)
-                gone.add(id(job))
-            elif turn is RecipientTurn.BUSY:
-                self._settler.later(job, _BUSY_AGAIN_S)
-                gone.add(id(job))
-        return gone
 
     def _drop(self, job: Job, reason: str) -> None:
         self._stats.dropped[reason] += 1
@@ -353,42 +343,29 @@ _AT_ONCE = 100  # to encrypt so many takes 5 ms
 _LONGEST_SEALED = 4_096
 
 
+@dataclass(eq=False, repr=False)
 class DeadAddressRecorder:
-    """Hears of dead addresses of one sink.
-
-    `hosts_code` says that the sink's reasons are somebody's own words, which no metric shows.
+    """Hears of dead addresses of one sink; `tell` is called when some have been suppressed.
 
     Raises:
         BadInput: the setting `address_key` is no key.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        sink: str,
-        settings: Settings,
-        stats: Stats,
-        clock_ms: Callable[[], int],
-        *,
-        hosts_code: bool,
-    ) -> None:
-        self._backend = backend
-        self._sink = sink
-        self._seal = _sealing(settings)
-        self._stats = stats
-        self._clock_ms = clock_ms
-        self._hosts_code = hosts_code
+    backend: Backend
+    sink: str
+    settings: Settings
+    stats: Stats
+    clock_ms: Callable[[], int]
+    tell: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._seal = _sealing(self.settings)
         self._hasher: Hasher | None = None
-        self._listeners: list[Callable[[], None]] = []
         self._waiting: dict[str, AddressDeath] = {}  # by address, without its hash yet
         self._due = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._is_full = False
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        """Tell the listener whenever addresses of the sink have been suppressed."""
-        self._listeners.append(listener)
 
     def launched(self, batch: Batch) -> None:
         """Hear of pushes that go: nothing is known of their addresses yet."""
@@ -401,7 +378,7 @@ class DeadAddressRecorder:
         """Note those of these pushes whose address the sink has called dead."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             is_gone = outcome.kind is Kind.DEAD and outcome.scope is Scope.RECIPIENT
-            if is_gone and job.push.address(self._sink):
+            if is_gone and job.push.address(self.sink):
                 self._note(job, outcome)
 
     async def run(self) -> None:
@@ -420,12 +397,12 @@ class DeadAddressRecorder:
             )
 
     def _note(self, job: Job, outcome: Outcome) -> None:
-        address = job.push.address(self._sink)
+        address = job.push.address(self.sink)
         if address not in self._waiting and len(self._waiting) >= _MOST_WAITING:
             self._tell_full()
             return
         told_ms = outcome.gone_at_ms if outcome.gone_at_ms > 0 else job.dispatched_at_ms
-        died_at_ms = min(told_ms, self._clock_ms())
+        died_at_ms = min(told_ms, self.clock_ms())
         before = self._waiting.get(address)
         if before is None or before.died_at_ms < died_at_ms:
             reason = outcome.reason[:REASON_LONGEST]
@@ -453,19 +430,17 @@ class DeadAddressRecorder:
 
     async def _record(self, heard: list[tuple[str, AddressDeath]]) -> None:
         if self._hasher is None:
-            self._hasher = await kept_hasher(self._backend.documents)
+            self._hasher = await kept_hasher(self.backend.documents)
         hashes = self._hasher.hashes([address for address, _ in heard])
         deaths = {
             one: death._replace(hash=one, sealed=self._sealed(address))
             for one, (address, death) in zip(hashes, heard, strict=True)
         }
-        port = self._backend.dead_addresses
-        recorded = await port.record(self._sink, list(deaths.values()), self._clock_ms())
+        port = self.backend.dead_addresses
+        recorded = await port.record(self.sink, list(deaths.values()), self.clock_ms())
         for one in recorded:
-            reason = deaths[one].reason
-            self._stats.dead_addresses.add(as_label(reason, is_own_words=self._hosts_code))
-        for listener in self._listeners:
-            listener()
+            self.stats.address_died(deaths[one].reason)
+        self.tell()
 
     def _sealed(self, address: str) -> str:
         """Return what is kept of an address: nothing of one that is too long for any token."""

@@ -18,7 +18,8 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 from pushlane.core.errors import PushlaneError
 from pushlane.core.lane import Job
@@ -34,26 +35,22 @@ _REST_S = 0.001
 
 R = TypeVar("R")
 
-BatchCall = Callable[[list[Job]], Awaitable[Sequence[R]]]
-
-
-class _BatchedCall(NamedTuple, Generic[R]):
-    jobs: Sequence[Job]
-    answer: asyncio.Future[Sequence[R]]
+_Asked = tuple[Sequence[Job], asyncio.Future[Sequence[R]]]
+"""Jobs, and where their results are awaited."""
 
 
 class CallBatcher(Generic[R]):
     """`call` gives one result a job, in order. It never gets the same push twice at once."""
 
-    def __init__(self, call: BatchCall[R]) -> None:
+    def __init__(self, call: Callable[[list[Job]], Awaitable[Sequence[R]]]) -> None:
         self._call = call
-        self._asked: list[_BatchedCall[R]] = []
+        self._asked: list[_Asked[R]] = []
         self._due = asyncio.Event()
 
     async def ask(self, jobs: Sequence[Job]) -> Sequence[R]:
         """Return the results for these jobs, each of another push, while `run` runs."""
         answer: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
-        self._asked.append(_BatchedCall(jobs, answer))
+        self._asked.append((jobs, answer))
         self._due.set()
         return await answer
 
@@ -62,19 +59,24 @@ class CallBatcher(Generic[R]):
             await self._due.wait()
             self._due.clear()
             while group := self._next():
-                results = await self._call([job for asked in group for job in asked.jobs])
-                _give_out(group, results)
+                results = await self._call([job for jobs, _ in group for job in jobs])
+                left = iter(results)
+                for jobs, answer in group:
+                    own = list(islice(left, len(jobs)))
+                    if not answer.done():
+                        answer.set_result(own)
                 if len(results) < _SMALL:
                     await asyncio.sleep(_REST_S)
 
-    def _next(self) -> list[_BatchedCall[R]]:
+    def _next(self) -> list[_Asked[R]]:
         """Return all that waits, except who names a push that another one names already."""
-        group: list[_BatchedCall[R]] = []
-        waiting: list[_BatchedCall[R]] = []
+        group: list[_Asked[R]] = []
+        waiting: list[_Asked[R]] = []
         named: set[tuple[str, int]] = set()
         for asked in self._asked:
-            pushes = {(job.push.task_id, job.push.seq) for job in asked.jobs}
-            if asked.answer.done():  # its delivery was given up
+            jobs, answer = asked
+            pushes = {(job.push.task_id, job.push.seq) for job in jobs}
+            if answer.done():  # its delivery was given up
                 continue
             if named.isdisjoint(pushes):
                 named |= pushes
@@ -83,15 +85,6 @@ class CallBatcher(Generic[R]):
                 waiting.append(asked)
         self._asked = waiting
         return group
-
-
-def _give_out(group: list[_BatchedCall[R]], results: Sequence[R]) -> None:
-    start = 0
-    for jobs, answer in group:
-        end = start + len(jobs)
-        if not answer.done():
-            answer.set_result(results[start:end])
-        start = end
 
 
 log = logging.getLogger("pushlane.ledger")

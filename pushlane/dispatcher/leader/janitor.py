@@ -34,56 +34,12 @@ from pushlane.core.retrying import Backoff
 from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.recovery import Change, Recovery
+from pushlane.dispatcher.tasks import DueTimes
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
 from pushlane.settings import Settings
 from pushlane.util.errors import Superseded, UnknownTask
 from pushlane.util.retrying import for_each
-
-_SPARE = 1_024
-
-
-class DueTimes:
-    """Names, each with the Unix ms at which it is due."""
-
-    def __init__(self) -> None:
-        self._times: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []  # with what was put elsewhere, or away, since
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def put(self, name: str, at_ms: int) -> None:
-        """It is due then, whenever it was due before."""
-        if self._times.get(name) != at_ms:
-            self._times[name] = at_ms
-            heapq.heappush(self._heap, (at_ms, name))
-
-    def discard(self, name: str) -> None:
-        self._times.pop(name, None)
-        if len(self._heap) > 2 * len(self._times) + _SPARE:
-            self._heap = [(at_ms, name) for name, at_ms in self._times.items()]
-            heapq.heapify(self._heap)
-
-    def take(self, now_ms: int, most: int) -> list[str]:
-        """At most so many of those that are due, the longest due first; they are put away."""
-        taken: list[str] = []
-        while len(taken) < most and (soonest_ms := self.soonest_ms()) is not None:
-            if soonest_ms > now_ms:
-                break
-            _, name = heapq.heappop(self._heap)
-            del self._times[name]
-            taken.append(name)
-        return taken
-
-    def soonest_ms(self) -> int | None:
-        while self._heap:
-            at_ms, name = self._heap[0]
-            if self._times.get(name) == at_ms:
-                return at_ms
-            heapq.heappop(self._heap)
-        return None
-
 
 half_made_log = logging.getLogger("pushlane.half_made")
 
@@ -270,15 +226,15 @@ class Janitor:
         wall_ms: Callable[[], int] = task_changes.now_ms,
     ) -> None:
         self._backend = backend
-        self._leader = Leader(backend.lease, LEASE, holder, clock=clock_s, wall_ms=wall_ms)
-        self._now_ms = now = self._leader.store_clock.now_ms
+        self.leader = Leader(backend.lease, LEASE, holder, clock=clock_s, wall_ms=wall_ms)
+        self._now_ms = now = self.leader.store_clock.now_ms
         self._steady_ms = steady = SteadyClock(clock_s, wall_ms)
         change = self._change
         self._recovery = Recovery(
             backend, change, self._leads_still, settings.dead_retention_s, now, clock_s
         )
         self._half_made = HalfMade(backend, change, settings.half_made_retention_s, now, clock_s)
-        self._forgetting = Forgetting(backend, self._leader, settings, now, clock_s)
+        self._forgetting = Forgetting(backend, self.leader, settings, now, clock_s)
         self._passed = SharedLanes(backend, steady, clock_s)
         self._doubt = ""
         self._due = asyncio.Event()
@@ -290,19 +246,9 @@ class Janitor:
         self._drops = DueTimes()
 
     @property
-    def leads(self) -> bool:
-        """True while this process holds the lease."""
-        return self._leader.leads
-
-    @property
-    def clock_apart_s(self) -> float:
-        """By how many seconds the store's clock is ahead of this machine's, as last heard."""
-        return self._leader.store_clock.apart_s
-
-    @property
     def is_waiting(self) -> bool:
         """True while it leads and destroys nothing, as it cannot tell what time it is."""
-        return self.leads and bool(self._doubt)
+        return self.leader.leads and bool(self._doubt)
 
     def on_task(self, task: Task) -> None:
         self._recovery.on_task(task)
@@ -342,7 +288,7 @@ class Janitor:
             await self._round()
         except Superseded as error:
             log.warning("%s", error, extra={"action": "superseded"})
-            self._leader.step_down()
+            self.leader.step_down()
 
     async def _wait(self) -> None:
         """Until something is due; not for long, since another may have ceased to lead."""
@@ -359,10 +305,10 @@ class Janitor:
 
     async def _round(self) -> None:
         self._due.clear()
-        self._leads = await self._leader.fence() is not None
+        self._leads = await self.leader.fence() is not None
         if not self._leads:
             return
-        async with self._leader.leading():
+        async with self.leader.leading():
             if not self._knows_all:
                 await self._take_over()
             parts: list[Callable[[], Awaitable[None]]] = [self._backend.registry.keep_up]
@@ -375,7 +321,7 @@ class Janitor:
 
     def _is_in_doubt(self) -> bool:
         """Tell whether nothing may be destroyed now, and log when that begins and ends."""
-        doubt, before = self._leader.store_clock.doubt(), self._doubt
+        doubt, before = self.leader.store_clock.doubt(), self._doubt
         self._doubt = doubt
         if doubt and not before:
             log.warning(
@@ -455,12 +401,12 @@ class Janitor:
 
     async def _leads_still(self) -> bool:
         """Ask the store itself: who has lost it meanwhile destroys nothing."""
-        self._leader.step_down()
-        return await self._leader.fence() is not None
+        self.leader.step_down()
+        return await self.leader.fence() is not None
 
     async def _change(self, task: Task, edit: task_changes.Edit) -> None:
         try:
-            fence = await self._leader.fence()
+            fence = await self.leader.fence()
             if fence is not None:
                 self.on_task(await self._backend.registry.change(task.id, edit, fence))
         except UnknownTask:
@@ -470,7 +416,7 @@ class Janitor:
 
     async def close(self) -> None:
         """Let another process take over at once."""
-        await self._leader.resign()
+        await self.leader.resign()
 
 
 def _drop_at_ms(task: Task) -> int:

@@ -69,7 +69,7 @@ class Sim:
         self._now_s = self._next_look_s = BEGIN_S
         self._flying: dict[Lane, None] = {}
         self._levels_held = dict.fromkeys(Level, 0)
-        self._landings: list[tuple[float, int, list[Lane], HeldSlots[Lane]]] = []
+        self._landings: list[tuple[float, int, list[Lane], HeldSlots]] = []
         self._order = itertools.count()
         for lane in self.lanes:
             self.scheduler.add(lane, lane.level, lane.quota)
@@ -105,7 +105,7 @@ class Sim:
         self._now_s += seconds
         self._landings = [(at_s + seconds, *rest) for at_s, *rest in self._landings]
 
-    def _land(self, jobs: list[Lane], hold: HeldSlots[Lane]) -> None:
+    def _land(self, jobs: list[Lane], hold: HeldSlots) -> None:
         self.shares.gave(self._now_s, hold)
         for level, count in Counter(lane.level for lane in jobs).items():
             self.scheduler.release(level, count)

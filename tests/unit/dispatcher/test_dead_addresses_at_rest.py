@@ -29,7 +29,7 @@ APP = "shop-of-this-test"  # which lies there, so that the search is known to fi
 async def record(backend: Any, key: str | None) -> None:
     settings = Settings(address_key=key)
     recorder = DeadAddressRecorder(
-        backend, "fcm", settings, Stats(), lambda: 1_795_262_400_000, hosts_code=False
+        backend, "fcm", settings, Stats(), lambda: 1_795_262_400_000, lambda: None
     )
     push = Push("t", 1, "anna", addresses={"fcm": DEAD})
     job: Any = SimpleNamespace(push=push, task=SimpleNamespace(app=APP), dispatched_at_ms=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.dispatcher.leader.janitor import DueTimes
+from pushlane.dispatcher.tasks import DueTimes
 
 names = st.sampled_from("abcdef")
 steps = st.one_of(

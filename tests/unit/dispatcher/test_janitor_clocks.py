@@ -141,7 +141,7 @@ async def test_while_clocks_differ_nothing_ends_and_all_goes_on_once_they_agree(
         async with leading(backend, times, task) as one:
             await one.goes_on()
             assert one.janitor.is_waiting
-            assert one.janitor.clock_apart_s == pytest.approx(HOUR_S, abs=1.0)
+            assert one.janitor.leader.store_clock.apart_s == pytest.approx(HOUR_S, abs=1.0)
             assert await state_of(backend, task) is State.RUNNING
             assert "3,600 s ahead of this machine's" in caplog.text
             assert "NTP" in caplog.text
