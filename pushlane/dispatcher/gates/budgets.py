@@ -231,7 +231,7 @@ class Budgets:
             subject: _over(limits.get(subject), self._defaults.get(subject))
             for subject in {*limits, *self._defaults}
         }
-        self._day = self._today()
+        self._day = utc_day(self._clock_ms())
         self._gone = {subject: one for subject, one in self._gone.items() if one.is_in_use}
         known = {one.subject for by_name in self._by_kind.values() for one in by_name.values()}
         for subject in {*known, *self._limits}:
@@ -371,7 +371,7 @@ class Budgets:
 
     def _turn_day(self) -> bool:
         """Begin a new day, and tell whether one has begun."""
-        today = self._today()
+        today = utc_day(self._clock_ms())
         if today == self._day:
             return False
         self._day = today
@@ -379,9 +379,6 @@ class Budgets:
             for budget in by_name.values():
                 budget.set_day(today)
         return True
-
-    def _today(self) -> str:
-        return utc_day(self._clock_ms())
 
 
 def utc_day(at_ms: int) -> str:

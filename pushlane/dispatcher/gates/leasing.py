@@ -400,8 +400,8 @@ _Lease = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 class Leasing:
     """Keeps in touch with the store for all budgets that are in use or missed.
 
-    `granted` is called after each round that brought something. `is_away`
-    tells that the last one failed.
+    `granted` is called after each round that brought something; `is_away` tells that the last one
+    failed.
     """
 
     def __init__(

@@ -53,11 +53,8 @@ _ABANDONED = "half-made: its submit or its producer did not come back"
 class HalfMade:
     """Watches over tasks whose submit, or the producer that feeds them, is gone too early.
 
-    Since when is written into the task, so that the next leader knows it too.
-
-    `ends_after_s` is how long one may stand still. `change` makes a leader's change.
-
-    `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
+    Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
+    long one may stand still. `change` makes a leader's change. `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
     """
 
     backend: Backend
