@@ -348,14 +348,11 @@ class DelayLimit:
             raise
         if is_full is not lane.later_full:
             lane.set_later_full(is_full)
-            self._log(lane)
-
-    def _log(self, lane: Lane) -> None:
-        if lane.later_full:
-            text = "lane %s rests: %d of its pushes wait for their time (later_max)"
-            delay_log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
-        else:
-            delay_log.info("lane %s goes on", lane.name, extra={"action": "lane_resumed"})
+            if is_full:
+                text = "lane %s rests: %d of its pushes wait for their time (later_max)"
+                delay_log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
+            else:
+                delay_log.info("lane %s goes on", lane.name, extra={"action": "lane_resumed"})
 
 
 follower_log = logging.getLogger("pushlane.registry_follower")

@@ -152,7 +152,7 @@ class LineReport:
             rate_per_s=own.rate_per_s if own else None,
             most_in_flight=own.in_flight if own else None,
             cost=own.cost if own else 1.0,
-            in_doubt=self._line.lookups.in_doubt,
+            in_doubt=self._line.lookups.doubts.count(),
         )
 
     def resting(self) -> Resting | None:

@@ -200,7 +200,7 @@ class Doubts:
         self._said_s = float("-inf")
 
     def count(self) -> int:
-        """Return how many there were in the last two minutes."""
+        """Return how many tasks pushes have named in the last two minutes of which nobody knows."""
         oldest_s = self._clock_s() - _JUST_NOW_S
         while self._seen:
             first = next(iter(self._seen))
@@ -257,12 +257,7 @@ class TaskLookups:
         self._asked = asyncio.Event()
         self._doubted: set[str] = set()
         self._in_doubt = asyncio.Event()
-        self._doubts = Doubts(self.clock_s)
-
-    @property
-    def in_doubt(self) -> int:
-        """Return how many tasks pushes have named in the last two minutes of which nobody knows."""
-        return self._doubts.count()
+        self.doubts = Doubts(self.clock_s)
 
     def ask(self, job: Job) -> None:
         """Look up the task of a push that surfaced, then offer the push again.
@@ -307,7 +302,7 @@ class TaskLookups:
                 self.lanes.leave(job, error)
 
     def _offer_again(self, task_id: str) -> None:
-        self._doubts.clear(task_id)
+        self.doubts.clear(task_id)
         for job in self._waiting.pop(task_id, ()):
             job.lane.release(job)
 
@@ -315,7 +310,7 @@ class TaskLookups:
         for job in self._waiting.pop(task_id, ()):
             job.lane.unpark(job)
             self.stats.in_doubt += 1
-            wait_s = self._doubts.wait_s(task_id)
+            wait_s = self.doubts.wait_s(task_id)
             if is_pool(job.lane.name):
                 self.settler.put_off(job, wait_s)
             else:
@@ -331,8 +326,8 @@ class TaskLookups:
         self._doubted.difference_update(task_ids)
         self.tasks.take(found)
         for task_id in (*(task.id for task in found.tasks), *found.unread, *found.forgotten):
-            self._doubts.clear(task_id)
-        self._doubts.tell()
+            self.doubts.clear(task_id)
+        self.doubts.tell()
 
 
 class FurtherLanes:

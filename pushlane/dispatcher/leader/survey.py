@@ -376,7 +376,7 @@ class Survey:
         await synced.wait()
         while True:
             if not self.leads():
-                self._forget()
+                self._found, self._busy_since_ms = None, {}
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
             await backoff.until_done(self.look)
@@ -424,10 +424,6 @@ class Survey:
                 extra={"action": "task_left_out"},
             )
         self._odd = odd
-
-    def _forget(self) -> None:
-        self._found = None
-        self._busy_since_ms = {}
 
 
 def _subjects(limits: Limits, backlogs: Sequence[TaskBacklog]) -> set[Subject]:

@@ -124,7 +124,7 @@ async def test_they_are_dropped_once_it_is_known_that_it_was_forgotten(tmp_path:
 
         async with dispatching(backend, sink, settings) as dispatcher:
             await until(lambda: dispatcher.stats.in_doubt)
-            await until(lambda: not dispatcher._lines[0].lookups.in_doubt)
+            await until(lambda: not dispatcher._lines[0].lookups.doubts.count())
             await real.broker.publish("pool-0", [encode(Push(task_id, 2, "to-2"))])
             await until(lambda: sum(dispatcher.stats.outcomes.values()) == 1)
 
@@ -150,7 +150,7 @@ async def test_its_own_lane_is_left_and_read_again_until_the_registry_has_it(
             assert await real.broker.backlog(host.lane) == 1
             registry.forgotten = True
             clock.now_s += 61.0
-            await until(lambda: not dispatcher._lines[0].lookups.in_doubt)
+            await until(lambda: not dispatcher._lines[0].lookups.doubts.count())
             clock.now_s += 61.0
             await until(lambda: sum(dispatcher.stats.outcomes.values()) == 3)
 
