@@ -54,7 +54,8 @@ class HalfMade:
     """Watches over tasks whose submit, or the producer that feeds them, is gone too early.
 
     Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
-    long one may stand still. `change` makes a leader's change. `clock_ms` is a clock in Unix milliseconds, `clock_s` a monotonic one.
+    long one may stand still. `change` makes a leader's change. `clock_ms` is Unix milliseconds,
+    `clock_s` a monotonic clock.
     """
 
     backend: Backend
