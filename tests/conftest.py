@@ -14,6 +14,7 @@ import pytest
 
 pytest_plugins = [
     "tests.command",
+    "tests.groups",
     "tests.in_memory",
     "tests.services",
     "tests.processes",
@@ -37,13 +38,6 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: most tests wait for timers and threads, and leave the core to others."""
     return 2 * (os.cpu_count() or 1) + 1
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have all tests of the one Spark session run by one worker, where there are several."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(tryfirst=True)

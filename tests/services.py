@@ -1,14 +1,17 @@
 """A real Pulsar and a real Redis for tests: from the environment, in containers, or as processes.
 
 Each is started when a test first asks for it, once for all processes that run tests side by side,
-and stopped by the first of these at the end of the run. Absent, a test is skipped with the
-reasons; in CI (`CI` is set) it fails. PUSHLANE_TEST_SERVICES forces one way: env, docker or local.
+and stopped at the end of the run. Runs share them when PUSHLANE_TEST_RUN_DIR names a folder for
+them; whoever made it stops them: `python -m tests.services FOLDER`. Absent, a test is skipped with
+the reasons; in CI (`CI` is set) it fails. PUSHLANE_TEST_SERVICES forces one way: env, docker or
+local.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 START_DEADLINE_S = 100.0
 FREE = Ports(broker=0, admin=0, redis=0)
 _RUN_DIR = "PUSHLANE_TEST_RUN_DIR"
+_IS_OURS = pytest.StashKey[bool]()
 
 
 class PulsarUrls(NamedTuple):
@@ -97,37 +101,42 @@ def pulsar_settings(pulsar_urls: PulsarUrls, redis_url: str, tmp_path: Path) -> 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder of the run's services; workers, which run some of its tests, inherit it."""
-    if not _is_worker(config):
+    if _RUN_DIR not in os.environ:
         os.environ[_RUN_DIR] = tempfile.mkdtemp(prefix="pushlane-tests-")
+        config.stash[_IS_OURS] = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop what any process of the run has started."""
-    if _is_worker(config):
-        return
-    run_dir = Path(os.environ.pop(_RUN_DIR))
-    for record in run_dir.glob("*.json"):
+    if config.stash.get(_IS_OURS, False):
+        stop_all(Path(os.environ.pop(_RUN_DIR)))
+
+
+def stop_all(folder: Path) -> None:
+    """Stop the services of a folder, and remove it."""
+    for record in folder.glob("*.json"):
         if container := msgspec.json.decode(record.read_bytes(), type=Started).container:
             _remove_container(container)
-    _local_way(run_dir).stop(delete_data=True)
-    shutil.rmtree(run_dir, ignore_errors=True)
+    _local_way(folder).stop(delete_data=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_worker(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
+def run_dir() -> Path:
+    """The folder that all processes of a run share."""
+    return Path(os.environ[_RUN_DIR])
 
 
 def _shared(service: str, ways: Mapping[str, Start]) -> Started:
     """The service of this run; whoever asks first starts it while the others wait."""
-    run_dir = Path(os.environ[_RUN_DIR])
-    record = run_dir / f"{service}.json"
-    with alone(run_dir / f"{service}.lock", lambda: None):
+    folder = run_dir()
+    record = folder / f"{service}.json"
+    with alone(folder / f"{service}.lock", lambda: None):
         if not record.exists():
-            record.write_bytes(msgspec.json.encode(_first(service, ways, run_dir)))
+            record.write_bytes(msgspec.json.encode(_first(service, ways, folder)))
     return msgspec.json.decode(record.read_bytes(), type=Started)
 
 
-def _first(service: str, ways: Mapping[str, Start], run_dir: Path) -> Started:
+def _first(service: str, ways: Mapping[str, Start], folder: Path) -> Started:
     """The service in the first way that works; skips or fails the test when none does."""
     forced = os.environ.get("PUSHLANE_TEST_SERVICES", "auto")
     assert forced in ("auto", *ways), (
@@ -137,7 +146,7 @@ def _first(service: str, ways: Mapping[str, Start], run_dir: Path) -> Started:
     for name, start in ways.items():
         if forced in ("auto", name):
             try:
-                return start(run_dir)
+                return start(folder)
             except (Absent, UserError, Unreachable) as reason:
                 reasons[name] = reason
     text = f"no {service} here: " + "; ".join(f"{name}: {why}" for name, why in reasons.items())
@@ -232,27 +241,27 @@ def _wait_for_container(what: str, container: DockerContainer, answers: Callable
     )
 
 
-def _pulsar_process(run_dir: Path) -> Started:
-    way = _local_way(run_dir)
+def _pulsar_process(folder: Path) -> Started:
+    way = _local_way(folder)
     ports = settle(FREE)
     way.start_pulsar(ports, lambda _: None)
     _wait_for_process(way, "pulsar", lambda: pulsar_answers(ports.urls.admin))
     return Started((ports.urls.broker, ports.urls.admin))
 
 
-def _redis_process(run_dir: Path) -> Started:
-    way = _local_way(run_dir)
+def _redis_process(folder: Path) -> Started:
+    way = _local_way(folder)
     ports = settle(FREE)
     way.start_redis(ports, lambda _: None)
     _wait_for_process(way, "redis", lambda: redis_answers(ports.urls.redis))
     return Started((ports.urls.redis,))
 
 
-def _local_way(run_dir: Path) -> LocalWay:
+def _local_way(folder: Path) -> LocalWay:
     """Its data goes at the end; the downloaded distribution stays for the next run."""
     cache_dir = default_cache_dir()
     cache_dir.mkdir(parents=True, exist_ok=True)
-    return LocalWay(run_dir, cache_dir)
+    return LocalWay(folder, cache_dir)
 
 
 def _wait_for_process(
@@ -265,3 +274,7 @@ def _wait_for_process(
         is_running=lambda: way.is_running(service),
         log_tail=lambda: way.log_tail(service),
     )
+
+
+if __name__ == "__main__":
+    stop_all(Path(sys.argv[1]))

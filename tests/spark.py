@@ -1,4 +1,4 @@
-"""A Spark session for tests: one small session a pytest process.
+"""A Spark session for tests: one small session a run.
 
 Without Java, or without the extra `pipeline`, a test that asks for it is skipped; in CI (`CI` is
 set) it fails.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pushlane.core.errors import BadInput
+from tests.services import run_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,5 +45,7 @@ def spark(java: None) -> Iterator[SparkSession]:
     """What the pipeline's own code finds running, and so uses too."""
     from pushlane.pipeline.session import spark_session
 
+    one = run_dir() / f"spark-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    one.touch(exist_ok=False)  # FileExistsError: another worker of this run has begun one
     with spark_session("tests", MASTER, OPTIONS, driver_memory=DRIVER_MEMORY) as session:
         yield session

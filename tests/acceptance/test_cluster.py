@@ -12,7 +12,12 @@ import pytest
 from bench.cluster import PulsarCluster
 from tests.processes import NOT_COUNTED_S, Pushlane, Received, Running, each_once, until
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(900), pytest.mark.answers_after(20)]
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.timeout(900),
+    pytest.mark.answers_after(20),
+    pytest.mark.xdist_group("cluster"),
+]
 
 SLOTS = 20
 PUSHES = 600

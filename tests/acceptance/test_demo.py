@@ -41,7 +41,7 @@ def played(folder: Path, *flags: str) -> dict[str, Any]:
     return json.loads(ran.stdout)
 
 
-pytestmark = pytest.mark.timeout(DEADLINE_S + 20)
+pytestmark = [pytest.mark.measures, pytest.mark.timeout(DEADLINE_S + 20)]
 
 
 def test_nothing_is_lost_or_sent_twice(report) -> None:

@@ -46,7 +46,7 @@ def fairness(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 on_embedded = pytest.mark.parametrize("fairness", ["embedded"], indirect=True)
-pytestmark = pytest.mark.timeout(DEADLINE_S + 20)
+pytestmark = [pytest.mark.measures, pytest.mark.timeout(DEADLINE_S + 20)]
 
 
 def test_nothing_is_lost_or_sent_twice(fairness) -> None:

@@ -43,7 +43,7 @@ def struck(broker: str, faults: Sequence[str]) -> dict[str, Any]:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-pytestmark = pytest.mark.timeout(DEADLINE_S + 20)
+pytestmark = [pytest.mark.measures, pytest.mark.timeout(DEADLINE_S + 20)]
 
 
 def test_on_the_embedded_store() -> None:

@@ -23,7 +23,7 @@ EVERY_S = 0.002
 MOST_BLOCKED_S = 0.5
 KEPT = {"journalSyncData": "true"}
 
-pytestmark = pytest.mark.timeout(DEADLINE_S)
+pytestmark = [pytest.mark.measures, pytest.mark.timeout(DEADLINE_S)]
 
 
 @pytest.fixture(scope="module")

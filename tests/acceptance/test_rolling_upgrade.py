@@ -18,7 +18,12 @@ from pushlane.core.errors import UserError
 from tests.earlier_release import LAST, Earlier, code_of
 from tests.processes import Pushlane, Received, Running, each_once, until
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600), pytest.mark.answers_after(50)]
+pytestmark = [
+    pytest.mark.pulsar,
+    pytest.mark.timeout(600),
+    pytest.mark.answers_after(50),
+    pytest.mark.xdist_group("rolling upgrade"),
+]
 
 PUSHES = 350
 SHARES = {"high": 0.6, "medium": 0.3, "low": 0.1}
@@ -86,6 +91,7 @@ def test_a_rolling_upgrade_delivers_each_push_once(
     assert receiver.pushes == each_once(totals)
 
 
+@pytest.mark.measures
 def test_old_and_new_dispatchers_together_keep_the_levels_shares(
     old: Earlier, new: Pushlane, receiver: Received
 ) -> None:

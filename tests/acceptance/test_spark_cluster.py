@@ -20,6 +20,7 @@ from tests.spark_cluster import SparkCluster
 
 pytestmark = [
     pytest.mark.timeout(900),
+    pytest.mark.xdist_group("spark cluster"),
     pytest.mark.parametrize(
         "pushlane", [pytest.param("pulsar", marks=pytest.mark.pulsar)], indirect=True
     ),
