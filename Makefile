@@ -30,7 +30,7 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -n auto --dist worksteal -q tests/core tests/unit $(ARGS)
+	$(PYTEST) -n auto --dist worksteal -q tests --ignore tests/contract --ignore tests/integration --ignore tests/acceptance --ignore tests/chart $(ARGS)
 
 test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
 	$(PYTEST) $(BESIDE) tests/contract tests/integration $(ARGS)

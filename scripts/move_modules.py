@@ -39,7 +39,7 @@ LEFT_ALONE = (
     "scripts/move_modules.py",
     "scripts/moves.json",
     "tests/fixtures/",
-    "tests/unit/test_shape.py",
+    "tests/house/test_shape.py",
     "scripts/shape.py",
 )
 SAME = 0.8

@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
+from pushlane.dispatcher.sinks import http_client
+from pushlane.settings import Settings
+
 pytest_plugins = [
     "tests.command",
-    "tests.groups",
     "tests.in_memory",
     "tests.services",
+    "tests.groups",
     "tests.processes",
     "tests.pulsar_cluster",
     "tests.own_redis",
@@ -38,6 +43,20 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: most tests wait for timers and threads, and leave the core to others."""
     return 2 * (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture
+def settings(own_environment: None, tmp_path: Path) -> Settings:
+    """Those of an embedded store of the test's own."""
+    return Settings(broker="embedded", data_dir=tmp_path / "store")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_wait_for_threads_of_a_client() -> Iterator[None]:
+    """A sink that closes waits 0.1 s, so that its process can end; here the process goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_client, "_THREADS_END_S", 0.0)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

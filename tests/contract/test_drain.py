@@ -14,7 +14,7 @@ from pushlane.model.presence import DrainFigures
 from pushlane.settings import Settings
 from pushlane.util.errors import NoLeader
 from tests.contract.conftest import Connections
-from tests.unit.dispatcher.support import DEADLINE_S, MemorySink, add_task, until
+from tests.core.support import DEADLINE_S, MemorySink, add_task, until
 
 
 def _shown(registry: CollectorRegistry) -> dict[str, float]:

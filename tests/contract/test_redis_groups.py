@@ -13,6 +13,7 @@ import pytest
 
 from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.core.task import Weights
+from tests.backends.redis.memory_journal import MemoryJournal
 from tests.contract.test_dead_addresses import *  # noqa: F403
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403
@@ -22,7 +23,6 @@ from tests.contract.test_presence import *  # noqa: F403
 from tests.contract.test_recipient_windows import *  # noqa: F403
 from tests.contract.test_registry import *  # noqa: F403
 from tests.contract.test_suppressions import *  # noqa: F403
-from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 pytestmark = pytest.mark.xdist_group("redis groups")
 

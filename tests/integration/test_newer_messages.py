@@ -10,7 +10,7 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.settings import Settings
 from tests.contract.reading import Reading
-from tests.unit.dispatcher.support import MemorySink, add_task, dispatching, until
+from tests.core.support import MemorySink, add_task, dispatching, until
 
 pytestmark = pytest.mark.pulsar
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from pushlane.core.task import Progress, State
 from pushlane.dispatcher.sinks.webpush import WebPushOptions
-from tests.emulators.http2_server import Answer
-from tests.emulators.webpush import WebPushEmulator
-from tests.unit.dispatcher.support import (
+from tests.core.support import (
     add_task,
     backend_in,
     dispatching,
     until,
     until_state,
 )
+from tests.emulators.http2_server import Answer
+from tests.emulators.webpush import WebPushEmulator
 
 PUSHES, HALF, SLOTS = 60, 30, 8
 

@@ -13,8 +13,8 @@ from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, State, Task, Weights
 from pushlane.model import task_changes
 from pushlane.model.names import new_task_id
+from tests.backends.redis.memory_journal import MemoryJournal
 from tests.own_redis import OwnRedis
-from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 WINDOW_S = 600.0
 

@@ -18,11 +18,11 @@ from pushlane.util.errors import Denied, MissingPermission, RefillRefused
 from pushlane.util.files import WatchedFile
 from pushlane.util.texts import Secret
 from pushlane.util.tls import TlsFiles
+from tests.backends.redis.memory_journal import MemoryJournal
+from tests.backends.redis.world import WINDOW_S, new_task
 from tests.certificates import Authority
 from tests.own_redis import OwnRedis
 from tests.tls_proxy import tls_in_front_of
-from tests.unit.lanes.redis.memory_journal import MemoryJournal
-from tests.unit.lanes.redis.world import WINDOW_S, new_task
 
 ROLES = Roles("dispatcher", "writer", "pipeline")
 PREFIX = "company/lanes"

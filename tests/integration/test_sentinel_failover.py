@@ -10,9 +10,9 @@ import asyncio
 from pushlane.backends.redis import RedisRegistry, connect_redis
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import Task
+from tests.backends.redis.memory_journal import MemoryJournal
+from tests.backends.redis.world import WINDOW_S, new_task
 from tests.redis_groups import RedisGroup
-from tests.unit.lanes.redis.memory_journal import MemoryJournal
-from tests.unit.lanes.redis.world import WINDOW_S, new_task
 
 AFTER_FAILOVER = 20
 

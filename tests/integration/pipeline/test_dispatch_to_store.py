@@ -10,8 +10,8 @@ from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.task import Level, Progress, Task
 from pushlane.settings import Settings
+from tests.core.support import MemorySink, add_task, drain
 from tests.integration.pipeline.receipts_support import Pipe
-from tests.unit.dispatcher.support import MemorySink, add_task, drain
 
 KINDS = ("delivered", "dead", "expired", "dropped")
 
