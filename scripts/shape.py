@@ -14,6 +14,7 @@ whole with it.
 from __future__ import annotations
 
 import ast
+import graphlib
 import io
 import subprocess
 import sys
@@ -31,6 +32,7 @@ PARTS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
 ASIDE = "dev"
 STARTS = ("core.loop", "core.publish")
 EARLIER_STARTS = ("dispatcher.loop", "producers.publish")
+LISTS = "dispatcher.line"
 PORTS = ("core.ports", "backends.ports", "lanes.ports")
 BLOCK = 6
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -112,7 +114,44 @@ def on_a_pushs_way(found: Iterable[Module]) -> list[Module]:
     starts = EARLIER_STARTS if "dispatcher.loop" in by_name else STARTS
     if missing := [name for name in starts if name not in by_name]:
         raise LookupError(f"no module {', '.join(missing)}, where the way of a push starts")
-    reached: dict[str, None] = dict.fromkeys(starts)
+    return _reached(by_name, starts)
+
+
+def on_its_lists(found: Iterable[Module]) -> list[Module]:
+    """What is optional on a push's way: the modules of `dispatcher` that a line hangs on it."""
+    way = {module.name for module in on_a_pushs_way(found)}
+    reached = _reached({module.name: module for module in found}, [LISTS])
+    return [
+        module
+        for module in reached
+        if module.name.startswith("dispatcher.") and module.name not in way
+    ]
+
+
+def cycle(found: Iterable[Module]) -> list[str]:
+    """The names of modules that import each other in a circle; none where there is no circle.
+
+    That a module loads the packages that it lies in makes no circle.
+    """
+    by_name = {module.name: module for module in found}
+    graph = {
+        name: {
+            one
+            for one in _imports(module)
+            if one in by_name and not f"{name}.".startswith(f"{one}.")
+        }
+        for name, module in by_name.items()
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _reached(by_name: dict[str, Module], starts: Iterable[str]) -> list[Module]:
+    """The modules that one meets from these, these among them."""
+    reached = dict.fromkeys(name for name in starts if name in by_name)
     waiting = list(reached)
     while waiting:
         for name in _imports(by_name[waiting.pop()]):
@@ -193,7 +232,7 @@ def measures(root: Path) -> dict[str, str]:
     aside = [_module(root, path) for path in _files(root / ASIDE)]
     lengths = function_lengths(found)
     longest = max(lengths, key=lambda name: lengths[name])
-    way = on_a_pushs_way(found)
+    way, lists = on_a_pushs_way(found), on_its_lists(found)
     all_classes = classes(found)
     blocks = repeated_blocks(found)
     ports = port_sizes(found)
@@ -211,10 +250,16 @@ def measures(root: Path) -> dict[str, str]:
         "classes": f"{sum(map(len, all_classes.values())):,}",
         "class names defined twice or more": f"{len(repeated(all_classes))}",
         "modules on a push's way": f"{len(way)}",
-        "classes on a push's way": f"{sum(map(len, classes(way).values()))}",
+        "classes on a push's way": _count(way),
+        "options on its lists": f"{len(lists)} modules, {_count(lists)} classes",
+        "a circle of imports": " > ".join(cycle(found)) or "none",
         "repeated blocks": f"{len(blocks)}, {sum(length for length, _, _ in blocks)} lines",
         "methods a port": ", ".join(f"{name} {count}" for name, count in ports.items()),
     }
+
+
+def _count(found: Iterable[Module]) -> str:
+    return str(sum(map(len, classes(found).values())))
 
 
 def _lines(found: Iterable[Module]) -> int:
@@ -250,6 +295,8 @@ def main() -> None:
     lines = [*show({**columns, "now": measures(ROOT)}), "", "class names defined twice or more"]
     found = modules()
     lines += [f"  {name}: {', '.join(at)}" for name, at in repeated(classes(found)).items()]
+    lines += ["", "options on the lists of a push's way"]
+    lines += [f"  {_count([module]):>3}  {module.name}" for module in on_its_lists(found)]
     lines += ["", "repeated blocks"]
     lines += [f"  {length:>3}  {path}: {first}" for length, path, first in repeated_blocks(found)]
     sys.stdout.write("\n".join(lines) + "\n")

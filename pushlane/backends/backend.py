@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -50,9 +52,12 @@ from pushlane.model import task_changes
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Subject, remove_limit
 from pushlane.settings import Settings, default_data_dir
-from pushlane.settings.adapters import load_package
+from pushlane.settings.adapters import adapter_of
 from pushlane.util.errors import Denied, NoStore, UnknownTask
 from pushlane.wire import MOST_POOLED, MOST_PUSHES
+
+if TYPE_CHECKING:
+    from pushlane.backends.operations import Beside, RegistryGap
 
 _MADE = "`pushlane submit` makes a store there"
 
@@ -282,6 +287,27 @@ class Backend:
             return task
         await self.broker.open_lane(own_lane(task.id))
         return await self.registry.change(task.id, edit)
+
+
+class AdapterPackage(Protocol):
+    """The functions that every adapter's package has."""
+
+    def connect(self, settings: Settings) -> AbstractAsyncContextManager[Backend]: ...
+
+    def connect_receipts(self, settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]: ...
+
+    async def back_up(self, settings: Settings, file: Path) -> int: ...
+
+    async def restore(self, settings: Settings, file: Path) -> int: ...
+
+    async def compare_registry(self, settings: Settings) -> RegistryGap: ...
+
+    async def rebuild_registry(self, settings: Settings, beside: Beside) -> None: ...
+
+
+def load_package(settings: Settings) -> AdapterPackage:
+    """Load the package of the adapter that the settings name."""
+    return cast(AdapterPackage, import_module(adapter_of(settings).package))
 
 
 Connect = Callable[[Settings], AbstractAsyncContextManager[Backend]]

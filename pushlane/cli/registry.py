@@ -9,13 +9,13 @@ from typing import Annotated
 
 import msgspec
 
+from pushlane.backends.backend import load_package
 from pushlane.backends.operations import Beside, RegistryGap, TaskCount, refusal
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, switch
 from pushlane.cli.render import print_fields, print_json
 from pushlane.core.errors import BadInput, UserError
 from pushlane.settings import Settings
-from pushlane.settings.adapters import load_package
 
 FileArgument = Annotated[Path, argument("FILE", "The copy.")]
 

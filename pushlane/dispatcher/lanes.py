@@ -1,6 +1,6 @@
-"""The lanes that this process reads: how they are found, opened, held and followed.
+"""The lanes that this process reads: how they are found, opened and held.
 
-`RegistryFollower` makes known here what changes in the registry. `LaneManager` opens a lane when a
+`LaneManager` opens a lane when a
 task has one, holds it while the task is paused or starts later, and retires it when the task ends.
 `ReaderOpener` opens several readers at once, high lanes first; one that takes long or fails never
 delays another.
@@ -17,15 +17,13 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pushlane.backends.backend import Backend
-from pushlane.backends.contact import REGISTRY, Contact
-from pushlane.backends.ports import Broker, Changes
+from pushlane.backends.ports import Broker
 from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
@@ -35,10 +33,6 @@ from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.dispatcher.tasks import DueTimes, KnownTasks
 from pushlane.util.retrying import for_each
-from pushlane.util.texts import paged
-
-if TYPE_CHECKING:
-    from pushlane.dispatcher.line import Line
 
 log = logging.getLogger("pushlane.lanes")
 
@@ -353,57 +347,3 @@ class DelayLimit:
                 delay_log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
             else:
                 delay_log.info("lane %s goes on", lane.name, extra={"action": "lane_resumed"})
-
-
-follower_log = logging.getLogger("pushlane.registry_follower")
-
-_APPLIED_AT_ONCE = 100
-
-
-class RegistryFollower:
-    """Applies what changes in the registry: tasks, level weights, what is forgotten there."""
-
-    def __init__(
-        self, backend: Backend, tasks: KnownTasks, lines: Sequence[Line], contact: Contact
-    ) -> None:
-        self._backend = backend
-        self._tasks = tasks
-        self._lines = lines
-        self._contact = contact
-        self._version = 0
-
-    async def run(self) -> None:
-        self._contact[REGISTRY].asked()
-        self._version = 0
-        broker = self._backend.broker
-        for line in self._lines:
-            await Backoff(follower_log, "the broker").until_done(
-                partial(line.manager.open_old_pool, broker)
-            )
-        backoff = Backoff(follower_log, "the registry")
-        while True:
-            changes = await backoff.until_done(self._changes)
-            self._contact[REGISTRY].heard()
-            await self._apply(changes)
-            self._version = changes.version
-            self._tasks.synced.set()
-            self._contact.started()
-
-    async def _changes(self) -> Changes:
-        return await self._backend.registry.changes(self._version, timeout_s=1.0)
-
-    async def _apply(self, changes: Changes) -> None:
-        for line in self._lines:
-            if changes.weights.by_level() != line.scheduler.weights():
-                line.scheduler.set_weights(changes.weights)
-        for some in paged(changes.tasks, _APPLIED_AT_ONCE):
-            for task in some:
-                self._tasks.apply(task)
-            await asyncio.sleep(0)
-        for task_id in changes.unread:
-            self._tasks.leave(task_id)
-        for task_id in changes.forgotten:
-            self._tasks.forget(task_id)
-        for line in self._lines:
-            line.manager.read_again()
-            line.wake()

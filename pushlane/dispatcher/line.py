@@ -48,7 +48,6 @@ from pushlane.dispatcher.guards.recipient_guard import (
     RecipientGuard,
 )
 from pushlane.dispatcher.lanes import DelayLimit, LaneManager, ReaderOpener
-from pushlane.dispatcher.line_report import LineReport
 from pushlane.dispatcher.outage import Outage, TargetMemory
 from pushlane.dispatcher.receipts import Receipts
 from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares
@@ -111,7 +110,7 @@ class Line:
         self._sink = sink
         self._shared = shared
         self._settings = settings
-        self._own = settings.sinks.get(name)
+        self.own = settings.sinks.get(name)
         self.stats = Stats(hosts_code=sink.hosts_code)
         self.scheduler: Scheduler[Lane] = Scheduler(slots=settings.slots)
         self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s)
@@ -121,7 +120,6 @@ class Line:
         self._make_outage(drain=drain)
         self.options = Options(self._make_gates(), self._make_guards())
         self._make_delivery()
-        self.report = LineReport(name, settings, self)
 
     def _make_settlement(self) -> None:
         """Make the parts that settle what became of pushes."""
@@ -205,7 +203,7 @@ class Line:
             settings.sink_timeout_s + _LANDING_S,
             shared.rests,
         )
-        cost = 1.0 if self._own is None else self._own.cost
+        cost = 1.0 if self.own is None else self.own.cost
         self.gate = BudgetGate(self.name, cost, shared.budgets, shared.own_lanes, self.stats)
         self._listeners.append(self.key_order)
         shared.tasks.add_listener(self.gate)
@@ -241,7 +239,7 @@ class Line:
         shared, settings, lanes = self._shared, self._settings, self.lanes
         self.shares = Shares(self.scheduler, settings.slots)
         watchers: list[Watcher] = [self.shares, self.gate, self.dead_addresses]
-        own, cap = self._own, None
+        own, cap = self.own, None
         if own is not None and own.least_slots is not None:
             cap = CapWatch(AdaptiveCap(min(own.least_slots, settings.slots), settings.slots))
             watchers.insert(0, cap)

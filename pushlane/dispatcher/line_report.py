@@ -9,17 +9,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pushlane.core.lane import Lane, Why
 from pushlane.core.push import Kind
 from pushlane.core.task import Level, now_ms
+from pushlane.dispatcher.line import Line
 from pushlane.dispatcher.stats import Stats
-from pushlane.model.presence import LaneWait, Resting, ServedSink, SinkTarget, SlowLane
-from pushlane.settings import Settings
-
-if TYPE_CHECKING:
-    from pushlane.dispatcher.line import Line
+from pushlane.model.presence import LaneWait, Resting, ServedSink, SlowLane
 
 MOST_NAMED = 50
 """Lanes of a process that are named for being slow, or for what they wait for."""
@@ -125,21 +122,18 @@ def _mean_s(before: _Counted, now: _Counted) -> float:
 
 
 class LineReport:
-    """Describes one line; `settings` are those that hold for its sink."""
+    """Describes one line."""
 
-    def __init__(self, name: str, settings: Settings, line: Line) -> None:
-        self._name = name
-        self._settings = settings
-        self._rates = RecentRates(line.stats)
+    def __init__(self, line: Line) -> None:
         self._line = line
+        self._rates = RecentRates(line.stats)
 
-    def served(self, target: SinkTarget | None) -> ServedSink:
-        """Return how the sink stands, which delivers to this target."""
-        rates = self._rates.read()
-        own = self._settings.sinks.get(self._name)
+    def served(self) -> ServedSink:
+        """Return how the sink stands."""
+        rates, own = self._rates.read(), self._line.own
         return ServedSink(
-            name=self._name,
-            target=target,
+            name=self._line.name,
+            target=self._line.target,
             slots=self._line.slots.usable,
             in_flight=self._line.slots.in_flight,
             delivered_per_s=rates.delivered_per_s,
@@ -160,7 +154,7 @@ class LineReport:
         one = self._line.outage.restraint(now_ms())
         if one is None:
             return None
-        what = f"{one.scope} {self._name} ({one.state})"
+        what = f"{one.scope} {self._line.name} ({one.state})"
         next_ms = one.next_try_ms or 0
         return Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
 
@@ -175,7 +169,7 @@ class LineReport:
         """Yield lanes that wait for something else than their turn."""
         for lane in self._line.lanes.by_name.values():
             if why := _why_waiting(lane):
-                yield LaneWait(lane.name, self._name, why)
+                yield LaneWait(lane.name, self._line.name, why)
 
 
 def _why_waiting(lane: Lane) -> str:

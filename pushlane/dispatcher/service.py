@@ -35,15 +35,15 @@ from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, State, Task, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.gates.budget_gate import limits_in
-from pushlane.dispatcher.lanes import RegistryFollower
 from pushlane.dispatcher.leader.backlogs import Backlogs
 from pushlane.dispatcher.leader.janitor import Janitor
 from pushlane.dispatcher.leader.survey import DrainReader, Survey
 from pushlane.dispatcher.line import Clocks, Line, Shared
-from pushlane.dispatcher.line_report import MOST_NAMED
+from pushlane.dispatcher.line_report import MOST_NAMED, LineReport
 from pushlane.dispatcher.metrics import DispatcherState, collectors
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.presence import PresenceAnnouncer
+from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.presence import DrainFigures, LaneWait, Process
@@ -215,6 +215,7 @@ class Dispatcher:
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
         ]
+        self._reports = [LineReport(line) for line in self._lines]
         self.contact = Contact(BROKER, REGISTRY, clock_s=clock_s)
         self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
         self._id = f"dispatcher-{secrets.token_hex(4)}"
@@ -446,14 +447,14 @@ class Dispatcher:
             sinks=tuple(line.name for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
-            resting=tuple(one for line in self._lines if (one := line.report.resting())),
-            slow=tuple(one for line in self._lines for one in line.report.slow()),
-            served=tuple(line.report.served(line.target) for line in self._lines),
+            resting=tuple(one for report in self._reports if (one := report.resting())),
+            slow=tuple(one for report in self._reports for one in report.slow()),
+            served=tuple(report.served() for report in self._reports),
             waiting=tuple(islice(self._waiting(), MOST_NAMED)),
             drain=self._survey.drain(),
             is_starting=self._announcer.targets.is_starting,
         )
 
     def _waiting(self) -> Iterator[LaneWait]:
-        for line in self._lines:
-            yield from line.report.waiting()
+        for report in self._reports:
+            yield from report.waiting()

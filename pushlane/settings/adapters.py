@@ -6,15 +6,9 @@ outside the adapters asks for a capability, never which broker it is.
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pushlane.backends.backend import Backend
-    from pushlane.backends.operations import Beside, RegistryGap
-    from pushlane.backends.ports import ReceiptLog
     from pushlane.settings import Settings
 
 
@@ -37,22 +31,6 @@ class Adapter(NamedTuple):
 
     package: str
     capabilities: Capabilities
-
-
-class AdapterPackage(Protocol):
-    """The functions that every adapter's package has."""
-
-    def connect(self, settings: Settings) -> AbstractAsyncContextManager[Backend]: ...
-
-    def connect_receipts(self, settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]: ...
-
-    async def back_up(self, settings: Settings, file: Path) -> int: ...
-
-    async def restore(self, settings: Settings, file: Path) -> int: ...
-
-    async def compare_registry(self, settings: Settings) -> RegistryGap: ...
-
-    async def rebuild_registry(self, settings: Settings, beside: Beside) -> None: ...
 
 
 _EMBEDDED = Adapter(
@@ -80,8 +58,3 @@ def adapter_of(settings: Settings) -> Adapter:
     adapter = find_adapter(settings.broker)
     assert adapter is not None
     return adapter
-
-
-def load_package(settings: Settings) -> AdapterPackage:
-    """Load the package of the adapter that the settings name."""
-    return cast(AdapterPackage, import_module(adapter_of(settings).package))

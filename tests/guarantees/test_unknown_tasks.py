@@ -146,7 +146,7 @@ async def test_its_own_lane_is_left_and_read_again_until_the_registry_has_it(
 
         async with dispatching(backend, sink, settings, clock_s=clock) as dispatcher:
             await until(lambda: dispatcher.stats.in_doubt and not dispatcher.reads(host.lane))
-            assert [one.why for one in dispatcher._lines[0].report.waiting()] == ["doubt"]
+            assert [one.why for one in dispatcher._reports[0].waiting()] == ["doubt"]
             assert await real.broker.backlog(host.lane) == 1
             registry.forgotten = True
             clock.now_s += 61.0

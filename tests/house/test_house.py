@@ -11,7 +11,15 @@ import pytest
 from pushlane.version import VERSION
 from scripts.monitoring.alerts import alerts
 from scripts.reference import DOCS, PAGES
-from scripts.shape import ROOT, Module, classes, function_lengths, modules, on_a_pushs_way
+from scripts.shape import (
+    ROOT,
+    Module,
+    classes,
+    cycle,
+    function_lengths,
+    modules,
+    on_a_pushs_way,
+)
 
 MOST_MODULES_ON_THE_WAY = 20
 MOST_CLASSES_ON_THE_WAY = 80
@@ -23,6 +31,11 @@ MOST_GIVEN_TO_A_CONSTRUCTOR = 7
 @pytest.fixture(scope="module")
 def product() -> list[Module]:
     return modules()
+
+
+def test_no_modules_import_each_other_in_a_circle(product: list[Module]) -> None:
+    """Not for types either."""
+    assert cycle(product) == []
 
 
 def test_who_follows_a_push_meets_few_modules_and_classes(product: list[Module]) -> None:

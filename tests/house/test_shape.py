@@ -10,10 +10,12 @@ import pytest
 
 from scripts.shape import (
     classes,
+    cycle,
     function_lengths,
     measures,
     modules,
     on_a_pushs_way,
+    on_its_lists,
     port_sizes,
     repeated,
     repeated_blocks,
@@ -149,3 +151,25 @@ def test_what_lies_in_dev_is_counted_beside_the_product(tmp_path: Path, write: W
 
     assert (found["files"], found["lines"]) == ("2", "7")
     assert found["in dev/, and all with it"] == "1 files, 8 lines; 3 files, 15 lines"
+
+
+def test_a_circle_of_imports_is_named_by_its_modules(tmp_path: Path, write: Write) -> None:
+    write("pushlane/util/a.py", "from pushlane.util.b import f")
+    write("pushlane/util/b.py", "if TYPE_CHECKING:\n    from pushlane.util.c import g")
+    write("pushlane/util/c.py", "def h(): ...")
+    assert cycle(modules(tmp_path)) == []
+
+    write("pushlane/util/c.py", "from pushlane.util.a import f")
+    assert set(cycle(modules(tmp_path))) == {"util.a", "util.b", "util.c"}
+
+
+def test_what_hangs_on_lists_is_what_a_line_adds_to_the_way(tmp_path: Path, write: Write) -> None:
+    write("pushlane/core/loop.py", "from pushlane.core.lane import Lane")
+    write("pushlane/core/publish.py", "")
+    write("pushlane/core/lane.py", "class Lane: ...")
+    write("pushlane/dispatcher/line.py", "from pushlane.dispatcher.gates.times import Times")
+    write("pushlane/dispatcher/gates/times.py", "from pushlane.core.lane import Lane")
+    write("pushlane/dispatcher/leader.py", "from pushlane.dispatcher.line import Line")
+
+    names = [module.name for module in on_its_lists(modules(tmp_path))]
+    assert names == ["dispatcher.line", "dispatcher.gates.times"]
