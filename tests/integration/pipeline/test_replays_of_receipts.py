@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.pipeline.receipts import rebuild as replay_module
 from pushlane.pipeline.receipts.job_context import SessionOptions
 from pushlane.pipeline.receipts.maintenance import HOUR_MS
 from pushlane.pipeline.receipts.rebuild import ReplayOptions, replay
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import open_store
+from pushlane.pipeline.store import manifest, open_store
 from pushlane.util.errors import ReceiptsGone
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
@@ -92,7 +91,7 @@ def test_a_replay_that_is_interrupted_leaves_the_old_store(two_hours, monkeypatc
         raise KeyboardInterrupt
 
     counted = two_hours.counted()
-    monkeypatch.setattr(replay_module, "make_current", killed)
+    monkeypatch.setattr(manifest, "make_current", killed)
     with pytest.raises(KeyboardInterrupt):
         replayed(two_hours)
     assert two_hours.snapshot.generation == "gen-000001"
