@@ -41,7 +41,6 @@ from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_m
 from pushlane.diagnosis.causes import STORED_AS
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
-from pushlane.producers.dead import DeadLetters, Selection
 from pushlane.settings import Settings
 
 _LEAVE_S = 0.25
@@ -76,7 +75,7 @@ async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
 async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
     await _refuse_newer(backend, task_ids)
     for task_id in task_ids:
-        await DeadLetters(backend).purge(Selection(task=task_id))
+        await _purge_dead(backend, task_id)
         is_gone = await _in_time(partial(backend.discard, task_id))
         later = "" if is_gone else "; its lane goes in about 10 minutes, as somebody still reads it"
         note(f"task {task_id} could not be read: it is removed, and sends nothing more{later}")
@@ -378,7 +377,7 @@ async def _load(
 
 async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
     for task in tasks:
-        await DeadLetters(backend).purge(Selection(task=task.id))
+        await _purge_dead(backend, task.id)
         if not await _in_time(partial(backend.forget, task)):
             raise UserError(
                 f"task {task.id} is not forgotten: somebody still reads its lane; see which "
@@ -388,3 +387,9 @@ async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
 
 
 task = Group("Look at one task.", show)
+
+
+async def _purge_dead(backend: Backend, task_id: str) -> None:
+    from pushlane.producers.dead import DeadLetters, Selection  # which loads how tasks are made
+
+    await DeadLetters(backend).purge(Selection(task=task_id))
