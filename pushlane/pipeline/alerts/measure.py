@@ -70,8 +70,13 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     length_ms = rule.window_s * 1000
     ends = (end_ms, end_ms - length_ms)
     now, before = (_figures(root, rule, Period.of(end - length_ms, end)) for end in ends)
-    keys = {**now, **before}
-    return {k: Measured(*now.get(k, (0.0, 0)), *before.get(k, (None, 0))) for k in keys}
+    return {key: _measured(key, now, before) for key in {**now, **before}}
+
+
+def _measured(key: Key, now: Figures, before: Figures) -> Measured:
+    value, n = now.get(key, (0.0, 0))
+    past, n_before = before.get(key, (None, 0))
+    return Measured(value, n, past, n_before)
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:

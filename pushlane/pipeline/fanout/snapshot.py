@@ -377,7 +377,14 @@ def _checked_counts(
     names = ("nameless", "excluded", "duplicates", "bad")
     nameless, excluded, duplicates, bad = (found.get(name, 0) for name in names)
     matched = nameless + excluded + duplicates + bad + total
-    counts = AudienceCounts(matched, nameless, excluded, duplicates, bad, total)
+    counts = AudienceCounts(
+        matched=matched,
+        without_recipient=nameless,
+        excluded=excluded,
+        duplicates=duplicates,
+        bad=bad,
+        total=total,
+    )
     _refuse_unusable(request, counts, found.get("reason"))
     return counts
 
