@@ -231,7 +231,8 @@ def _group_text(group: AlertGroup) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
         return f"{since}; {group.pending.status} is still to be told"
-    return f"{since}; {f'told {time_text(group.told_at_ms)}' if group.told else 'not told yet'}"
+    told = f"told {time_text(group.told_at_ms)}" if group.told else "not told yet"
+    return f"{since}; {told}"
 
 
 def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
@@ -253,5 +254,5 @@ def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> l
 
 alerts = Group(
     "Watch failures, lag, rates and shares, and tell a webhook.",
-    *(add, list_, test, show, remove, run),
+    (add, list_, test, show, remove, run),
 )

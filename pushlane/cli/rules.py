@@ -162,10 +162,10 @@ def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
     settings = flags.settings()
     page = rules_run.in_store(settings, lambda store: store.record(rule))
     if not yes:
-        under_way = any(run.has_begun for run in page.history.open)
-        going = " A run is under way: what it has put on its lane is still sent."
         sent = pushes_text(sum(page.history.spent.values()))
-        question = f"Remove rule {rule} ({sent} in its last days)?{going * under_way}"
+        question = f"Remove rule {rule} ({sent} in its last days)?"
+        if any(run.has_begun for run in page.history.open):
+            question += " A run is under way: what it has put on its lane is still sent."
         confirm(f"removing rule {rule}", question, f"rule {rule} is not removed")
     rules_run.in_store(settings, lambda store: store.remove(rule))
     note(f"rule {rule} is removed")
@@ -187,5 +187,5 @@ def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
 
 rules = Group(
     "Send to an audience by a schedule, each run once.",
-    *(add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
+    (add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
 )

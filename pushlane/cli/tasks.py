@@ -387,4 +387,4 @@ async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
         note(f"task {task.id} is forgotten")
 
 
-task = Group("Look at one task.", show)
+task = Group("Look at one task.", (show,))
