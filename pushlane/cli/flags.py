@@ -12,16 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Concatenate,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -112,7 +103,8 @@ def on_backend(
     return asyncio.run(session())
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     """Commands behind one name, such as `show` and `send` behind `spool`."""
 
     about: str
