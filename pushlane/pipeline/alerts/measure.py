@@ -96,8 +96,10 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
 def _with_ids(engine: Engine, query: Query) -> Query:
     """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
     known = report.names(engine)
-    named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
-    absent = dict.fromkeys((value for value in named if value not in known.values()), "")
+    of_tasks = [one for one in query.where if one.dimension.word == "task"]
+    named = (name for one in of_tasks for name in one.values)
+    absent = dict.fromkeys((name for name in named if name not in known.values()), "")
+
     return report.by_id(query, {**absent, **known})
 
 
