@@ -144,7 +144,6 @@ _PATIENCE_S = 0.2
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tuple[Path, str, str]]:
     """Give a file of the request's rows, its format and its name. Raises BadInput without rows."""
-
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
         if not given.exists():

@@ -83,7 +83,6 @@ def one_of(what: str, value: Any, known: Sequence[str]) -> str:
     found = str.__str__(value).lower() if isinstance(value, str) else None
     if found is None or found not in known:
         words = ", ".join(filter(None, known)) + (", or leave it out" if "" in known else "")
-
         hint = did_you_mean(found, known) if found else ""
         raise BadInput(f"unknown {what} {shown(value)}; use {words}{hint}")
     return found

@@ -143,7 +143,6 @@ def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
         if span.moves:
             here |= bits.get((span.task_id, _of_moves(page)), 0)
         offset = page * PAGE_SEQS - span.first
-
         marked |= here << offset if offset >= 0 else here >> -offset
     return marked & ((1 << (span.last - span.first + 1)) - 1)
 

@@ -99,7 +99,6 @@ def _with_ids(engine: Engine, query: Query) -> Query:
     of_tasks = [one for one in query.where if one.dimension.word == "task"]
     named = (name for one in of_tasks for name in one.values)
     absent = dict.fromkeys((name for name in named if name not in known.values()), "")
-
     return report.by_id(query, {**absent, **known})
 
 

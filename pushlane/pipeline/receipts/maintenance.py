@@ -224,7 +224,6 @@ def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
         for other in root.glob("gen-*"):
             if other != folder:
                 shutil.rmtree(other)
-
     return old
 
 
