@@ -53,12 +53,7 @@ def default_cache_dir() -> Path:
 
 
 def up(
-    cache_dir: Path,
-    on_step: OnStep,
-    *,
-    prefer: Prefer = "auto",
-    ports: Ports | None = None,
-    deadline_s: float = START_DEADLINE_S,
+    cache_dir: Path, on_step: OnStep, *, prefer: Prefer = "auto", ports: Ports | None = None
 ) -> StackUrls:
     """Start both services and wait until they answer. A stack that is up already stays as it is.
 
@@ -81,7 +76,7 @@ def up(
         try:
             _state_file(cache_dir).write_bytes(msgspec.json.encode(StackState(way.name, settled)))
             way.start(settled, on_step)
-            _wait(way, settled.urls, on_step, deadline_s)
+            _wait(way, settled.urls, on_step)
         except BaseException:  # Ctrl-C too
             _stop(cache_dir, delete_data=False)
             raise
@@ -102,7 +97,7 @@ def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
     settled = services.settle(Ports(broker=0, admin=0, redis=0))
     try:
         way.start(settled, on_step)
-        _wait(way, settled.urls, on_step, START_DEADLINE_S)
+        _wait(way, settled.urls, on_step)
         yield settled.urls
     finally:
         way.stop(delete_data=True)
@@ -170,13 +165,13 @@ def _checks(urls: StackUrls) -> dict[str, Callable[[], bool]]:
     }
 
 
-def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
+def _wait(way: Way, urls: StackUrls, on_step: OnStep) -> None:
     for service, answers in _checks(urls).items():
         on_step(f"waiting for {service} to answer")
         services.wait_until(
             answers,
             what=service,
-            deadline_s=deadline_s,
+            deadline_s=START_DEADLINE_S,
             is_running=partial(way.is_running, service),
             log_tail=partial(way.log_tail, service),
         )

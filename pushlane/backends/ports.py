@@ -157,7 +157,7 @@ class LaneHistory(Protocol):
     def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         """Yield what was published since then and is still kept, acked or not: in order, in pages.
 
-        It disturbs no reader. A lane that is not there yields nothing.
+        It takes nothing and disturbs no reader. A lane that is not there yields nothing.
         """
 
     async def retained_since_ms(self, lane: str) -> int | None:
@@ -260,7 +260,10 @@ class TaskStore(Protocol):
         """
 
     async def discard(self, task_id: str) -> bool:
-        """Remove a task that cannot be read, as `forget` does. Raises InvalidChange if it can."""
+        """Remove a task that cannot be read, as `forget` does. False when there is none of this id.
+
+        Raises InvalidChange when it can be read.
+        """
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
         """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
@@ -365,7 +368,10 @@ class ReceiptReader(Protocol):
         """
 
     def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
-        """Yield the bodies between two positions, in order, in pages: the same ones every time."""
+        """Yield the bodies between two positions, in order, in pages: the same ones every time.
+
+        Raises ReceiptsGone when some of them are not kept any more.
+        """
 
     async def commit(self, positions: Sequence[str]) -> None:
         """Record that the one committing reader has taken over everything before these."""

@@ -13,7 +13,7 @@ from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
-from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
+from pushlane.cli.render import Column, picked, print_fields, print_json, print_rows, time_text
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
@@ -87,12 +87,8 @@ def add(
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List all alerts."""
     rules = _in_store(flags, lambda store: store.rules())
-    if as_json:
-        print_json([_rule_json(rule) for rule in rules])
-    elif rules:
-        print_table(_COLUMNS, rules)
-    else:
-        note("no alerts; `pushlane alerts add --help` says how to make one")
+    nothing = "no alerts; `pushlane alerts add --help` says how to make one"
+    print_rows(_COLUMNS, rules, _rule_json, as_json=as_json, nothing=nothing)
 
 
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
@@ -131,12 +127,9 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
 
     rule, lag = on_backend(settings, look)
     found = measure(root, rule, now_ms(), lag)
-    if as_json:
-        print_json(_found_rows(rule, found))
-    elif found:
-        print_table(_FOUND_COLUMNS, _found_rows(rule, found))
-    else:
-        note("there are no receipts of this kind in the last two windows")
+    nothing = "there are no receipts of this kind in the last two windows"
+    rows = _found_rows(rule, found)
+    print_rows(_FOUND_COLUMNS, rows, dict, as_json=as_json, nothing=nothing)
 
 
 def run(
@@ -231,7 +224,8 @@ def _group_text(group: AlertGroup) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
         return f"{since}; {group.pending.status} is still to be told"
-    return f"{since}; {f'told {time_text(group.told_at_ms)}' if group.told else 'not told yet'}"
+    told = f"told {time_text(group.told_at_ms)}" if group.told else "not told yet"
+    return f"{since}; {told}"
 
 
 def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
@@ -253,5 +247,5 @@ def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> l
 
 alerts = Group(
     "Watch failures, lag, rates and shares, and tell a webhook.",
-    *(add, list_, test, show, remove, run),
+    (add, list_, test, show, remove, run),
 )

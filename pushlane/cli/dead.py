@@ -323,4 +323,4 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-dead = Group("Look at dead pushes, retry or purge them.", list_, show, retry, purge)
+dead = Group("Look at dead pushes, retry or purge them.", (list_, show, retry, purge))

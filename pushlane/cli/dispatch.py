@@ -110,7 +110,7 @@ _LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases h
 class _Options:
     """The options of `dispatch`; the last two are given by the parent of a worker.
 
-    Its end is that of stdin, and on the pipe `ready_fd` it hears that the worker does its work.
+    The end of stdin is the parent's end; on the pipe `ready_fd` it hears that the worker works.
     """
 
     sink: Annotated[
@@ -178,7 +178,11 @@ def dispatch(flags: Flags, asked: _Options, metrics: HealthFlags) -> None:
     stuck_s = stuck_after_s(settings, names)
     if asked.workers > 1:
         pool = WorkerPool(
-            *(asked.workers, chosen.given, asked.serve, asked.drain, asked.retry_timeouts),
+            count=asked.workers,
+            settings=chosen.given,
+            serve=asked.serve,
+            drain=asked.drain,
+            retry_timeouts=asked.retry_timeouts,
             together=asked.workers_together,
         )
         raise typer.Exit(_run_workers(pool, metrics, stuck_s))
@@ -267,7 +271,7 @@ async def _dispatch(
                 stop_with_stdin(stop)
             dispatcher.contact.on_started = asked.tell_parent
             gc.freeze()
-            _tell_sinks(settings, sinks)
+            _announce(settings, sinks)
             try:
                 await _run_watching(dispatcher, sinks)
             except UserError:  # of a sink that was given up, after all else was done
@@ -279,16 +283,16 @@ async def _dispatch(
     log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
 
 
-def _tell_sinks(settings: Settings, sinks: Mapping[str, Sink]) -> None:
+def _announce(settings: Settings, sinks: Mapping[str, Sink]) -> None:
     """Say what each sink delivers to; of those over HTTP, let the client's thread wait less."""
     for name, sink in sinks.items():
         own = settings.sinks.get(name)
         if (sink.name if own is None else own.kind) in OVER_HTTP:
             sys.setswitchinterval(_HTTP_SWITCH_S)
+        slots = settings.of_sink(name).slots
+        target = target_of(sink)
         log.info(
-            "dispatching to %s (%s), %d slots",
-            *(name, target_of(sink), settings.of_sink(name).slots),
-            extra={"action": "started"},
+            "dispatching to %s (%s), %d slots", name, target, slots, extra={"action": "started"}
         )
 
 

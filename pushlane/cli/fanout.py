@@ -14,7 +14,7 @@ from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, option, switch
 from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import picked, print_json
+from pushlane.cli.render import print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.task_view import already_text, task_fields
 from pushlane.settings import Settings
@@ -69,7 +69,12 @@ def fanout(
         master=spark.master or MASTER,
         memory=spark.memory or MEMORY,
         spark_options=spark.spark_options(),
-        **picked(asked, "audience", "where", "format", "most", "dry_run", "frozen"),
+        audience=asked.audience,
+        where=asked.where,
+        format=asked.format,
+        most=asked.most,
+        dry_run=asked.dry_run,
+        frozen=asked.frozen,
     )
     result = _run(flags.settings(), request)
     _remark(result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar, get_type_hints
@@ -103,12 +103,12 @@ def on_backend(
     return asyncio.run(session())
 
 
+@dataclass(frozen=True)
 class Group:
     """Commands behind one name, such as `show` and `send` behind `spool`."""
 
-    def __init__(self, about: str, *commands: Command) -> None:
-        self.about = about
-        self.commands = commands
+    about: str
+    commands: Sequence[Command]
 
 
 def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> None:

@@ -84,8 +84,8 @@ class Health:
         self.last_beat_s: float | None = None
         self.loop_thread: int | None = None
         self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
-            _LIVE: lambda _: _verdict("ok", [*self._still(self._stuck_after_s), *self.stuck()]),
-            _READY: lambda _: _verdict("ready", self._still(SILENT_S) or self.missing()),
+            _LIVE: lambda _: _verdict("ok", [*self._hung(self._stuck_after_s), *self.stuck()]),
+            _READY: lambda _: _verdict("ready", self._hung(SILENT_S) or self.missing()),
         }
 
     def add_path(self, path: str, answer: Callable[[Mapping[str, str]], HealthReply]) -> None:
@@ -132,11 +132,13 @@ class Health:
         known = ", ".join([*self._paths, _METRICS])
         return found or HealthReply.of_lines(404, f"there is no {path[:80]}; there are {known}")
 
-    def _still(self, longer_than_s: float) -> list[str]:
+    def _hung(self, longer_than_s: float) -> list[str]:
         """Say it if the loop has not turned for longer; before its first turn it is not judged."""
         beat_s = self.last_beat_s
         still_s = 0.0 if beat_s is None else self._clock_s() - beat_s
-        return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
+        return (
+            [f"event loop: has not turned for {still_s:.0f} s"] if still_s > longer_than_s else []
+        )
 
 
 def _verdict(good: str, problems: Sequence[str]) -> HealthReply:

@@ -15,7 +15,7 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
-from pushlane.cli.render import Column, print_json, print_table
+from pushlane.cli.render import Column, print_json, print_rows
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Task
 from pushlane.core.turns import EVERY_APP
@@ -114,12 +114,8 @@ def limits(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show all limits that are set, and what is used of them."""
     settings = flags.settings()
     found = on_backend(settings, limits_in_use)
-    if as_json:
-        print_json([_as_json(one) for one in found])
-    elif found:
-        print_table(_COLUMNS, found)
-    else:
-        note(f"no limits {settings.place}; set one: pushlane limit app/NAME --rate 100/s")
+    nothing = f"no limits {settings.place}; set one: pushlane limit app/NAME --rate 100/s"
+    print_rows(_COLUMNS, found, _as_json, as_json=as_json, nothing=nothing)
 
 
 @contextmanager

@@ -274,6 +274,6 @@ def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
 
 
 pipeline = Group(
-    "Read receipts into the store of reports, and look after it.", run, replay, compact, status
+    "Read receipts into the store of reports, and look after it.", (run, replay, compact, status)
 )
-receipts = Group("Add what devices say of pushes later to their receipts.", add)
+receipts = Group("Add what devices say of pushes later to their receipts.", (add,))

@@ -105,4 +105,4 @@ def _text(extent: TaskCount) -> str:
     return f"{extent.tasks:,} {unit}, {extent.unfinished:,} unfinished"
 
 
-registry = Group("The registry in Redis, and the journal that it is filled from.", rebuild)
+registry = Group("The registry in Redis, and the journal that it is filled from.", (rebuild,))

@@ -54,6 +54,23 @@ def picked(item: object, *names: str) -> dict[str, Any]:
     return {name: getattr(item, name) for name in names}
 
 
+def print_rows(
+    columns: Sequence[Column[T]],
+    rows: Sequence[T],
+    document: Callable[[T], object],
+    *,
+    as_json: bool,
+    nothing: str,
+) -> None:
+    """Print rows as a table, or their documents as JSON; for none, note that there is `nothing`."""
+    if as_json:
+        print_json([document(row) for row in rows])
+    elif rows:
+        print_table(columns, rows)
+    else:
+        note(nothing)
+
+
 def print_table(
     columns: Sequence[Column[T]], items: Iterable[T], *, wide: bool = False, more: str = _MORE
 ) -> None:

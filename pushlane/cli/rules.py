@@ -15,7 +15,7 @@ from pushlane.cli import rules_run
 from pushlane.cli.errors import confirm, note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.parsing import parse_pairs, pushes_text
-from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.render import print_fields, print_json, print_rows
 from pushlane.cli.rules_run import (
     RULE_COLUMNS,
     RUN_COLUMNS,
@@ -107,12 +107,8 @@ def add(
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the rules, with when each runs next and how its last run ended."""
     pages = rules_run.in_store(flags.settings(), lambda store: store.records())
-    if as_json:
-        print_json([rule_json(page) for page in pages])
-    elif pages:
-        print_table(RULE_COLUMNS, pages)
-    else:
-        note("no rules; save one with: pushlane rules add")
+    nothing = "no rules; save one with: pushlane rules add"
+    print_rows(RULE_COLUMNS, pages, rule_json, as_json=as_json, nothing=nothing)
 
 
 def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
@@ -138,12 +134,9 @@ def history(
     pages = rules_run.in_store(flags.settings(), load)
     runs = [(page.rule.name, run) for page in pages for run in page.history.runs]
     latest = sorted(runs, key=lambda one: (one[1].at_ms, one[0]))[-limit:]
-    if as_json:
-        print_json([run_json(name, run) for name, run in latest])
-    elif latest:
-        print_table(RUN_COLUMNS, latest)
-    else:
-        note("no runs yet")
+    print_rows(
+        RUN_COLUMNS, latest, lambda row: run_json(*row), as_json=as_json, nothing="no runs yet"
+    )
 
 
 def pause(flags: Flags, rule: RuleName) -> None:
@@ -162,10 +155,10 @@ def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
     settings = flags.settings()
     page = rules_run.in_store(settings, lambda store: store.record(rule))
     if not yes:
-        under_way = any(run.has_begun for run in page.history.open)
-        going = " A run is under way: what it has put on its lane is still sent."
         sent = pushes_text(sum(page.history.spent.values()))
-        question = f"Remove rule {rule} ({sent} in its last days)?{going * under_way}"
+        question = f"Remove rule {rule} ({sent} in its last days)?"
+        if any(run.has_begun for run in page.history.open):
+            question += " A run is under way: what it has put on its lane is still sent."
         confirm(f"removing rule {rule}", question, f"rule {rule} is not removed")
     rules_run.in_store(settings, lambda store: store.remove(rule))
     note(f"rule {rule} is removed")
@@ -187,5 +180,5 @@ def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
 
 rules = Group(
     "Send to an audience by a schedule, each run once.",
-    *(add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
+    (add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
 )

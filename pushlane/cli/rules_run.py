@@ -40,7 +40,7 @@ RULE_COLUMNS: tuple[Column[RuleRecord], ...] = (
     Column("CRON", lambda page: page.rule.cron),
     Column("ZONE", lambda page: page.rule.zone, spare=5),
     Column("NEXT RUN", lambda page: time_text(_next_ms(page) or 0)),
-    Column("LAST RUN", lambda p: time_text(last.at_ms if (last := _last(p)) else 0), spare=3),
+    Column("LAST RUN", lambda page: _last_text(page), spare=3),
     Column("STATE", lambda page: _state(page)),
 )
 RUN_COLUMNS: tuple[Column[tuple[str, Run]], ...] = (
@@ -95,6 +95,11 @@ def run_json(rule: str, run: Run) -> dict[str, Any]:
 def _last(page: RuleRecord) -> Run | None:
     ended = [run for run in page.history.runs if not run.state.is_open]
     return ended[-1] if ended else None
+
+
+def _last_text(page: RuleRecord) -> str:
+    last = _last(page)
+    return time_text(last.at_ms if last else 0)
 
 
 def _run_state(run: Run) -> str:

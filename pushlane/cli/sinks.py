@@ -380,4 +380,4 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
     return shown | own.shown_options()
 
 
-sinks = Group("Look at the sinks of the settings, and try them.", list_, show, test, accept)
+sinks = Group("Look at the sinks of the settings, and try them.", (list_, show, test, accept))

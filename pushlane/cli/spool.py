@@ -66,4 +66,4 @@ def _remark(one: SpoolSent) -> str:
     return f"task {one.task.id}: {pushes_text(one.sent)} sent{lost}; {then}"
 
 
-spool = Group("Look into a spool of pushes, or send it.", show, send)
+spool = Group("Look into a spool of pushes, or send it.", (show, send))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -406,16 +405,16 @@ def _printing(
         writer.writeheader()
         yield writer.writerow
     else:
-        before = itertools.chain(["[\n  "], itertools.repeat(",\n  "))
-        end = "[]\n"
+        written = 0
 
         def write(row: dict[str, Any]) -> None:
-            nonlocal end
-            sys.stdout.write(next(before) + msgspec.json.encode(row).decode())
-            end = "\n]\n"
+            nonlocal written
+            before = ",\n  " if written else "[\n  "
+            sys.stdout.write(before + msgspec.json.encode(row).decode())
+            written += 1
 
         yield write
-        sys.stdout.write(end)
+        sys.stdout.write("\n]\n" if written else "[]\n")
     sys.stdout.flush()
 
 
@@ -424,8 +423,9 @@ def _count(number: int) -> str:
 
 
 suppress = Group(
-    "Keep the recipients and addresses that must not be sent to.", add, remove, count, check, clear
+    "Keep the recipients and addresses that must not be sent to.",
+    (add, remove, count, check, clear),
 )
 tokens = Group(
-    "List dead addresses, and let those that are registered again live.", dead, register_
+    "List dead addresses, and let those that are registered again live.", (dead, register_)
 )

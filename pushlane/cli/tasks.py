@@ -386,10 +386,10 @@ async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
         note(f"task {task.id} is forgotten")
 
 
-task = Group("Look at one task.", show)
-
-
 async def _purge_dead(backend: Backend, task_id: str) -> None:
     from pushlane.producers.dead import DeadLetters, Selection  # which loads how tasks are made
 
     await DeadLetters(backend).purge(Selection(task=task_id))
+
+
+task = Group("Look at one task.", (show,))

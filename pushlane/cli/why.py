@@ -73,7 +73,8 @@ def _sink_parts(sink: SinkOverview) -> Iterator[str]:
 
 
 def _left_text(left: int, later: int) -> str:
-    return f"{pushes_text(left)} left" + (f", {later:,} of them wait for their time" * bool(later))
+    waiting = f", {later:,} of them wait for their time" if later else ""
+    return f"{pushes_text(left)} left{waiting}"
 
 
 def _count_text(found: Overview) -> str:

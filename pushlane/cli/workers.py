@@ -75,6 +75,10 @@ class _WorkerProcess:
         finally:
             os.close(self.told)
 
+    def end_text(self, code: int) -> str:
+        """Say which worker this is, and how it ended."""
+        return f"worker {self.index} (pid {self.process.pid}) {_ending(code)}"
+
     def send(self, number: signal.Signals) -> None:
         if self.process.returncode is None:
             self.process.send_signal(number)
@@ -173,11 +177,9 @@ class WorkerPool:
                 self.on_end(index)
                 return self._ended(worker, code, how)
             self.on_restart(index, _ending(code))
-            log.warning(
-                "worker %d (pid %d) %s; it is started again in %.0f s",
-                *(index, worker.process.pid, _ending(code), wait_s),
-                extra={"action": "worker_restarts"},
-            )
+            restarts_text = f"it is started again in {wait_s:.0f} s"
+            extra = {"action": "worker_restarts"}
+            log.warning("%s; %s", worker.end_text(code), restarts_text, extra=extra)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._stopped.wait()
@@ -188,11 +190,8 @@ class WorkerPool:
                 await self._start(index)
             except OSError as error:  # no memory or no process is left
                 self.on_end(index)
-                log.error(
-                    "worker %d cannot be started again: %s; stopping the others",
-                    *(index, error.strerror),
-                    extra={"action": "worker_died"},
-                )
+                told = "worker %d cannot be started again: %s; stopping the others"
+                log.error(told, index, error.strerror, extra={"action": "worker_died"})
                 self._stop()
                 return 1
 
@@ -219,12 +218,9 @@ class WorkerPool:
         if self._interrupted and code == -signal.SIGKILL:
             return INTERRUPTED
         is_stopping = self._stopped.is_set()
-        log.error(
-            "worker %d (pid %d) %s%s%s",
-            *(worker.index, worker.process.pid, _ending(code), how),
-            "" if is_stopping else "; stopping the others",
-            extra={"action": "worker_left" if is_stopping else "worker_died"},
-        )
+        rest = "" if is_stopping else "; stopping the others"
+        extra = {"action": "worker_left" if is_stopping else "worker_died"}
+        log.error("%s%s%s", worker.end_text(code), how, rest, extra=extra)
         self._stop()
         return max(code, 1)
 

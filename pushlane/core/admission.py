@@ -145,7 +145,8 @@ class Admission:
         if not (is_plain or self._may_move(job, task)):
             return False
         gates, job.guards = self._options.of(task, push)
-        end = self._end_of(push)
+        is_usual = not push.expires_at_ms and push.addresses is None
+        end = None if is_usual else self._end_of(push)
         for gate in gates:
             if not gate.lets(job, end):
                 return False

@@ -23,9 +23,8 @@ LAST_BYTES, LAST_PART = 100 * 1024**2, 0.02
 _UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 _GIB = 1024**3
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_NO_LOCKS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs"} | {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse"}
-)
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs"})
+_NO_LOCKS = _NETWORK | {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse"}
 
 
 def _clock_state() -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nsmallest
 
 from pushlane.backends.backend import Backend
@@ -116,15 +117,14 @@ async def overview(backend: Backend) -> Overview:
     limits, unread = await readable_limits(backend.documents)
     apps = {one.task.app for one in tasks} if limits else set()
     subjects = {*limits, *(Subject("app", app) for app in apps)}
-    nothing = SinkLoad(
-        sink=sink_now(processes, ""),
-        standings=[],
+    load_of = partial(
+        SinkLoad,
         weights=await backend.registry.weights(),
         limits=limits,
         spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         now_ms=at_ms,
     )
-    found = _overview_of(tasks, processes, nothing)
+    found = _overview_of(tasks, processes, load_of)
     return replace(found, unread_limits=[*unread], is_cut=is_cut)
 
 
@@ -153,9 +153,9 @@ async def _tasks(
 
 
 def _overview_of(
-    all_tasks: Sequence[TaskNow], processes: Sequence[Process], nothing: SinkLoad
+    all_tasks: Sequence[TaskNow], processes: Sequence[Process], load_of: Callable[..., SinkLoad]
 ) -> Overview:
-    """Put the overview together: of each sink its load, as `nothing` with its own tasks. Pure."""
+    """Put the overview together. `load_of` makes a `SinkLoad` of a sink and its standings. Pure."""
     by_sink: dict[str, list[TaskNow]] = defaultdict(list)
     for one in all_tasks:
         by_sink[one.task.chain[0]].append(one)
@@ -165,7 +165,7 @@ def _overview_of(
     for name in sorted({*by_sink, *served}):
         standings = (Standing(one.task, one.left, later=one.later) for one in by_sink[name])
         active = [one for one in standings if one.is_active()]
-        load = replace(nothing, sink=sink_now(processes, name), standings=active)
+        load = load_of(sink=sink_now(processes, name), standings=active)
         going = [one for one in load.going if not (load.spent and load.spent_totals(one.task))]
         heads = [tasks[0] for tasks in shared_by_lane(going).values()]
         rates = entitled_rates(load, heads, load.per_s() or 1.0)

@@ -294,7 +294,5 @@ SETTINGS: Check[str] = Check(
     lambda problem: [Remark("error", problem, "pushlane config")] if problem else [],
 )
 
-CHECKS = (
-    *(_versions, _formats, _records, _identity, _claims, _drain, _retries),
-    *(_sinks, _files, _throws_away, _split, _elsewhere, _resting, _unserved),
-)
+_OF_SINKS = (_sinks, _files, _throws_away, _split, _elsewhere, _resting, _unserved)
+CHECKS = (_versions, _formats, _records, _identity, _claims, _drain, _retries, *_OF_SINKS)

@@ -60,7 +60,7 @@ from pushlane.dispatcher.failures import (
     Sign,
     TargetStanding,
     TargetWords,
-    doubted,
+    doubt_text,
     sign_of,
 )
 
@@ -496,7 +496,7 @@ class Breaker:
     def _doubt_target(self) -> None:
         """Put the row of final answers down to the target."""
         self._is_storm = True
-        self._cause = doubted(self._final_row, self._words, quotes=self.quotes)
+        self._cause = doubt_text(self._final_row, self._words, quotes=self.quotes)
 
     def _delivered(self, now_s: float) -> None:
         """Note that our credentials are good."""

@@ -177,7 +177,7 @@ FinalRow = dict[str, str]
 """Final answers that may be about the sink, with nothing between: reasons by the push's id."""
 
 
-def doubted(row: FinalRow, words: TargetWords, *, quotes: bool) -> str:
+def doubt_text(row: FinalRow, words: TargetWords, *, quotes: bool) -> str:
     """Say what was answered; without `quotes` no reason is named, as it may hold anything."""
     all_of_them = f"to all {len(row)} pushes"
     labels = Counter(as_label(reason, is_own_words=False) for reason in row.values())

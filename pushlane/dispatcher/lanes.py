@@ -1,9 +1,8 @@
 """The lanes that this process reads: how they are found, opened and held.
 
-`LaneManager` opens a lane when a
-task has one, holds it while the task is paused or starts later, and retires it when the task ends.
-`ReaderOpener` opens several readers at once, high lanes first; one that takes long or fails never
-delays another.
+`LaneManager` opens a lane when a task has one, holds it while the task is paused or starts later,
+and retires it when the task ends. `ReaderOpener` opens several readers at once, high lanes first;
+one that takes long or fails never delays another.
 
 `DelayLimit` bounds what waits on later lanes: at the limit a main lane rests until less of it
 waits. Nothing is lost by that: what is left on the main lane stays there, and what comes due goes

@@ -41,6 +41,8 @@ _COUNTS = ("in_flight", "total", "a_day")
 KIND = "limit"
 """The kind of document that a limit is."""
 
+_TRIES = 10
+
 
 class Subject(NamedTuple):
     """Whom a limit is about: a task's id, an app's or a sink's name."""
@@ -128,7 +130,7 @@ async def change_limit(
         TaskConflict: it is being changed elsewhere again and again.
     """
     name = str(subject)
-    for _ in range(10):
+    for _ in range(_TRIES):
         found = await documents.get(KIND, name)
         before = Limit() if found is None else _decoded(name, found.body)
         after = _checked(subject, edit(before))
@@ -257,6 +259,7 @@ def _require_name(app: str) -> None:
 
 
 _UNIX_DAY = datetime(1970, 1, 1).toordinal()
+_MOST_ZONES = 1_024
 
 
 class FrequencyCaps:
@@ -298,7 +301,7 @@ class Calendar:
         now_ms = self._clock_ms()
         day, ends_ms = self._known.get(zone, (0, 0))
         if now_ms >= ends_ms:
-            if len(self._known) >= 1_024:
+            if len(self._known) >= _MOST_ZONES:
                 self._known.clear()
             day, ends_ms = self._known[zone] = _looked_up(zone, now_ms)
         return day

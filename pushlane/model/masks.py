@@ -150,7 +150,12 @@ def _token(value: str) -> str:
 
 def _found(pattern: re.Pattern[str], show: Callable[[str], str]) -> Callable[[str], str]:
     """Return a function that shows what this pattern finds in a value, if it is of its form."""
-    return lambda value: show(found[1]) if (found := pattern.fullmatch(value)) else _REST
+
+    def shown(value: str) -> str:
+        found = pattern.fullmatch(value)
+        return show(found[1]) if found else _REST
+
+    return shown
 
 
 def _text(value: str) -> str:

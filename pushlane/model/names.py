@@ -35,5 +35,6 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 def new_task_id() -> str:
     """Return a short id that sorts by time: 8 characters of milliseconds, 6 random ones."""
-    number = (time.time_ns() // 1_000_000 << 30) + secrets.randbits(30)
-    return "".join(_ID_ALPHABET[number >> 5 * place & 31] for place in reversed(range(14)))
+    now_ms = time.time_ns() // 1_000_000
+    number = now_ms * 2**30 + secrets.randbits(30)
+    return "".join(_ID_ALPHABET[(number >> (5 * place)) % 32] for place in reversed(range(14)))

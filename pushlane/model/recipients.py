@@ -63,6 +63,7 @@ async def kept_hasher(documents: DocumentStore, of: str = "recipients") -> Hashe
 
 
 NO_CAP = 2**31 - 1
+_LONGEST_NAME = 200
 
 _DAY_MS = 86_400_000
 
@@ -147,9 +148,10 @@ def scope_of(app: str = "", sink: str = "") -> SuppressionScope:
     if app and sink:
         raise BadInput("--app and --sink exclude each other; give one of them, or none for all")
     name = app or sink
-    if len(name) > 200 or not name.isprintable():
+    if len(name) > _LONGEST_NAME or not name.isprintable():
         raise BadInput(
-            f"{name[:40]!r} is no name of an app or a sink; take at most 200 printable characters"
+            f"{name[:40]!r} is no name of an app or a sink; "
+            f"take at most {_LONGEST_NAME} printable characters"
         )
     if not name:
         return EVERYWHERE

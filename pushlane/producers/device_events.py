@@ -115,6 +115,7 @@ def _at_ms(at: Any) -> int:
 
 
 MOST_A_BODY = 500
+_KNOWN_TASKS = 10_000
 
 
 class Recorder:
@@ -153,7 +154,7 @@ class Recorder:
 
     async def _task(self, task_id: str) -> Task:
         if task_id not in self._tasks:
-            if len(self._tasks) >= 10_000:
+            if len(self._tasks) >= _KNOWN_TASKS:
                 self._tasks.clear()
             self._tasks[task_id] = await self._registry.get(task_id)
         return self._tasks[task_id]

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -70,8 +69,12 @@ async def limits_in_use(backend: Backend) -> list[LimitInUse]:
     if unread:
         told = "left out, as they cannot be read (pushlane doctor): the limits of %s"
         log.warning(told, ", ".join(unread), extra={"action": "format_unknown"})
-    not_a_share = partial(replace, quota=None, high_part=None)
-    limits = sorted(pair for pair in found.items() if not not_a_share(pair[1]).is_none)
+    limits = sorted(pair for pair in found.items() if not _is_share(pair[1]))
     day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)
     return [LimitInUse(*pair, used) for pair, used in zip(limits, usage, strict=True)]
+
+
+def _is_share(limit: Limit) -> bool:
+    """Tell whether it only says how much an app may have of each level."""
+    return replace(limit, quota=None, high_part=None).is_none

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pushlane.core.errors import BadInput
 from pushlane.producers.rows import Row, Wanted
 
+_ROWS = 8_192  # of a batch
 _BROKEN = (pa.ArrowException, UnicodeDecodeError, OSError)
 
 
@@ -28,7 +29,7 @@ class ParquetRows:
         done = 0
         try:
             with self._open() as file:
-                for batch in file.iter_batches(8_192, columns=list(wanted.names)):
+                for batch in file.iter_batches(_ROWS, columns=list(wanted.names)):
                     columns = [batch.column(field).to_pylist() for field in wanted.names]
                     yield from enumerate(zip(*columns, strict=True), start=done + 1)
                     done += batch.num_rows

@@ -70,7 +70,7 @@ def read_payloads(options: TaskOptions, names: Sequence[str]) -> Read:
 
 
 def given_payloads(payload: Any, chain: Sequence[str]) -> dict[str, Any] | None:
-    """Return the payloads given with a push, by sink. Raises BadInput for what is none."""
+    """Return the payloads given with a push, by sink. Raises BadInput when one is no mapping."""
     if payload is None:
         return None
     blocks = _blocks(payload, chain)

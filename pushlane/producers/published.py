@@ -2,7 +2,7 @@
 
 The pushes of a producer come in order, so what is on the lanes of its seqs, or was finished, is a
 first stretch of them: everything behind the highest seq that is found is missing, nothing before.
-So the broker may have forgotten its producers.
+That holds even when the broker has forgotten its producers.
 """
 
 from __future__ import annotations

@@ -137,12 +137,13 @@ class SubmitResult:
 OnProgress = Callable[[SubmitProgress], None]
 
 _BLOCK_BYTES = 1 << 20
+_ROWS = 4_096
 _PATIENCE_S = 0.2
 
 
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tuple[Path, str, str]]:
-    """Give a file of the request's rows, its format and its name. Raises BadInput for none."""
+    """Give a file of the request's rows, its format and its name. Raises BadInput without rows."""
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
         if not given.exists():
@@ -231,7 +232,7 @@ def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[
             lines.append(encode(dict(row)) + b"\n")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"row {number} holds a value that JSON cannot") from error
-        if number % 4_096 == 0:
+        if number % _ROWS == 0:
             _write(file, b"".join(lines))
             lines.clear()
             yield number

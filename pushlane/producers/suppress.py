@@ -191,7 +191,7 @@ async def register_lines(
 
 
 async def register_address(backend: Backend, sink: str, address: str) -> bool:
-    """Register an address; tell whether it was dead or suppressed. Raises BadInput for none."""
+    """Register an address, as `Client.register_address` says."""
     _require_name(sink)
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([usable_value(address)])

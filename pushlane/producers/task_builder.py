@@ -108,11 +108,10 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
     )
 
 
-_FROM_THE_FIRST = (
-    *("level", "quota", "app", "recipient", "title", "body", "data", "ordered_by", "dedupe"),
-    *("collapse", "not_before_column", "expires_column", "quiet", "zone", "zone_column"),
-    *("bad_rows", "delivery", "on_unknown", "retention_s"),
-)
+_OF_PUSHES = ("level", "quota", "app", "recipient", "title", "body", "data", "ordered_by", "dedupe")
+_TIMES = ("collapse", "not_before_column", "expires_column", "quiet", "zone", "zone_column")
+_POLICIES = ("bad_rows", "delivery", "on_unknown", "retention_s")
+_FROM_THE_FIRST = (*_OF_PUSHES, *_TIMES, *_POLICIES)
 _SINCE_THEN = ("sink", "address", "payload", "limits")
 DESCRIBED = (*_FROM_THE_FIRST, "batch", "pool_lanes", "attributes", "trace_id", *_SINCE_THEN)
 """The names of what is `described`, in its order; new ones go to the end."""
@@ -193,11 +192,8 @@ def other_content(task: Task, kept: Task, names: Sequence[str], possible: str) -
     what = f"with other {possible}"
     if differing:
         *others, last = differing
-        what = (
-            f"which differs in {', '.join(others)} and {last}"
-            if others
-            else f"which differs in {last}"
-        )
+        listed = f"{', '.join(others)} and {last}" if others else last
+        what = f"which differs in {listed}"
     return TaskConflict(
         f"key {task.key!r} is used by task {kept.id}, {what}; repeat that submit as it was, or "
         f"choose another key, such as {another_key(task.key)}"

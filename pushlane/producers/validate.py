@@ -26,6 +26,7 @@ from pushlane.settings import Settings
 
 NOTHING = "no title, body, data or payload"
 _ALLOWED = "allowed only with --silent, or `silent = true` in a task spec"
+_MOST_SINKS = 8
 _DOUBLED = re.compile(r"(?<!\{)\{\{([^{}]+)\}\}(?!\})")
 
 
@@ -173,8 +174,8 @@ def _validate_sinks(sinks: Sequence[str]) -> None:
             )
         if sinks.count(name) > 1:
             raise BadInput(f"sink {name!r} is a fallback that comes back to itself; name it once")
-    if len(sinks) > 8:
-        raise BadInput(f"{len(sinks)} sinks; a task may have 8: leave some out")
+    if len(sinks) > _MOST_SINKS:
+        raise BadInput(f"{len(sinks)} sinks; a task may have {_MOST_SINKS}: leave some out")
 
 
 def _validate_together(options: TaskOptions) -> None:

@@ -112,9 +112,7 @@ def examined(checks: Iterable[Check[F]], facts: F) -> Examination:
         before = len(result.findings)
         try:
             for remark in check.look(facts):
-                about: dict[str, Any] = {**remark._asdict(), "can_fix": bool(remark.target)}
-                about |= {"check": check.name, "area": check.area, "why": check.why}
-                result.findings.append(Finding(**about))
+                result.findings.append(_finding(check, remark))
         except Unseen as reason:
             result.skipped[check.name] = str(reason)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -133,6 +131,20 @@ def combined(parts: Sequence[Examination]) -> Examination:
     passed = [name for part in parts for name in part.passed]
     skipped = {name: why for part in parts for name, why in part.skipped.items()}
     return Examination(findings, passed, skipped)
+
+
+def _finding(check: Check[Any], remark: Remark) -> Finding:
+    return Finding(
+        check=check.name,
+        area=check.area,
+        severity=remark.severity,
+        what=remark.what,
+        why=check.why,
+        mend=remark.mend,
+        can_fix=bool(remark.target),
+        target=remark.target,
+        destroys=remark.destroys,
+    )
 
 
 def outside(

@@ -25,7 +25,7 @@ from pushlane.util.texts import did_you_mean
 
 Word = TypeVar("Word", bound=StrEnum)
 Made = TypeVar("Made")
-Real_ = TypeVar("Real_", int, float)
+NumberT = TypeVar("NumberT", int, float)
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(\d{1,9}[dhms])+", re.ASCII)
@@ -59,13 +59,13 @@ def number(
 def _within(
     what: str,
     value: Any,
-    found: Real_ | None,
+    found: NumberT | None,
     kind: str,
     low: float,
     high: float | None,
     of: str,
     hint: str,
-) -> Real_:
+) -> NumberT:
     if found is None:
         raise BadInput(f"{what} {shown(value)}{of} is no {kind}; use one {_span(low, high)}{hint}")
     if problem := _outside(found, low, high):
@@ -82,7 +82,7 @@ def one_of(what: str, value: Any, known: Sequence[str]) -> str:
     """Return the known word that a text is, in any case. Raises BadInput when it is none."""
     found = str.__str__(value).lower() if isinstance(value, str) else None
     if found is None or found not in known:
-        words = ", ".join(filter(None, known)) + ", or leave it out" * ("" in known)
+        words = ", ".join(filter(None, known)) + (", or leave it out" if "" in known else "")
         hint = did_you_mean(found, known) if found else ""
         raise BadInput(f"unknown {what} {shown(value)}; use {words}{hint}")
     return found

@@ -72,6 +72,9 @@ def _unfinished(path: Path, content: bytes, mode: int) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+_RETRY_S = 0.002
+
+
 class FileLock:
     """A lock on a file, made if missing; not held before `acquire`. Raises OSError like `open`."""
 
@@ -93,7 +96,7 @@ class FileLock:
             except BlockingIOError:
                 if time.monotonic() >= deadline_s:
                     return False
-            time.sleep(0.002)
+            time.sleep(_RETRY_S)
 
     def wait(self) -> None:
         """Take the lock, however long another holds it."""

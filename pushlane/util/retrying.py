@@ -12,6 +12,7 @@ from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.core.retrying import Backoff, Retry
 from pushlane.util.errors import StorageFull, Superseded
 
+_MOST_IN_A_ROW = 16
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -72,7 +73,7 @@ async def for_each(
             else:
                 first = first or result
                 in_a_row += 1
-        if in_a_row >= 16:
+        if in_a_row >= _MOST_IN_A_ROW:
             break
     if first is not None:
         raise first

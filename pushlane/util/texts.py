@@ -140,6 +140,8 @@ _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PACKAGES = re.compile("site-packages|dist-packages")
 _LONGEST = 100
+_DEEPEST = 10
+_MOST_PLACES = 3
 
 
 def traceback_of(error: BaseException) -> str:
@@ -198,7 +200,7 @@ def raised(error: BaseException) -> Raised:
 
 def _cause(error: BaseException) -> BaseException:
     """Return the first error in a group, or what an error was raised from, as deep as that goes."""
-    for _ in range(10):
+    for _ in range(_DEEPEST):
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
         if inner is None:
             break
@@ -217,7 +219,7 @@ def _places(error: BaseException) -> tuple[str, ...]:
         one for one in found if not one[0].startswith(_STANDARD) and not _PACKAGES.search(one[0])
     ]
     own = own or found[-1:]
-    return tuple(f"{_file(name)}:{rest}" for name, rest in own[:-4:-1])
+    return tuple(f"{_file(name)}:{rest}" for name, rest in own[::-1][:_MOST_PLACES])
 
 
 def _function(name: str) -> str:

@@ -98,7 +98,9 @@ NO_ANSWER = "the host of its URL cannot be resolved now"
 _HTTPS_PORT = 443
 _FORM = re.compile(r"https?://([^\s\\/?#]+)([/?#][^\s\\]*)?", re.IGNORECASE)
 _NAME = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_MOST_HOSTS = 1_000
 _RESOLVE_S = 5.0
+_FAILED_S = 5.0  # how long a failed look-up is known
 # Threads of their own: names that never answer keep some for long, and libuv has two for names.
 _LOOKUPS = ThreadPoolExecutor(64, "look-up")
 _NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
@@ -198,7 +200,7 @@ class UrlGuard:
         known = self._answers.get(host)
         if known is not None:
             age_s = self._now() - known.at_s
-            if age_s < (self._max_age_s if known.ips else min(5.0, self._max_age_s)):
+            if age_s < (self._max_age_s if known.ips else min(_FAILED_S, self._max_age_s)):
                 return known
         asking = self._asking.get(host)
         if asking is None:
@@ -220,7 +222,7 @@ class UrlGuard:
             answer = _Answer(asked_at_s, failure=NO_ADDRESS if is_none else NO_ANSWER)
         self._answers.pop(host, None)
         self._answers[host] = answer
-        if len(self._answers) > 1_000:
+        if len(self._answers) > _MOST_HOSTS:
             del self._answers[next(iter(self._answers))]
         return answer
 

@@ -18,7 +18,7 @@ from pushlane.dispatcher.breaker import (
     Breaker,
     BreakerState,
 )
-from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords, doubted
+from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords, doubt_text
 from tests.outage.outages import (
     BROKEN,
     BUSY,
@@ -354,7 +354,7 @@ ROWS = [
 def test_a_row_is_told_in_words(reasons: Sequence[str], said: str) -> None:
     row = {f"t-{number}": reason for number, reason in enumerate(reasons)}
 
-    assert doubted(row, TargetWords(), quotes=True) == said
+    assert doubt_text(row, TargetWords(), quotes=True) == said
 
 
 def test_a_processors_own_words_are_not_told() -> None:

@@ -138,9 +138,11 @@ def _deaths(store: Connection, task_ids: Sequence[str]) -> dict[str, dict[str, i
 
 def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
     marked = 0
-    for page in _pages(span):
+    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
         here = bits.get((span.task_id, page), 0)
-        offset = max(page, _of_moves(page)) * PAGE_SEQS - span.first
+        if span.moves:
+            here |= bits.get((span.task_id, _of_moves(page)), 0)
+        offset = page * PAGE_SEQS - span.first
         marked |= here << offset if offset >= 0 else here >> -offset
     return marked & ((1 << (span.last - span.first + 1)) - 1)
 

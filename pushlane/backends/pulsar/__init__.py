@@ -49,10 +49,15 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         stack.push_async_callback(journal.close)
         broker = PulsarBroker(connection, admin, settings)
         stack.push_async_callback(broker.close)
-        windows_s = settings.ledger_window_s, settings.recipient_window_s
-        access = redis_access(settings)
         redis = await stack.enter_async_context(
-            connect_redis(settings.redis_url, settings.namespace, journal, *windows_s, access)
+            connect_redis(
+                settings.redis_url,
+                settings.namespace,
+                journal,
+                ledger_window_s=settings.ledger_window_s,
+                recipient_window_s=settings.recipient_window_s,
+                access=redis_access(settings),
+            )
         )
         receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)

@@ -169,4 +169,4 @@ def _grant(namespace: str, role: str, actions: Sequence[str]) -> _Wanted:
 def _topic(name: str, command: str, make: _Make, at: str = "/stats") -> _Wanted:
     namespace, _, topic = name.rpartition("/")
     path = topic_path(namespace, topic) + at
-    return _Wanted(f"topic {name}", command, path, lambda it: it.get("partitions") != 0, make)
+    return _Wanted(f"topic {name}", command, path, lambda known: known.get("partitions") != 0, make)

@@ -98,8 +98,11 @@ class Producers:
         named = ProducerKey(lane, source.name if source else "")
         numbers = source.numbers if source else [None] * len(bodies)
         async with self.borrow(named) as producer:
-            rows = zip(bodies, numbers, of_each(delay_s, len(bodies)), strict=True)
-            result = await _Sending(producer).run(_message(*row, key) for row in rows)
+            delays = of_each(delay_s, len(bodies))
+            result = await _Sending(producer).run(
+                _message(body, number, one_delay_s, key)
+                for body, number, one_delay_s in zip(bodies, numbers, delays, strict=True)
+            )
             if result is None:
                 return
             if result != _pulsar.Result.Timeout:  # which the producer survives

@@ -474,8 +474,7 @@ def _transport(facts: PulsarFacts) -> Iterator[Remark]:
             yield Remark("warning", what, f"use {plain}{'+ssl' if plain == 'pulsar' else 's'}://")
 
 
-BROKER_CHECKS = (
-    *(_reached, _admin, _permissions, _version, _client, _clock, _transport),
-    *(_dedup_memory, _empty_reads, _message_size, _keep_alive),
-    *(_bookie_answers, _journal_sync, _journal_device, _index_cache, _metadata_root),
-)
+_OF_ACCESS = (_reached, _admin, _permissions, _version, _client, _clock, _transport)
+_OF_BROKERS = (_dedup_memory, _empty_reads, _message_size, _keep_alive)
+_OF_BOOKIES = (_bookie_answers, _journal_sync, _journal_device, _index_cache, _metadata_root)
+BROKER_CHECKS = (*_OF_ACCESS, *_OF_BROKERS, *_OF_BOOKIES)

@@ -202,9 +202,10 @@ def _inactive(namespace: str, value: Any) -> str:
 
 
 def _retention(namespace: str, value: Any) -> str:
-    time, size = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
-    units = "m" if time > 0 else "", "M" if size > 0 else ""
-    return f"set-retention {namespace} --time {time}{units[0]} --size {size}{units[1]}"
+    minutes, megabytes = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
+    time = f"{minutes}m" if minutes > 0 else str(minutes)
+    size = f"{megabytes}M" if megabytes > 0 else str(megabytes)
+    return f"set-retention {namespace} --time {time} --size {size}"
 
 
 def _delays(namespace: str, value: Any) -> str:

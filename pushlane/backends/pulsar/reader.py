@@ -271,10 +271,10 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
-        named, start = (topic, SUBSCRIPTION), self._connection.raw.subscribe_async
-        return await self._connection.open(
-            topic, f"read lane {lane}", lambda done: start(*named, _configuration(depth), done)
+        start = partial(
+            self._connection.raw.subscribe_async, topic, SUBSCRIPTION, _configuration(depth)
         )
+        return await self._connection.open(topic, f"read lane {lane}", start)
 
     async def _renew_lost(self) -> None:
         """Renew readers that lost the broker, as soon as it answers again, for ever."""

@@ -208,8 +208,8 @@ def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
         )
         mend = "restart the dispatchers that serve the lane (pushlane processes)"
         if task := task_of(one.topic):
-            mend = f"pushlane why {task}: resume, cancel or expire it if it is held; else restart "
-            mend += "the dispatcher that has it"
+            held = "resume, cancel or expire it if it is held"
+            mend = f"pushlane why {task}: {held}; else restart the dispatcher that has it"
         yield Remark("warning", what, mend)
 
 

@@ -171,8 +171,10 @@ class RedisDocumentCells(LockedWrites):
         found: dict[str, Cell] = {}
         cursor: int | None = None
         while cursor != 0:
-            asked = (cursor or 0, "MATCH", f"{prefix}*", "COUNT", _A_PAGE)
-            page = await self._ask_filled("HSCAN", self._keys.documents, *asked, read=_page)
+            match = ("MATCH", f"{prefix}*", "COUNT", _A_PAGE)
+            page = await self._ask_filled(
+                "HSCAN", self._keys.documents, cursor or 0, *match, read=_page
+            )
             if not page:
                 return None
             cursor = page[0][0]

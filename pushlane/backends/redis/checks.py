@@ -297,7 +297,5 @@ def _failover(facts: RedisFacts) -> Iterator[Remark]:
         )
 
 
-CHECKS = (
-    *(_reached, _permissions, _version, _clock, _persistence),
-    *(_eviction, _memory, _clients, _replicas, _failover),
-)
+_OF_ACCESS = (_reached, _permissions, _version, _clock)
+CHECKS = (*_OF_ACCESS, _persistence, _eviction, _memory, _clients, _replicas, _failover)

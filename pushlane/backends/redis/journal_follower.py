@@ -303,8 +303,8 @@ class JournalFollower(OnRedis):
         documents = [key for key in keys if key.startswith(DOCUMENT_KEY)]
         for page in paged(documents, _A_CALL):
             fields = [key.removeprefix(DOCUMENT_KEY) for key in page]
-            asked = ("HMGET", self._keys.documents, *fields)
-            values = await self._client.call(*asked, read=bodies_only)
+            place = self._keys.documents
+            values = await self._client.call("HMGET", place, *fields, read=bodies_only)
             for key, value in zip(page, values, strict=True):
                 self._note(key, StoredTask(value or b""))
         if WEIGHTS_KEY in keys:

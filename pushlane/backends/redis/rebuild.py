@@ -358,7 +358,8 @@ class Rebuild(OnRedis):
         """
         active = self._client.redis.sscan_iter(self._keys.active, count=_IDS_A_CALL)
         with self._client.reach():
-            lost = {one async for task_id in active if not read.tells_of(one := task_id.decode())}
+            unfinished_ids = {task_id.decode() async for task_id in active}
+        lost = [task_id for task_id in unfinished_ids if not read.tells_of(task_id)]
         if not is_loss(len(lost), unfinished, is_journal_empty=not read.known):
             return
         text = refusal(self._client.where, len(lost), max(unfinished, len(lost)))
@@ -379,8 +380,7 @@ class Rebuild(OnRedis):
             read.documents[field] = stored[field].partition(b"\n")[2]
             await journal.append(DOCUMENT_KEY + field, read.documents[field])
         if not read.weights:
-            asked = ("GET", self._keys.weights)
-            read.weights = await self._client.call(*asked, read=body_or_empty)
+            read.weights = await self._client.call("GET", self._keys.weights, read=body_or_empty)
             if read.weights:
                 await journal.append(WEIGHTS_KEY, read.weights)
 

@@ -473,11 +473,11 @@ class Leasing:
         """Give back all that is not spent or in use; one that fails keeps no other from it."""
         busy, now_s = list(self._busy), self._clock_s()
         self._busy.clear()
-        calls: list[Awaitable[object]] = [
-            lease(asks)
-            for kind, lease in self._leases.items()
-            if (asks := [ask for one in busy if isinstance(one, kind) and (ask := one.closing())])
-        ]
+        calls: list[Awaitable[object]] = []
+        for kind, lease in self._leases.items():
+            closing = [one.closing() for one in busy if isinstance(one, kind)]
+            if asks := [ask for ask in closing if ask]:
+                calls.append(lease(asks))
         calls.append(self._give_back(busy, now_s, at_once=True))
         raise_first(await asyncio.gather(*calls, return_exceptions=True))
 

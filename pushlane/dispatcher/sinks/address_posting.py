@@ -180,6 +180,8 @@ def of_host(outcome: Outcome) -> Outcome:
     return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, holds=False)
 
 
+_FAILURES = 3
+_MOST_KNOWN = 10_000
 _REST_S = 1.0
 _LONGEST_REST_S = 60.0
 
@@ -222,14 +224,14 @@ class HostRests:
     def _fail(self, host: Hashable, asked_s: float) -> None:
         failing = self._failing.pop(host, None) or _Failing()
         self._failing[host] = failing
-        if len(self._failing) > 10_000:
+        if len(self._failing) > _MOST_KNOWN:
             del self._failing[next(iter(self._failing))]
         now_s = self._now()
         if failing.rest_s and now_s < failing.until_s:
             return  # it went before the host rested
         failing.row += 1
         failing.is_tried = False
-        if failing.row >= 3 or asked_s:
+        if failing.row >= _FAILURES or asked_s:
             failing.rest_s = min(max(2 * failing.rest_s, _REST_S), _LONGEST_REST_S)
             failing.until_s = now_s + min(max(failing.rest_s, asked_s), _LONGEST_REST_S)
 

@@ -139,23 +139,22 @@ _HELD = {
 _DOUBTFUL = frozenset({"BadDeviceToken", "DeviceTokenNotForTopic"})
 _GONE = frozenset({*_DOUBTFUL, "Unregistered", "ExpiredToken"})
 _OF_THE_PUSH = frozenset({"PayloadTooLarge", "PayloadEmpty", "BadCollapseId", "BadExpirationDate"})
-_OF_THE_REQUEST = frozenset(
-    (
-        *("BadMessageId", "BadPath", "BadPriority", "DuplicateHeaders", "InvalidPushType"),
-        *("MethodNotAllowed", "MissingDeviceToken"),
-    )
-)
+_OF_THE_HEADERS = frozenset({"BadMessageId", "BadPriority", "DuplicateHeaders", "InvalidPushType"})
+_OF_THE_REQUEST = _OF_THE_HEADERS | {"BadPath", "MethodNotAllowed", "MissingDeviceToken"}
 _BUSY = frozenset({"ServiceUnavailable", "Shutdown", TOO_MANY_TOKENS})
 _OTHERS = frozenset({"IdleTimeout", "InternalServerError", "TooManyRequests"})
 _KNOWN = _HELD.keys() | _GONE | _OF_THE_PUSH | _OF_THE_REQUEST | _BUSY | _OTHERS
 _BY_STATUS = {
-    **dict.fromkeys((401, 403), "Forbidden"),
+    401: "Forbidden",
+    403: "Forbidden",
     410: "Unregistered",
     413: "PayloadTooLarge",
-    **dict.fromkeys((429, 503), "ServiceUnavailable"),
+    429: "ServiceUnavailable",
+    503: "ServiceUnavailable",
 }
 
 _AGAIN_AFTER_ERROR_S = 900.0  # Apple: 5xx after 15 minutes
+_MOST_MS = 2**53
 
 
 class ApnsAnswer(msgspec.Struct, frozen=True):
@@ -191,7 +190,7 @@ def read_body(body: bytes) -> tuple[str, int]:
     except NO_JSON:
         return "", 0
     code, at_ms = found.reason, found.timestamp
-    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < 2**53
+    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < _MOST_MS
     return code if isinstance(code, str) and code in _KNOWN else "", at_ms if is_time else 0
 
 
@@ -271,6 +270,7 @@ _TOPIC_ENDINGS = {
     "widgets": ".push-type.widgets",
     "controls": ".push-type.controls",
 }
+_MOST_COLLAPSE_BYTES = 64
 _PRIORITIES = {Level.HIGH: "10", Level.MEDIUM: "5", Level.LOW: "5"}
 _BACKGROUND_PRIORITIES = {Level.HIGH: "5", Level.MEDIUM: "5", Level.LOW: "1"}  # 10 is an error
 _ID = re.compile(r"[A-Za-z0-9]{10}")
@@ -457,6 +457,6 @@ def _headers(push: Push, priority: str) -> dict[str, str]:
 
 def _collapse_id(key: str) -> str:
     """Return the key, or its hash in 64 characters if a header could not hold it."""
-    if len(key) <= 64 and _PLAIN.fullmatch(key):
+    if len(key) <= _MOST_COLLAPSE_BYTES and _PLAIN.fullmatch(key):
         return key
     return hashlib.sha256(key.encode()).hexdigest()

@@ -41,6 +41,7 @@ from pushlane.util.texts import require_http_url
 LONGEST_TTL_S = 2_419_200
 """Four weeks, the longest that FCM keeps a message."""
 
+_LONGEST_COLLAPSE_ID = 64
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")  # RFC 8030, 5.4
 _INSTALLATION = re.compile(r"[cdef][\w-]{21}", re.ASCII)  # as Firebase's own SDKs make them
 
@@ -137,7 +138,7 @@ def _set_delivery(message: _FcmMessage, push: Push, now_s: float) -> None:
         android.ttl = f"{ttl_s}s"
         apns["apns-expiration"] = str(expires_s)
         webpush["TTL"] = str(ttl_s)
-    if 0 < len(push.collapse.encode()) <= 64:
+    if 0 < len(push.collapse.encode()) <= _LONGEST_COLLAPSE_ID:
         apns["apns-collapse-id"] = push.collapse
     if _TOPIC.fullmatch(push.collapse):
         webpush["Topic"] = push.collapse

@@ -105,13 +105,10 @@ _LIFETIME_S = 3600.0  # where the server does not say
 
 # google-auth raises all of these over an answer or a file that it cannot read.
 _NO_TOKEN = (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError)
-_CODES = frozenset(
-    (
-        *("access_denied", "admin_policy_enforced", "deleted_client", "disabled_client"),
-        *("invalid_client", "invalid_grant", "invalid_request", "invalid_scope"),
-        *("invalid_target", "org_internal", "unauthorized_client"),
-    )
-)
+_OF_OAUTH = frozenset({"access_denied", "invalid_client", "invalid_grant", "invalid_request"})
+_OF_CLIENTS = frozenset({"deleted_client", "disabled_client", "unauthorized_client"})
+_OF_ACCESS = frozenset({"admin_policy_enforced", "invalid_scope", "invalid_target", "org_internal"})
+_CODES = _OF_OAUTH | _OF_CLIENTS | _OF_ACCESS
 _MEANINGS = (
     ("signature", "their key was deleted or disabled; create a new one"),
     ("account not found", "their service account was deleted; create a new one"),
@@ -249,8 +246,9 @@ class _TokenServer(Request):
         """Return why there is no token, in words of ours alone."""
         last = self._last
         if last is None or last.status == 200:
-            told = "the credentials give none; check what they name as their source"
-            return f"no access token: {told}"
+            return (
+                "no access token: the credentials give none; check what they name as their source"
+            )
         try:
             said = msgspec.json.decode(last.data, type=_TokenError)
         except NO_JSON:

@@ -45,15 +45,13 @@ ELSEWHERE = {
     "The registration token is not a valid FCM registration token": "it is no token of FCM",
 }
 """These are about the token, or about settings under which every token looks so."""
-ABOUT_THE_PUSH = (
-    *("BadCollapseId", "BadExpirationDate", "BadMessageId", "BadPriority", "DuplicateHeaders"),
-    *("InvalidPushType", "MissingDeviceToken", "PayloadEmpty", "PayloadTooLarge"),
-)
-CREDENTIALS = (
-    *("BadCertificate", "BadCertificateEnvironment", "BadEnvironmentKeyInToken", "BadTopic"),
-    *("ExpiredProviderToken", "Forbidden", "InvalidProviderToken", "MissingProviderToken"),
-    *("MissingTopic", "TopicDisallowed"),
-)
+_ABOUT_HEADERS = ("BadCollapseId", "BadExpirationDate", "BadMessageId", "BadPriority")
+_ABOUT_BODY = ("MissingDeviceToken", "PayloadEmpty", "PayloadTooLarge")
+ABOUT_THE_PUSH = (*_ABOUT_HEADERS, "DuplicateHeaders", "InvalidPushType", *_ABOUT_BODY)
+_CERTIFICATES = ("BadCertificate", "BadCertificateEnvironment", "BadEnvironmentKeyInToken")
+_TOKENS = ("ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken")
+_TOPICS = ("BadTopic", "MissingTopic", "TopicDisallowed")
+CREDENTIALS = (*_CERTIFICATES, *_TOKENS, *_TOPICS, "Forbidden")
 BUSY = ("TooManyProviderTokenUpdates", "ServiceUnavailable", "Shutdown", "max capacity reached")
 FAILED = ("IdleTimeout", "InternalServerError")
 NO_CONNECTION = re.compile(
@@ -82,6 +80,9 @@ def outcome_of(error: str) -> Outcome:
 
 _WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
 _PLATFORMS = {"ios": 1, "android": 2, "huawei": 3}
+_MAX_COLLAPSE_ID_BYTES = 64  # of APNs
+_MAX_ANDROID_TTL_S = 28 * 86_400
+_MAX_HUAWEI_TTL_S = 15 * 86_400
 _NEVER = frozenset({"notif_id", "platform", "tokens", "to", "condition"})
 NO_TABLE = Outcome.dead("its payload for gorush is not a table")
 
@@ -193,7 +194,7 @@ def _for_ios(push: Push, now_s: float) -> dict[str, Any]:
     if push.expires_at_ms:
         own["expiration"] = push.expires_at_ms // 1000
     if collapse := push.collapse.encode():
-        is_long = len(collapse) > 64
+        is_long = len(collapse) > _MAX_COLLAPSE_ID_BYTES
         own["collapse_id"] = hashlib.sha256(collapse).hexdigest() if is_long else push.collapse
     return own
 
@@ -202,7 +203,7 @@ def _for_android(push: Push, now_s: float) -> dict[str, Any]:
     own: dict[str, Any] = {"data": push.data} if push.data else {}
     more = {"collapse_key": push.collapse} if push.collapse else {}
     if push.expires_at_ms:
-        more["ttl"] = _left(push, now_s, 28 * 86_400)
+        more["ttl"] = _left(push, now_s, _MAX_ANDROID_TTL_S)
     return {**own, "android": more} if more else own
 
 
@@ -211,7 +212,7 @@ def _for_huawei(push: Push, now_s: float) -> dict[str, Any]:
     if push.data:
         own["huawei_data"] = msgspec.json.encode(push.data).decode()
     if push.expires_at_ms:
-        own["huawei_ttl"] = _left(push, now_s, 15 * 86_400)
+        own["huawei_ttl"] = _left(push, now_s, _MAX_HUAWEI_TTL_S)
     return own
 
 

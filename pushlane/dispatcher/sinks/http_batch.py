@@ -103,6 +103,7 @@ def _parts(messages: Sequence[bytes]) -> Iterator[slice]:
 
 
 _CODE = re.compile(r"(?=[a-z])[a-z0-9_.-]{1,40}")
+_MOST_CODES = 32
 _MOST_DIGITS = 4  # a code with more may be a number that somebody is known by
 
 NO_RESULT = Outcome.retry("the receiver gave no result for it", arrival=Arrival.UNKNOWN)
@@ -191,7 +192,7 @@ class HttpBatchSink:
             return ""
         if any(reason in text.lower() for text in (delivery.push.recipient, delivery.address)):
             return ""
-        if reason not in self._codes and len(self._codes) >= 32:
+        if reason not in self._codes and len(self._codes) >= _MOST_CODES:
             return ""
         self._codes.add(reason)
         return reason

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +38,8 @@ MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors that reading JSON from outside may raise."""
+_MAX_CONNECT_S = 10.0
+_CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
 _NOT_CONNECTED = "client error (Connect)"
 _WHY_NOT_CONNECTED = {
@@ -91,7 +93,7 @@ def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -
     Raises BadInput when a header cannot be sent.
     """
     first_byte_s = timeouts.first_byte_s or timeouts.total_s  # from the request on, as it counts
-    connect_s = timeouts.connect_s or min(10.0, first_byte_s / 2)
+    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, first_byte_s / 2)
     try:
         return (
             ClientBuilder()
@@ -217,7 +219,7 @@ def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
 
     A signature or token with a time in it is refused by a server whose clock is another.
     """
-    if off_s is None or abs(off_s) <= 60.0:
+    if off_s is None or abs(off_s) <= _CLOCK_MAY_BE_OFF_S:
         return ""
     side = "ahead of" if off_s > 0 else "behind"
     return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"
@@ -335,18 +337,18 @@ class Http2Pool:
 
     def _wake(self) -> None:
         """Let those that wait look again: all, as a connection that is not new takes many."""
-        for waiter in self._no_longer_waiting():
+        for waiter in self._take_waiting():
             waiter.set_result(None)
 
     def _fail_waiting(self, error: PyreqwestError) -> None:
         """Give up for those that wait: one by one they would wait as long for nobody again."""
-        for waiter in self._no_longer_waiting():
+        for waiter in self._take_waiting():
             waiter.set_exception(error)
 
-    def _no_longer_waiting(self) -> Iterator[asyncio.Future[None]]:
-        while self._waiting:
-            if not (waiter := self._waiting.popleft()).done():
-                yield waiter
+    def _take_waiting(self) -> list[asyncio.Future[None]]:
+        waiting = [waiter for waiter in self._waiting if not waiter.done()]
+        self._waiting.clear()
+        return waiting
 
     def _close_later(self, client: Client) -> None:
         closing = asyncio.create_task(close_client(client))

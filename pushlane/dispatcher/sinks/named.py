@@ -30,6 +30,7 @@ from pushlane.util.texts import did_you_mean
 log = logging.getLogger("pushlane.sinks")
 
 _LOOK_EVERY_S = 1.0
+_CLOSE_AFTER_S = 60.0
 
 
 class NamedSink:
@@ -94,7 +95,7 @@ class NamedSink:
 
     async def _close_later(self, sink: Sink) -> None:
         """Close a sink once its deliveries have had their time, as one may ask twice."""
-        after_s = 60.0 + 2 * self._settings.sink_timeout_s
+        after_s = _CLOSE_AFTER_S + 2 * self._settings.sink_timeout_s
         with suppress(TimeoutError):
             async with asyncio.timeout(after_s):
                 await self._ends.wait()
@@ -142,7 +143,7 @@ def require_sink(settings: Settings, name: str) -> None:
 
 
 def find_sink(settings: Settings, name: str) -> SinkSettings:
-    """Return what the settings say of a sink. Raises BadInput, with those they know, for none."""
+    """Return the settings of a sink. Raises BadInput, with the known names, when there are none."""
     own = settings.sinks.get(name)
     if own is None:
         known = ", ".join(settings.served)

@@ -150,9 +150,11 @@ class LogSink:
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         at_ms = now_ms()
-        pushes = ((each.push, each.level) for each in batch)
         lines = self._encode(
-            [_Line(one.task_id, one.seq, one.attempt, level, at_ms) for one, level in pushes]
+            [
+                _Line(one.push.task_id, one.push.seq, one.push.attempt, one.level, at_ms)
+                for one in batch
+            ]
         )
         try:
             written = self._append(lines)

@@ -26,6 +26,7 @@ from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, clos
 from pushlane.util.texts import require_http_url, shown_url
 
 _PREFIX = "whsec_"
+_MOST_KEYS = 2
 _LEAST_BYTES, _MOST_BYTES = 24, 64
 
 
@@ -38,7 +39,7 @@ class Signer:
 
     def __init__(self, secrets: str | Sequence[str]) -> None:
         given = secrets.split() if isinstance(secrets, str) else secrets
-        if len(given) > 2:
+        if len(given) > _MOST_KEYS:
             raise BadInput(
                 f"secrets has {len(given)} keys; give one, or two while you change from one to the "
                 "other"
@@ -53,12 +54,11 @@ class Signer:
             return {}
         timestamp = str(int(now_s))
         signed = b"%b.%b.%b" % (message_id.encode(), timestamp.encode(), body)
+        digests = [b64encode(hmac.digest(key, signed, "sha256")) for key in self._keys]
         return {
             "webhook-id": message_id,
             "webhook-timestamp": timestamp,
-            "webhook-signature": " ".join(
-                f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in self._keys
-            ),
+            "webhook-signature": " ".join(f"v1,{digest.decode()}" for digest in digests),
         }
 
 

@@ -100,10 +100,11 @@ class Threads:
 log = logging.getLogger("pushlane.processor")
 
 _EVERY_S = 60.0
+_MOST = 50
 
 
 class RaisedLog:
-    """Counts errors by type and place; of more than 50 the rest is counted together.
+    """Counts errors by type and place; of more than `_MOST` the rest is counted together.
 
     It logs each at once, then one line a minute.
     """
@@ -115,7 +116,7 @@ class RaisedLog:
         self._untold: dict[Raised, int] = {}
 
     def hear(self, error: Raised) -> None:
-        if error not in self._told_s and len(self._told_s) >= 50:
+        if error not in self._told_s and len(self._told_s) >= _MOST:
             error = Raised("other errors")
         now_s, told_s = self._now_s(), self._told_s.get(error)
         if told_s is None:
@@ -162,7 +163,11 @@ def batch(size: int, *, mixes_tasks: bool = False) -> Callable[[Function], Funct
 
 
 def load(spec: str) -> Callable[..., Any]:
-    """The function that a spec names. Raises BadInput for none, or an import that raises."""
+    """The function that a spec names. The current folder is searched as well.
+
+    Raises BadInput when there is no such module, or no function of the name in it, or its import
+    raises.
+    """
     module_name, _, path = spec.partition(":")
     found: Any = import_module(module_name)
     for part in path.split("."):
@@ -225,8 +230,9 @@ class ProcessorSink:
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         if (hung := self._threads.hung) >= self._most_hung:
-            told = f"{hung} calls of the processor never came back; restart the dispatcher, then"
-            return [Outcome.pause(f"{told} resume")] * len(batch)
+            told = f"{hung} calls of the processor never came back"
+            why = f"{told}; restart the dispatcher, then resume"
+            return [Outcome.pause(why)] * len(batch)
         pushes = [delivery.push for delivery in batch]
         argument = pushes if self._takes_list else pushes[0]
         try:

@@ -145,6 +145,8 @@ class VapidTokens:
 
 AUTH_BYTES = 16
 POINT_BYTES = 65
+_SALT_BYTES = 16
+_LAST_RECORD = b"\x02"
 _HEAD = (4096).to_bytes(4, "big") + bytes([POINT_BYTES])
 _CURVE, _ECDH, _SHA256 = SECP256R1(), ECDH(), SHA256()
 
@@ -170,7 +172,7 @@ class BrowserKeys(msgspec.Struct, frozen=True, gc=False):
 
 def encrypt(plaintext: bytes, to: BrowserKeys) -> bytes:
     """Return the body of a request: 103 bytes more than the plaintext."""
-    return seal(plaintext, to, generate_private_key(_CURVE), os.urandom(16))
+    return seal(plaintext, to, generate_private_key(_CURVE), os.urandom(_SALT_BYTES))
 
 
 def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: bytes) -> bytes:
@@ -180,7 +182,7 @@ def seal(plaintext: bytes, to: BrowserKeys, own: EllipticCurvePrivateKey, salt: 
     shared = _derived(32, to.auth, b"WebPush: info\0" + to.point + point, secret)
     key = _derived(16, salt, b"Content-Encoding: aes128gcm\0", shared)
     nonce = _derived(12, salt, b"Content-Encoding: nonce\0", shared)
-    sealed = AESGCM(key).encrypt(nonce, plaintext + b"\x02", None)
+    sealed = AESGCM(key).encrypt(nonce, plaintext + _LAST_RECORD, None)
     return b"".join((salt, _HEAD, point, sealed))
 
 
@@ -259,6 +261,7 @@ MAX_TTL_S = 28 * 86_400
 
 _HEADERS = {"Content-Type": "application/octet-stream", "Content-Encoding": "aes128gcm"}
 _URGENCY = {Level.HIGH: "high", Level.MEDIUM: "normal", Level.LOW: "low"}  # RFC 8030, 5.3
+_TOPIC_CHARACTERS = 32
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403})
 _OTHER_KEY = (  # a subscription that was made with another key, in the words of
@@ -431,7 +434,7 @@ class WebPushSink(OneByOne):
 
 def topic(collapse: str) -> str:
     """Return the Topic of a collapse key: letters and digits alone, as Firefox asks for."""
-    return sha256(collapse.encode()).hexdigest()[:32]
+    return sha256(collapse.encode()).hexdigest()[:_TOPIC_CHARACTERS]
 
 
 def outcome_of(

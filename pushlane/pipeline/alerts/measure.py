@@ -70,8 +70,13 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     length_ms = rule.window_s * 1000
     ends = (end_ms, end_ms - length_ms)
     now, before = (_figures(root, rule, Period.of(end - length_ms, end)) for end in ends)
-    keys = {**now, **before}
-    return {k: Measured(*now.get(k, (0.0, 0)), *before.get(k, (None, 0))) for k in keys}
+    return {key: _measured(key, now, before) for key in {**now, **before}}
+
+
+def _measured(key: Key, now: Figures, before: Figures) -> Measured:
+    value, n = now.get(key, (0.0, 0))
+    past, n_before = before.get(key, (None, 0))
+    return Measured(value, n, past, n_before)
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:
@@ -91,8 +96,9 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
 def _with_ids(engine: Engine, query: Query) -> Query:
     """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
     known = report.names(engine)
-    named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
-    absent = dict.fromkeys((value for value in named if value not in known.values()), "")
+    of_tasks = [one for one in query.where if one.dimension.word == "task"]
+    named = (name for one in of_tasks for name in one.values)
+    absent = dict.fromkeys((name for name in named if name not in known.values()), "")
     return report.by_id(query, {**absent, **known})
 
 

@@ -309,24 +309,27 @@ ALERT_METRICS: tuple[ReadMetric[AlertStats], ...] = (
         "alerts_evaluations_total",
         "looks",
         "Looks at one alert: `failed` if it could not be measured, or its webhook not told",
-        lambda s: s.evaluations,
+        lambda stats: stats.evaluations,
         {"result": ("ok", "failed")},
     ),
     _make.gauge(
         "alerts_firing",
         "groups",
         "Groups of an alert that fire now",
-        lambda s: s.firing,
+        lambda stats: stats.firing,
         {"rule": ()},
     ),
     _make.counter(
-        "alerts_told_total", "messages", "Messages that webhooks have taken", lambda s: s.told
+        "alerts_told_total",
+        "messages",
+        "Messages that webhooks have taken",
+        lambda stats: stats.told,
     ),
     _make.gauge(
         "alerts_looked_at_seconds",
         "Unix seconds",
         "When all alerts were looked at last",
-        lambda s: s.looked_at_s,
+        lambda stats: stats.looked_at_s,
     ),
 )
 """All metrics of a process that looks after alerts, in the order in which they are shown."""

@@ -75,10 +75,14 @@ class FanoutRequest:
         return spec.request(0)
 
     def _content(self) -> list[object]:
-        options = {k: v for k, v in self.options.items() if not _is_secret(k)}
+        options = {name: value for name, value in self.options.items() if not _is_secret(name)}
         source = [self.audience, self.format, sorted(options.items()), self.where]
         spec = self.spec.model_dump(mode="json")
-        counted = {n: v for n, v in spec.items() if n not in CHECKS_ALONE and (v or n not in LATER)}
+        counted = {
+            name: value
+            for name, value in spec.items()
+            if name not in CHECKS_ALONE and (value or name not in LATER)
+        }
         return [*source, list(self.exclude), counted]
 
 

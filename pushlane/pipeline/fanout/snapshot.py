@@ -215,7 +215,10 @@ def _csv(spark: SparkSession, source: str, options: Mapping[str, str]) -> DataFr
     typed = spark.read.format("csv").options(**{**given, "inferSchema": "true"}).load(source)
     plain = spark.read.format("csv").options(**given).load(source)
     texts = (F.col(f"`{name}`").alias(_TEXT + name) for name in plain.columns)
-    kinds = (F.col(f"`{f.name}`").try_cast(f.dataType).alias(f.name) for f in typed.schema.fields)
+    kinds = (
+        F.col(f"`{field.name}`").try_cast(field.dataType).alias(field.name)
+        for field in typed.schema.fields
+    )
     return plain.select(*kinds, *texts)
 
 
@@ -377,7 +380,14 @@ def _checked_counts(
     names = ("nameless", "excluded", "duplicates", "bad")
     nameless, excluded, duplicates, bad = (found.get(name, 0) for name in names)
     matched = nameless + excluded + duplicates + bad + total
-    counts = AudienceCounts(matched, nameless, excluded, duplicates, bad, total)
+    counts = AudienceCounts(
+        matched=matched,
+        without_recipient=nameless,
+        excluded=excluded,
+        duplicates=duplicates,
+        bad=bad,
+        total=total,
+    )
     _refuse_unusable(request, counts, found.get("reason"))
     return counts
 

@@ -53,8 +53,8 @@ def signature(audience: DataFrame) -> Signature:
     """
     paths = [_local(uri) for uri in audience.inputFiles()]
     if paths and all(paths):
-        found = {path: Path(path).stat() for path in sorted(filter(None, paths))}
-        return Signature({path: (it.st_size, it.st_mtime_ns) for path, it in found.items()})
+        stats = {path: Path(path).stat() for path in sorted(filter(None, paths))}
+        return Signature({path: (of.st_size, of.st_mtime_ns) for path, of in stats.items()})
     columns = [
         F.to_json(f"`{field.name}`") if isinstance(field.dataType, MapType) else f"`{field.name}`"
         for field in audience.schema
@@ -232,7 +232,9 @@ class FrozenRows:
     """The rows of one freeze, and how far they are published."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.rows, self.progress = path, path / "rows", path / "progress"
+        self.path = path
+        self.rows = path / "rows"
+        self.progress = path / "progress"
 
     def files(self) -> list[Part]:
         """Return the files that were written, numbered from seq 1 on, after making each durable."""

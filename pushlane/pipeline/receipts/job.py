@@ -69,19 +69,24 @@ JOB_METRICS: tuple[ReadMetric[JobStats], ...] = (
         "receipts_lag",
         "bodies",
         "Bodies of the log of receipts that are not in the store yet",
-        lambda s: s.lag,
+        lambda stats: stats.lag,
     ),
     _make.gauge(
         "receipts_lag_seconds",
         "seconds",
         "For how long the oldest of them may have been in the log, 0 while nothing is left",
-        lambda s: s.lag_s(),
+        lambda stats: stats.lag_s(),
     ),
     _make.counter(
-        "receipts_stored_total", "receipts", "Receipts put into the store", lambda s: s.stored
+        "receipts_stored_total",
+        "receipts",
+        "Receipts put into the store",
+        lambda stats: stats.stored,
     ),
     _make.histogram(
-        "pipeline_batch_seconds", "One batch, from the log to its manifest", lambda s: s.batches
+        "pipeline_batch_seconds",
+        "One batch, from the log to its manifest",
+        lambda stats: stats.batches,
     ),
 )
 """All metrics of the receipts job, in the order in which they are shown."""

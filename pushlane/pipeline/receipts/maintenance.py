@@ -221,8 +221,9 @@ def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
         _unlink(folder, Path(path))
     root = writer.generation.root
     if became_current_at_ms(root) <= before_ms:
-        for other in {*root.glob("gen-*")} - {folder}:
-            shutil.rmtree(other)
+        for other in root.glob("gen-*"):
+            if other != folder:
+                shutil.rmtree(other)
     return old
 
 

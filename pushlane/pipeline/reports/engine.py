@@ -24,6 +24,7 @@ COUNTED = "counted"
 MEMORY = "2GB"
 ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
 _PAGE = 10_000
+_MOST_THREADS = 8
 _GLOB_SIGNS = frozenset("*?[")
 
 
@@ -54,7 +55,7 @@ class Engine:
         self._bounds = (period.since_ms, period.until_ms)
         self._store = store
         self._views: dict[str, list[str]] = {}
-        threads = min(os.cpu_count() or 1, 8)
+        threads = min(os.cpu_count() or 1, _MOST_THREADS)
         limits: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": ""}
         offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self._connection = duckdb.connect(config={**limits, **offline})

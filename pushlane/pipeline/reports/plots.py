@@ -19,6 +19,8 @@ from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
 from pushlane.pipeline.reports.sections import QUANTILES, Share
 
+_BAR = "#0072B2"
+_DEATH = "#D55E00"
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")
 PLAIN_TEXT: dict[Any, Any] = {"text.parse_math": False}
@@ -74,7 +76,7 @@ def _funnel(report: Report) -> Plot | None:
         return None
 
     def draw(axes: Any) -> None:
-        _bars(axes, steps, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], "#0072B2", whole * 1.25)
+        _bars(axes, steps, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], _BAR, whole * 1.25)
 
     text = ", ".join(f"{name} {n:,}" for name, n in steps)
     return Plot("From submitted to clicked", text, draw, (8.0, 2.4))
@@ -167,7 +169,7 @@ def _deaths(report: Report) -> Plot | None:
     def draw(axes: Any) -> None:
         counts = [(_short(str(row.key[0]) or "(none)"), row.n) for row in rows]
         longest = max(row.n for row in rows)
-        _bars(axes, counts, [f"{row.n:,}" for row in rows], "#D55E00", longest * 1.15)
+        _bars(axes, counts, [f"{row.n:,}" for row in rows], _DEATH, longest * 1.15)
 
     text = ", ".join(f"{row.key[0] or '(none)'}: {row.n:,}" for row in rows)
     return Plot("Reasons of death", text, draw, (8.0, 0.4 + 0.34 * max(len(rows), _LEAST_BARS)))
@@ -183,8 +185,8 @@ def _heat(report: Report) -> Plot | None:
         grid[days.index(at.date())][at.hour] = row.n
 
     def draw(axes: Any) -> None:
-        look = {"cmap": "viridis", "edgecolors": "face", "rasterized": 24 * len(days) > _MOST_CELLS}
-        drawn = axes.pcolormesh(grid, vmin=0, **look)
+        many = 24 * len(days) > _MOST_CELLS
+        drawn = axes.pcolormesh(grid, cmap="viridis", vmin=0, edgecolors="face", rasterized=many)
         step = max(1, len(days) // 14)
         axes.set_xticks([hour + 0.5 for hour in range(0, 24, 2)], range(0, 24, 2))
         places = range(0, len(days), step)
@@ -212,8 +214,8 @@ def _time_axis(axes: Any, report: Report) -> None:
 
 
 def _legend(axes: Any) -> None:
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08)}
-    axes.legend(**below, ncols=5, fontsize="small", frameon=False)
+    below = (0.5, -0.08)
+    axes.legend(loc="upper center", bbox_to_anchor=below, ncols=5, fontsize="small", frameon=False)
 
 
 def _bars(

@@ -32,12 +32,10 @@ from pushlane.pipeline.reports.sources import OUTCOMES, detailed, where_clause, 
 from pushlane.pipeline.store import Store, open_store
 from pushlane.pipeline.store.schema import STAGES
 
-COLUMNS = (
-    *("at_ms", "task_id", "task_name", "seq", "app", "level", "sink"),
-    *("outcome", "reason", "attempt", "recipient"),
-    *("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms", "responded_at_ms"),
-    *("trace_id", "attributes", "sample_weight"),
-)
+_PUSH = ("at_ms", "task_id", "task_name", "seq", "app", "level", "sink")
+_ENDED = ("outcome", "reason", "attempt", "recipient")
+_TIMES = ("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms", "responded_at_ms")
+COLUMNS = (*_PUSH, *_ENDED, *_TIMES, "trace_id", "attributes", "sample_weight")
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,8 @@ def run_query(root: Path, period: Period, work: Callable[[Store, Engine], T]) ->
     """Return what `work` returns; it starts anew, a few times, if files were removed meanwhile."""
     tries = 0
     while True:
-        store, tries = open_store(root), tries + 1
+        tries += 1
+        store = open_store(root)
         try:
             with Engine(store, root, period) as engine:
                 return work(store, engine)

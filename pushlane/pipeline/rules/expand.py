@@ -55,7 +55,9 @@ class SparkExpander:
         assert result.counts is not None
         return result.counts
 
-    def _request(self, rule: Rule, key: str, most: int | None, **how: bool) -> FanoutRequest:
+    def _request(
+        self, rule: Rule, key: str, most: int | None, *, frozen: bool = False, dry_run: bool = False
+    ) -> FanoutRequest:
         return FanoutRequest(
             audience=rule.audience,
             spec=rule_spec(rule),
@@ -66,11 +68,12 @@ class SparkExpander:
             options=rule.options,
             key=key,
             most=most,
+            dry_run=dry_run,
+            frozen=frozen,
             advise=partial(self._advise, rule.name) if rule.silent is None else None,
             master=self.master,
             memory=self.memory,
             spark_options=self.spark_options,
-            **how,
         )
 
     def _advise(self, name: str, text: str) -> None:

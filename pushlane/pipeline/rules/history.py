@@ -269,6 +269,7 @@ def end(
     fence: int,
     now_ms: int,
     state: RunState,
+    *,
     reason: str = "",
     task_id: str = "",
     total: int | None = None,
@@ -288,9 +289,13 @@ def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
 
     def edit(history: History) -> History:
         run = _ours(history, at_ms, fence)
-        retry_at_ms = now_ms + _FIRST_PAUSE_MS * 4**run.failures
-        later = {"retry_at_ms": retry_at_ms, "failures": run.failures + 1, "reason": reason}
-        return history.with_runs(run.changed(state=RunState.WAITING, **later))
+        waiting = run.changed(
+            state=RunState.WAITING,
+            failures=run.failures + 1,
+            retry_at_ms=now_ms + _FIRST_PAUSE_MS * 4**run.failures,
+            reason=reason,
+        )
+        return history.with_runs(waiting)
 
     return edit
 

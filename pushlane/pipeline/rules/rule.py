@@ -139,7 +139,10 @@ class Rule(BaseModel):
 
     def shown(self) -> dict[str, Any]:
         """Return the fields as people may see them, without passwords and the like."""
-        shown = {n: MASK if _SECRET.search(n) else masked(v) for n, v in self.options.items()}
+        shown = {
+            name: MASK if _SECRET.search(name) else masked(value)
+            for name, value in self.options.items()
+        }
         return {
             **self.model_dump(mode="json", include=set(Rule.model_fields)),
             "options": shown,

@@ -58,27 +58,27 @@ RULE_METRICS: tuple[ReadMetric[RuleStats], ...] = (
         "rules_leader",
         "0 or 1",
         "1 in the process that runs the rules; others stand by",
-        lambda s: s.leads,
+        lambda stats: stats.leads,
     ),
     _make.gauge(
         "rules_looked_at_seconds",
         "Unix seconds",
         "When the rules were looked at last",
-        lambda s: s.looked_at_s,
+        lambda stats: stats.looked_at_s,
     ),
-    _make.gauge("rules_due", "runs", "Runs that are due or under way", lambda s: s.due),
+    _make.gauge("rules_due", "runs", "Runs that are due or under way", lambda stats: stats.due),
     _make.counter(
         "rules_events_total",
         "attempts",
         "Attempts at runs, by how they came out: `waiting` is tried again",
-        lambda s: s.events,
+        lambda stats: stats.events,
         {**_RULE, "result": tuple(map(str, _RESULTS))},
     ),
     _make.counter(
         "rules_pushes_total",
         "pushes",
         "Pushes that runs have put on a lane",
-        lambda s: s.pushes,
+        lambda stats: stats.pushes,
         _RULE,
     ),
 )
@@ -143,21 +143,22 @@ class Runner:
         try:
             made = await self.expand(order)
         except EmptyAudience as error:
-            return self._ended(run, RunState.DONE, str(error), "", 0)
+            return self._ended(run, RunState.DONE, str(error), total=0)
         except AudienceTooLarge as error:
-            return self._ended(run, RunState.REFUSED, str(error), "", 0)
+            return self._ended(run, RunState.REFUSED, str(error), total=0)
         except PushlaneError as error:
             may_pass = isinstance(error, TaskConflict) or not isinstance(error, UserError)
             return await self._failed(order, run, str(error), may_pass=may_pass)
         except Exception as error:  # noqa: BLE001 - other rules go on; its text may quote rows
             reason = f"unexpected {type(error).__name__}; please report it"
             return await self._failed(order, run, reason, may_pass=True)
-        return self._ended(run, RunState.DONE, "", made.task_id, made.total)
+        return self._ended(run, RunState.DONE, task_id=made.task_id, total=made.total)
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < history.MOST_FAILURES:
             return history.retry_later(run.at_ms, run.fence, self.now_ms(), reason)
-        return self._ended(run, RunState.FAILED, reason, *await self._published(order.key))
+        task_id, total = await self._published(order.key)
+        return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
     async def _published(self, key: str) -> tuple[str, int | None]:
         """Return the task that the run has made, and its pushes, None if that is not known."""
@@ -168,17 +169,26 @@ class Runner:
         return (task.id, task.total) if task.key == key else ("", 0)
 
     def _ended(
-        self, run: Run, state: RunState, reason: str, task_id: str, total: int | None
+        self,
+        run: Run,
+        state: RunState,
+        reason: str = "",
+        *,
+        task_id: str = "",
+        total: int | None,
     ) -> Edit:
-        return history.end(run.at_ms, run.fence, self.now_ms(), state, reason, task_id, total)
+        now_ms = self.now_ms()
+        return history.end(
+            run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total
+        )
 
 
 def _log_run(name: str, run: Run) -> None:
     why = f": {run.reason}" if run.reason and run.state is not RunState.RUNNING else ""
     level = logging.WARNING if run.state in _TROUBLE else logging.INFO
     extra = {"action": f"run_{run.state}", "rule": name, "task": run.task_id}
-    said = (name, iso_utc(run.at_ms), run.state, why)
-    log.log(level, "rule %s, run of %s: %s%s", *said, extra=extra)
+    due = iso_utc(run.at_ms)
+    log.log(level, "rule %s, run of %s: %s%s", name, due, run.state, why, extra=extra)
 
 
 _TROUBLE = (RunState.WAITING, RunState.FAILED, RunState.REFUSED)

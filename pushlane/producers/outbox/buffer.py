@@ -48,41 +48,46 @@ _make: MetricMaker[ProducerStats] = MetricMaker(
 )
 
 PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
-    _make.counter("accepted_total", "pushes", "Pushes accepted", lambda it: it.accepted),
-    _make.counter("sent_total", "pushes", "Pushes on their lane", lambda it: it.sent),
+    _make.counter("accepted_total", "pushes", "Pushes accepted", lambda stats: stats.accepted),
+    _make.counter("sent_total", "pushes", "Pushes on their lane", lambda stats: stats.sent),
     _make.counter(
-        "refused_total", "pushes", "Pushes refused since the buffer was full", lambda it: it.refused
+        "refused_total",
+        "pushes",
+        "Pushes refused since the buffer was full",
+        lambda stats: stats.refused,
     ),
     _make.counter(
         "failed_sends_total",
         "tries",
         "Tries to reach the broker or the registry that failed",
-        lambda it: it.failed_sends,
+        lambda stats: stats.failed_sends,
     ),
     _make.counter(
         "lost_total",
         "pushes",
         "Pushes in corrupt records of the spool, at most",
-        lambda it: it.lost,
+        lambda stats: stats.lost,
     ),
     _make.histogram(
         "enqueue_seconds",
         "Accepting one push, with its wait for room: of every 16th push",
-        lambda it: it.enqueue,
+        lambda stats: stats.enqueue,
     ),
-    _make.gauge("buffered", "pushes", "Pushes in memory", lambda it: it.buffered),
+    _make.gauge("buffered", "pushes", "Pushes in memory", lambda stats: stats.buffered),
     _make.gauge(
-        "buffered_bytes", "bytes", "Bytes of pushes in memory", lambda it: it.buffered_bytes
+        "buffered_bytes", "bytes", "Bytes of pushes in memory", lambda stats: stats.buffered_bytes
     ),
-    _make.gauge("spooled", "pushes", "Pushes on disk that are not sent yet", lambda it: it.spooled),
     _make.gauge(
-        "spooled_bytes", "bytes", "Bytes of the spool's files", lambda it: it.spooled_bytes
+        "spooled", "pushes", "Pushes on disk that are not sent yet", lambda stats: stats.spooled
+    ),
+    _make.gauge(
+        "spooled_bytes", "bytes", "Bytes of the spool's files", lambda stats: stats.spooled_bytes
     ),
     _make.gauge(
         "longest_block_seconds",
         "seconds",
         "Longest that a push has waited for room",
-        lambda it: it.longest_block_s,
+        lambda stats: stats.longest_block_s,
     ),
 )
 """All metrics of a producer, in the order in which they are shown."""

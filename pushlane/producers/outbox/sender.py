@@ -77,8 +77,12 @@ class Sender:
                 "spool; end one of the two"
             )
             lease, holder = submit_lease(self._task.id), self.store.holder
-            guard = partial(LeaseGuard, backend.lease, lease, busy, asyncio.sleep, holder)
-            await self._retried(lambda: guard().run(lambda: self._send(backend), lambda: None))
+
+            async def send() -> None:
+                guard = LeaseGuard(backend.lease, lease, busy, asyncio.sleep, holder)
+                await guard.run(lambda: self._send(backend), lambda: None)
+
+            await self._retried(send)
 
     async def _send(self, backend: Backend) -> None:
         task = await self._retried(partial(self._open, backend))
