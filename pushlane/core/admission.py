@@ -58,13 +58,8 @@ class Guard(Option, Protocol):
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Return those that may go now, in their order, and take care of the others."""
 
-    async def conclude(
-        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-    ) -> list[Outcome | None]:
-        """Learn what became of pushes that were admitted, None for those that were not sent.
-
-        Returns what is to be settled instead, which is mostly the same.
-        """
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]) -> None:
+        """Learn what is to be settled of pushes that were admitted, None for those not sent."""
 
     async def run(self) -> None:
         """Answer who asks, until cancelled."""

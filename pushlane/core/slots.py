@@ -201,7 +201,7 @@ class Slots:
             if guards:
                 jobs = await admitted(guards, jobs)
             if jobs and not self._breaker.is_valid(batch.permit):
-                await concluded(guards, jobs, [None] * len(jobs))
+                await conclude(guards, jobs, [None] * len(jobs))
                 self._breaker.put_back(jobs)
             elif jobs:
                 await self._ask(batch, jobs)
@@ -239,9 +239,9 @@ class Slots:
         return Delivery(push, level, push.address(sink), push.payload(sink))
 
     async def _conclude(self, batch: Batch, waits_s: Sequence[float | None]) -> None:
-        """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
+        """Settle what landed. A wait counts as a retry; one that the task forbids is settled."""
         jobs = batch.sent
-        final: Sequence[Outcome | None] = batch.outcomes
+        final = batch.outcomes
         if waits_s:
             passed_on = self._settler.passed_on
             final = [
@@ -251,14 +251,12 @@ class Slots:
         else:
             batch.is_well = True
         if batch.guards:
-            final = await concluded(batch.guards, jobs, final)
+            await conclude(batch.guards, jobs, final)
         at_ms = now_ms()
         if not waits_s and all(outcome is DELIVERED for outcome in final):
             self._settler.delivered(jobs, at_ms)
             return
         for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
-            if outcome is None:
-                continue
             if _costs_no_attempt(outcome, wait_s):
                 batch.spared = (*batch.spared, job)
             if wait_s is not None and outcome.kind is Kind.RETRY:
@@ -281,20 +279,18 @@ async def admitted(guards: Sequence[Guard], jobs: Sequence[Job]) -> list[Job]:
         if len(going) < len(asked):
             let_go = set(map(id, going))
             back = [job for job in asked if id(job) not in let_go]
-            await concluded(guards[:number], back, [None] * len(back))
+            await conclude(guards[:number], back, [None] * len(back))
         if not going:
             break
     return going
 
 
-async def concluded(
+async def conclude(
     guards: Sequence[Guard], jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-) -> list[Outcome | None]:
-    """Tell each guard what became of these pushes, and return what is to be settled."""
-    final = list(outcomes)
+) -> None:
+    """Tell each guard what is to be settled of these pushes, in the opposite order."""
     for guard in reversed(guards):
-        final = await guard.conclude(jobs, final)
-    return final
+        await guard.conclude(jobs, outcomes)
 
 
 def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
@@ -302,7 +298,7 @@ def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
 
 
 def _retried(outcome: Outcome) -> Outcome:
-    """Make a retry of an outcome: guards know whether what may have arrived goes again."""
+    """Make a retry of an outcome: the task's promise says whether it may go again."""
     if outcome.kind is Kind.RETRY:
         return outcome
     return msgspec.structs.replace(outcome, kind=Kind.RETRY)

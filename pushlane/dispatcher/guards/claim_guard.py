@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from pushlane.backends.ports import ClaimResult, Ledger
 from pushlane.core.lane import Job
-from pushlane.core.push import Arrival, Kind, Outcome
+from pushlane.core.push import Kind, Outcome
 from pushlane.core.settle import Settler
-from pushlane.core.task import DeliveryMode, OnUnknown, Task
+from pushlane.core.task import DeliveryMode, Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard, claim_ttl_s
 from pushlane.dispatcher.stats import Stats
 from pushlane.settings import Settings
 
 _DELIVERED_BEFORE = "delivered before"
-_LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
 class ClaimGuard(StoreGuard):
@@ -41,17 +38,14 @@ class ClaimGuard(StoreGuard):
         results = await self._claims.ask(jobs)
         return [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
 
-    async def conclude(
-        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-    ) -> list[Outcome | None]:
-        """Tell the ledger how it went; returns what is to be settled now.
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]) -> None:
+        """Tell the ledger how it went.
 
         A dead push keeps its claim: it may have arrived, and may come back until it is acked.
         """
-        final = [_final(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
         ended: list[Job] = []
         failed: list[Job] = []
-        for job, outcome in zip(jobs, final, strict=True):
+        for job, outcome in zip(jobs, outcomes, strict=True):
             if job in self._owners and (outcome is None or outcome.kind is not Kind.DEAD):
                 was_sent = outcome is not None and outcome.kind is not Kind.RETRY
                 (ended if was_sent else failed).append(job)
@@ -61,7 +55,6 @@ class ClaimGuard(StoreGuard):
             await self._releases.ask(failed)
         for job in jobs:
             self._owners.pop(job, None)
-        return final
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
         """Tell whether to deliver the push now; if not, take care of it."""
@@ -72,9 +65,7 @@ class ClaimGuard(StoreGuard):
             self._settler.later(job, self._ttl_s)
         elif result is ClaimResult.CONFIRMED:
             self._settler.end_as_before(job, Kind.DELIVERED, _DELIVERED_BEFORE)
-        elif result is ClaimResult.UNKNOWN and _is_buried(job.task):
-            self._settler.settle(job, Outcome.dead(_LOST))
-        else:
+        elif result is not ClaimResult.UNKNOWN or self._settler.may_go_again(job):
             return True
         self._owners.pop(job, None)
         return False
@@ -92,28 +83,3 @@ class ClaimGuard(StoreGuard):
 
     async def _release(self, jobs: list[Job], owner: str) -> None:
         await self._ledger.release([job.push for job in jobs], owner)
-
-
-def _is_buried(task: Task) -> bool:
-    """Tell whether a push of the task that may have arrived is not sent again."""
-    return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
-
-
-def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
-    """Bury instead of a retry what may have arrived, where that must not be sent again."""
-    if (
-        outcome is None
-        or outcome.kind is not Kind.RETRY
-        or _may_try_again(job.task, outcome.arrival)
-    ):
-        return outcome
-    is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
-    why = "the task is at_most_once" if is_strict else "it may have arrived"
-    reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
-    return replace(outcome, kind=Kind.DEAD, reason=reason, goes_to="")
-
-
-def _may_try_again(task: Task, arrival: Arrival) -> bool:
-    if task.delivery is DeliveryMode.AT_MOST_ONCE:
-        return arrival is Arrival.REFUSED
-    return arrival is not Arrival.UNKNOWN or task.on_unknown is OnUnknown.RESEND

@@ -97,14 +97,11 @@ class PoisonGuard(StoreGuard):
         self._in_flight -= bool(strikes and not going)
         return going
 
-    async def conclude(
-        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-    ) -> list[Outcome | None]:
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]) -> None:
         """Release the claims: the pushes are no longer on their way, and this process lives."""
         self._in_flight -= bool(jobs[0].push.strikes)
         await self._releases.ask(jobs)
         self._held.difference_update(map(_place, jobs))
-        return list(outcomes)
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
         """Tell whether to deliver the push now; if not, count a strike against it.

@@ -87,13 +87,10 @@ class RecipientGuard(StoreGuard):
                     gone.add(job)
         return [job for job in jobs if job not in gone]
 
-    async def conclude(
-        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-    ) -> list[Outcome | None]:
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]) -> None:
         """Let the next push of the same recipient enter: these are no longer on their way."""
         if entered := [job for job in jobs if job in self._owners]:
             await self._leaves.ask(entered)
-        return list(outcomes)
 
     def _drop(self, job: Job, reason: str) -> None:
         self._stats.dropped[reason] += 1
@@ -187,9 +184,7 @@ class ContactGuard(StoreGuard):
                 self._drop(job, reason)
         return [job for job, reason in zip(jobs, reasons, strict=True) if not reason]
 
-    async def conclude(
-        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
-    ) -> list[Outcome | None]:
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]) -> None:
         """Give back the places of pushes that are dead and have not arrived."""
         freed = [
             job
@@ -200,7 +195,6 @@ class ContactGuard(StoreGuard):
             await self._returns.ask(freed)
         for job in jobs:
             self._counted.pop(job, None)
-        return list(outcomes)
 
     async def _follow(self) -> None:
         """Look up every moment whether anything is suppressed, until cancelled."""
