@@ -23,7 +23,7 @@ def in_words(outcome: Outcome):
     if outcome.kind is Kind.RETRY:
         if outcome.scope in (None, Scope.PUSH):
             return "goes again, an attempt"
-        if outcome.holds:
+        if outcome.refuses_us:
             return "goes again, no attempt; the sink is held"
         who = {Scope.SINK: "the sink", Scope.HOST: "the host", Scope.RECIPIENT: "its address"}
         return f"goes again, no attempt; {who[outcome.scope]} rests"

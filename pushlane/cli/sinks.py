@@ -253,7 +253,7 @@ def test(
         note(f"sink {name} ({target}) has delivered one push")
     elif outcome.kind is Kind.DELIVERED:
         note(f"sink {name} {_instead(target.kind)}: nothing was delivered")
-    elif outcome.holds:
+    elif outcome.refuses_us:
         raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
         raise Unreachable(f"sink {name} did not take the push: {outcome.reason}")

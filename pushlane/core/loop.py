@@ -126,7 +126,7 @@ class Loop:
             return [], skipped
         chosen = self._breaker.choose(heads)
         self._admission.took_back([job for job in heads if job is not chosen])
-        self._turns.hold(chosen.lane.level)
+        self._turns.slot_taken(chosen.lane.level)
         return [chosen], skipped
 
     def _heads(self) -> tuple[list[Job], int]:

@@ -206,9 +206,9 @@ class Outcome(msgspec.Struct, frozen=True):
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
     and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
     arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
-    the push or the sink itself is at fault. `holds` says that the sink refuses our credentials: it
-    rests until they are mended. `gone_at_ms` is when the provider found a dead address gone, 0 if
-    it does not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
+    the push or the sink itself is at fault. With `refuses_us` it refuses our credentials, and rests
+    until they are mended. `gone_at_ms` is when the provider found a dead address gone, 0 if it does
+    not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
     `is_silent` says that the time ran out: a sink that is silent is not tried again as soon as one
     that answers, or refuses connections.
     """
@@ -219,7 +219,7 @@ class Outcome(msgspec.Struct, frozen=True):
     pause_task: bool = False
     arrival: Arrival = Arrival.FAILED
     scope: Scope | None = None
-    holds: bool = False
+    refuses_us: bool = False
     goes_to: str = ""
     gone_at_ms: int = 0
     is_silent: bool = False
@@ -255,7 +255,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
         The sink is held for `reason`, and tried again slowly; no push loses an attempt.
         """
-        return Outcome(Kind.RETRY, reason, arrival=Arrival.REFUSED, scope=Scope.SINK, holds=True)
+        return Outcome(
+            Kind.RETRY, reason, arrival=Arrival.REFUSED, scope=Scope.SINK, refuses_us=True
+        )
 
     @staticmethod
     def pause(reason: str, *, arrival: Arrival = Arrival.REFUSED) -> Outcome:

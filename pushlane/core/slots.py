@@ -215,7 +215,7 @@ class Slots:
                 watcher.landed(batch, now_s)
             self._free += slots
             for level, count in batch.levels.items():
-                self._lanes.turns.release(level, count)
+                self._lanes.turns.slots_freed(level, count)
             self._counts.freed(slots, (now_s - batch.since_s) * slots)
             self._lanes.wake()
 

@@ -37,8 +37,8 @@ class Scheduler(Generic[LaneT]):
     """Chooses the next lane to serve.
 
     `pick` says whose turn it is and changes nothing; `charge` accounts for one push sent from it,
-    which holds one of `slots` until it is told to `release` it. A lane that turned out to have
-    nothing is told to `rest` and costs its level nothing. With 0 slots nobody counts them.
+    which holds one of `slots` until `slots_freed`. A lane that turned out to have nothing is told
+    to `rest` and costs its level nothing. With 0 slots nobody counts them.
     """
 
     def __init__(self, weights: Weights | None = None, slots: int = 0) -> None:
@@ -160,11 +160,11 @@ class Scheduler(Generic[LaneT]):
         weights = sum(other.weight for other in self._rings.values() if other.count)
         return ring.weight / weights if weights else 1.0
 
-    def hold(self, level: Level) -> None:
+    def slot_taken(self, level: Level) -> None:
         """Count a push of this level that is not charged: it holds a slot as well."""
         self._rings[level].held += 1
 
-    def release(self, level: Level, count: int) -> None:
+    def slots_freed(self, level: Level, count: int) -> None:
         """Count off pushes of this level that have landed."""
         self._rings[level].held -= count
 

@@ -356,9 +356,9 @@ class Breaker:
                 sign = self._on_failure(now_s, sign, flight, outcome)
         is_troubled = not (self.is_valid(permit) and self.is_closed)
         is_rising = self.is_valid(permit) and self._phase is _Phase.RISING
-        if outcome.holds and is_troubled:
+        if outcome.refuses_us and is_troubled:
             is_free = True
-        elif outcome.holds and self._is_refused_alone(flight):
+        elif outcome.refuses_us and self._is_refused_alone(flight):
             is_free = False
         else:
             is_free = self._is_free(now_s, sign, flight, is_troubled, is_rising)
@@ -456,7 +456,7 @@ class Breaker:
         self._is_silent = outcome.is_silent or sign is Sign.SILENT
         if not self.is_closed:
             self._rotation.add(flight)
-        if outcome.holds:
+        if outcome.refuses_us:
             return self._on_bad_credentials(now_s, sign, flight, outcome)
         if sign is Sign.REFUSED:
             self._heed(now_s, outcome.after_s)

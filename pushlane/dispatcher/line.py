@@ -32,7 +32,7 @@ from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.checked_sink import CheckedSink
 from pushlane.dispatcher.deaths import DeathWarnings, PauseRequests, StopIfDead
 from pushlane.dispatcher.gates.budget_gate import (
-    AppLimits,
+    AppQuotas,
     BudgetGate,
     LimitsFollower,
     OwnLaneRequests,
@@ -157,7 +157,7 @@ class Line:
         """Make the parts that read lanes, and know which there are."""
         shared, settings, lanes = self._shared, self._settings, self.lanes
         backend, tasks = shared.backend, shared.tasks
-        shared.limits.add_listener(AppLimits(self.scheduler))
+        shared.limits.add_listener(AppQuotas(self.scheduler))
         self.intake = Intake(
             backend.registry,
             self.settler.ack,

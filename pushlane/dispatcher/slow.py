@@ -170,7 +170,7 @@ class Dwell:
         return self.mean.picks < _YOUNG and self.mean.cost == 1
 
 
-class HeldSlots(NamedTuple):
+class OccupiedSlots(NamedTuple):
     """Slots that pushes took together."""
 
     since_s: float
@@ -200,7 +200,7 @@ class Shares:
         self._slots = slots
         self._dwells: dict[Lane, Dwell] = {}
         self._live: dict[Dwell, None] = {}
-        self._held: dict[Batch, HeldSlots] = {}
+        self._held: dict[Batch, OccupiedSlots] = {}
         self._idle: OrderedDict[Dwell, float] = OrderedDict()
         self._levels = {level: _OfLevel(Mean(), Mean()) for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
@@ -214,7 +214,7 @@ class Shares:
     def landed(self, batch: Batch, now_s: float) -> None:
         self.gave(now_s, self._held.pop(batch))
 
-    def took(self, now_s: float, lanes: Sequence[Lane]) -> HeldSlots:
+    def took(self, now_s: float, lanes: Sequence[Lane]) -> OccupiedSlots:
         """Count slots that pushes of these lanes take, to be given back together."""
         if len(lanes) == 1:
             parts = [(self._dwell(lanes[0]), 1)]
@@ -226,9 +226,9 @@ class Shares:
         for dwell, count in parts:
             dwell.watch.took_off(now_s, count)
             self._live[dwell] = None
-        return HeldSlots(now_s, parts)
+        return OccupiedSlots(now_s, parts)
 
-    def gave(self, now_s: float, hold: HeldSlots) -> None:
+    def gave(self, now_s: float, hold: OccupiedSlots) -> None:
         """Count slots that are free again."""
         for dwell, count in hold.parts:
             dwell.watch.landed(now_s, hold.since_s, count)

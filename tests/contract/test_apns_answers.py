@@ -45,7 +45,7 @@ def bad(code, count, after_one_delivered):
             await send(GOOD)
         apns.says = lambda request: refused(400, code)
         outcomes = [await send(f"{number:064x}") for number in range(count)]
-        assert not any(outcome.holds for outcome in outcomes[:-1])
+        assert not any(outcome.refuses_us for outcome in outcomes[:-1])
         return outcomes[-1]
 
     return case

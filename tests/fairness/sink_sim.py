@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pushlane.core.task import Level, Weights
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.slow import HeldSlots, Shares
+from pushlane.dispatcher.slow import OccupiedSlots, Shares
 
 BEGIN_S = 1_000.0
 HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW
@@ -69,7 +69,7 @@ class Sim:
         self._now_s = self._next_look_s = BEGIN_S
         self._flying: dict[Lane, None] = {}
         self._levels_held = dict.fromkeys(Level, 0)
-        self._landings: list[tuple[float, int, list[Lane], HeldSlots]] = []
+        self._landings: list[tuple[float, int, list[Lane], OccupiedSlots]] = []
         self._order = itertools.count()
         for lane in self.lanes:
             self.scheduler.add(lane, lane.level, lane.quota)
@@ -105,10 +105,10 @@ class Sim:
         self._now_s += seconds
         self._landings = [(at_s + seconds, *rest) for at_s, *rest in self._landings]
 
-    def _land(self, jobs: list[Lane], hold: HeldSlots) -> None:
+    def _land(self, jobs: list[Lane], hold: OccupiedSlots) -> None:
         self.shares.gave(self._now_s, hold)
         for level, count in Counter(lane.level for lane in jobs).items():
-            self.scheduler.release(level, count)
+            self.scheduler.slots_freed(level, count)
         self.free += len(jobs)
         for lane in jobs:
             lane.in_flight -= 1

@@ -370,7 +370,7 @@ def test_a_level_holds_no_more_slots_than_its_share_and_what_chance_adds() -> No
         [(level, _)] = served(scheduler, 1)
         levels.append(level)
         if level is not Level.LOW:
-            scheduler.release(level, 1)
+            scheduler.slots_freed(level, 1)
 
     assert levels.count(Level.LOW) == 13
 
@@ -408,10 +408,10 @@ def test_a_level_that_was_away_owes_nothing_when_it_is_back() -> None:
         scheduler.add((level, 0), level)
         scheduler.ready((level, 0))
     for _ in range(40):
-        scheduler.hold(Level.HIGH)
+        scheduler.slot_taken(Level.HIGH)
     scheduler.bill(Level.HIGH, 10_000, most=10_000)
     scheduler.rest((Level.HIGH, 0))
-    scheduler.release(Level.HIGH, 40)
+    scheduler.slots_freed(Level.HIGH, 40)
 
     scheduler.ready((Level.HIGH, 0))
 
@@ -436,12 +436,12 @@ def test_a_level_at_its_cap_earns_no_hoard() -> None:
         [(level, _)] = served(scheduler, 1)
         levels.append(level)
         if level is not Level.HIGH:
-            scheduler.release(level, 1)
-    scheduler.release(Level.HIGH, levels.count(Level.HIGH))
+            scheduler.slots_freed(level, 1)
+    scheduler.slots_freed(Level.HIGH, levels.count(Level.HIGH))
     after = []
     for _ in range(120):
         after += [level for level, _ in served(scheduler, 1)]
-        scheduler.release(after[-1], 1)
+        scheduler.slots_freed(after[-1], 1)
 
     others = [level for level in levels if level is not Level.HIGH]
     assert others.count(Level.MEDIUM) / len(others) == pytest.approx(0.75, abs=0.01)

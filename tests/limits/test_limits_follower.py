@@ -13,7 +13,7 @@ import pytest
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level
 from pushlane.core.turns import Scheduler
-from pushlane.dispatcher.gates.budget_gate import AppLimits, LimitsFollower
+from pushlane.dispatcher.gates.budget_gate import AppQuotas, LimitsFollower
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Limit, Limits, Subject, set_app_share
 from tests.core.support import DEADLINE_S, Wrapped, backend_in
@@ -138,7 +138,7 @@ async def test_what_only_a_newer_version_reads_is_said_once_and_changes_nothing(
 
 def test_a_scheduler_has_what_is_set_and_forgets_what_is_not() -> None:
     scheduler: Scheduler[str] = Scheduler()
-    listener = AppLimits(scheduler)
+    listener = AppQuotas(scheduler)
     for lane in "ab":
         scheduler.add(lane, Level.HIGH, app=lane)
         scheduler.ready(lane)

@@ -117,7 +117,7 @@ async def test_what_may_be_mended_costs_an_attempt_and_holds_nothing(status):
     sink = opened()
     async with answering(status).running() as server:
         outcome = await outcome_of(sink, to(server.url))
-    assert (outcome.kind, outcome.holds, sign_of(outcome)) == (Kind.RETRY, False, Sign.OWN)
+    assert (outcome.kind, outcome.refuses_us, sign_of(outcome)) == (Kind.RETRY, False, Sign.OWN)
     await sink.close()
 
 

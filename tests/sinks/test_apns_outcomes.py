@@ -81,14 +81,14 @@ async def test_a_wrong_key_or_id_holds_the_sink_and_says_what_to_check(wrong):
 
     [outcome] = await send(Apns(now=lambda: NOW_S), delivery(), **wrong)
 
-    assert outcome.holds
+    assert outcome.refuses_us
     assert outcome.reason == "InvalidProviderToken: check key, key_id, team_id and our clock"
 
 
 async def test_a_wrong_topic_holds_the_sink():
     [outcome] = await send(Apns(now=lambda: NOW_S), delivery(), topic="com.example.other")
 
-    assert outcome.holds
+    assert outcome.refuses_us
     assert outcome.reason == (
         "TopicDisallowed: check the topic, and which apps the key may send to"
     )
@@ -126,12 +126,12 @@ async def test_a_delivery_shows_that_environment_and_topic_are_right():
 
     outcomes = await send(apns, *bad[:10], delivery(), *bad[10:109], delivery(), *bad[109:])
 
-    assert outcomes[9].holds
+    assert outcomes[9].refuses_us
     assert outcomes[10] == DELIVERED
     assert outcomes[11:110] == [Outcome.gone("DeviceTokenNotForTopic")] * 99
     assert outcomes[110] == DELIVERED
     assert outcomes[111:-1] == [Outcome.gone("DeviceTokenNotForTopic")] * 99
-    assert outcomes[-1].holds
+    assert outcomes[-1].refuses_us
 
 
 @pytest.mark.parametrize(

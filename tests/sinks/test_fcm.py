@@ -191,7 +191,7 @@ async def test_a_key_that_google_refuses_holds_the_sink_and_fcm_is_not_asked():
     async with FcmEmulator().running() as emulator, sink_to(emulator, rsa_key(1)) as sink:
         outcome = await pushed(sink)
         assert emulator.server.requests == []
-    assert (outcome.holds, outcome.scope, "key" in outcome.reason) == (True, Scope.SINK, True)
+    assert (outcome.refuses_us, outcome.scope, "key" in outcome.reason) == (True, Scope.SINK, True)
 
 
 async def test_the_quota_of_the_project_rests_the_sink_and_that_of_a_device_its_address():

@@ -47,7 +47,7 @@ async def refusal(server, **changes):
     """Why there is no token."""
     async with server.running(), token_from(server, **changes) as token:
         outcome = await token.fresh()
-    assert outcome.holds
+    assert outcome.refuses_us
     return outcome.reason
 
 
@@ -147,7 +147,7 @@ async def test_a_token_server_that_is_busy_or_away_is_about_the_sink():
         outcomes = [await token.fresh(), await token.fresh()]
     async with token_from(server, token_uri="http://127.0.0.1:9/token") as token:
         outcomes.append(await token.fresh())
-    assert {(one.scope, one.holds) for one in outcomes} == {(Scope.SINK, False)}
+    assert {(one.scope, one.refuses_us) for one in outcomes} == {(Scope.SINK, False)}
 
 
 async def test_a_key_that_is_not_the_accounts_any_more():

@@ -233,7 +233,7 @@ def test_what_becomes_of_pushes_that_are_not_sent():
 )
 def test_what_one_host_answers_says_nothing_of_the_sink(outcome, sign, kind):
     narrowed = of_host(outcome)
-    assert (sign_of(narrowed), narrowed.kind, narrowed.holds) == (sign, kind, False)
+    assert (sign_of(narrowed), narrowed.kind, narrowed.refuses_us) == (sign, kind, False)
     assert (narrowed.reason, narrowed.arrival) == (outcome.reason, outcome.arrival)
 
 

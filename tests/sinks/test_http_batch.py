@@ -252,7 +252,7 @@ async def test_results_that_break_off_are_unknown_and_a_refusal_that_does_is_non
 
     async with Server(react=refuses).running() as server:
         [[outcome]] = await deliver(server, deliveries())
-    assert outcome.holds
+    assert outcome.refuses_us
 
 
 async def test_an_endless_answer_is_not_read_to_its_end():

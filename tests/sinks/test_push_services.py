@@ -94,7 +94,9 @@ def test_of_one_service_alone_the_sink_hears_as_it_is(outcome):
 def test_what_is_about_one_service_of_several_is_not_about_the_sink(outcome):
     ends = Services().fails(A, outcome)
 
-    assert {(one.kind, one.scope, one.holds) for one in ends} == {(Kind.RETRY, Scope.HOST, False)}
+    assert {(one.kind, one.scope, one.refuses_us) for one in ends} == {
+        (Kind.RETRY, Scope.HOST, False)
+    }
 
 
 def test_a_service_that_is_busy_is_left_alone_and_the_other_is_not():

@@ -154,7 +154,7 @@ async def test_what_is_too_early_cannot_have_arrived():
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refusal_of_our_credentials_holds_the_sink_and_not_the_task(status):
     outcome = await outcome_from(answering(status))
-    assert outcome.holds
+    assert outcome.refuses_us
     assert not outcome.pause_task
     assert f"HTTP {status}" in outcome.reason
 

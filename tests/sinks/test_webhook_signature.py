@@ -95,7 +95,7 @@ async def test_a_refusal_while_our_clock_is_off_says_so():
 
     [outcome], _ = await sent(with_date, secrets=NEW, now=lambda: ahead_s)
 
-    assert outcome.holds
+    assert outcome.refuses_us
     assert outcome.reason == (
         "HTTP 401: check its credentials; our clock is 8 min ahead of the provider's"
     )

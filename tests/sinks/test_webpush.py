@@ -163,7 +163,7 @@ async def test_once_a_service_took_our_key_it_is_the_subscription_that_is_of_ano
         [outcome] = await sink.deliver([delivery])
         await sink.close()
 
-    assert outcome.holds
+    assert outcome.refuses_us
 
 
 async def test_a_clock_that_is_ahead_of_the_push_services_is_told():
@@ -181,7 +181,7 @@ async def test_a_token_of_a_clock_that_is_a_day_ahead_is_refused():
     async with emulator.running():
         outcome = await deliver(emulator, now=lambda: time.time() + 86_400)
 
-    assert outcome.holds
+    assert outcome.refuses_us
 
 
 async def test_a_retry_after_is_heeded():
@@ -275,7 +275,7 @@ def test_outcomes(status, answer, outcome):
 def test_a_clock_that_is_off_is_told_where_a_token_is_refused():
     outcome = outcome_of(401, b"", None, "our clock is off")
 
-    assert outcome.holds
+    assert outcome.refuses_us
     assert outcome.reason.endswith("check subject and vapid_key; our clock is off")
 
 

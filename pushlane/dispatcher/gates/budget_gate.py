@@ -274,7 +274,7 @@ class LimitsFollower:
         return found.limits | kept
 
 
-class AppLimits:
+class AppQuotas:
     """Gives a scheduler the quotas of apps and their parts of the high level."""
 
     def __init__(self, scheduler: Scheduler[Lane]) -> None:

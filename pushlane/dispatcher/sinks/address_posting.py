@@ -176,8 +176,8 @@ def of_host(outcome: Outcome) -> Outcome:
     """
     if outcome.kind not in (Kind.RETRY, Kind.DEAD) or outcome.scope not in (Scope.SINK, None):
         return outcome
-    costs = outcome.kind is Kind.RETRY and (outcome.holds or outcome.scope is None)
-    return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, holds=False)
+    costs = outcome.kind is Kind.RETRY and (outcome.refuses_us or outcome.scope is None)
+    return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, refuses_us=False)
 
 
 _FAILURES = 3

@@ -121,7 +121,7 @@ class PushServices:
         if self._is_alone(service):
             return replace(outcome, scope=Scope.SINK) if outcome.scope is Scope.HOST else outcome
         if wait_s is not None:
-            return replace(outcome, kind=Kind.RETRY, scope=Scope.HOST, holds=False)
+            return replace(outcome, kind=Kind.RETRY, scope=Scope.HOST, refuses_us=False)
         if outcome.scope in (Scope.SINK, Scope.HOST):
             return Outcome.retry(outcome.reason, outcome.after_s, arrival=outcome.arrival)
         return outcome

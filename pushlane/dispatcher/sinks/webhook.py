@@ -160,7 +160,7 @@ def outcome_of_answer(response: Response, now_s: float) -> Outcome:
     if 200 <= response.status < 300:
         return DELIVERED
     outcome = outcome_of(response.status, header_of(response, "Retry-After"), now_s)
-    if outcome.holds and (off := clock_note(clock_off_s(header_of(response, "Date"), now_s))):
+    if outcome.refuses_us and (off := clock_note(clock_off_s(header_of(response, "Date"), now_s))):
         return Outcome.refused(f"{outcome.reason}; {off}")
     return outcome
 
