@@ -264,6 +264,7 @@ async def _dispatch(
                 backend, sinks, settings, drain=asked.drain, registry=health.registry
             )
             health.missing = dispatcher.missing
+            health.remarks = dispatcher.remarks
             health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)

@@ -36,6 +36,7 @@ _HUNG_S = 60.0
 _BEAT_EVERY_S = 1.0
 _OVER_TIMEOUT_S = 10.0
 _LIVE, _READY, _METRICS = "/livez", "/readyz", "/metrics"
+_IS_READY = "ready"
 
 Problems = Callable[[], Sequence[str]]
 
@@ -63,10 +64,11 @@ def loop_patience_s(settings: Settings, stuck_after_s: float = STUCK_S) -> float
 class Health:
     """What a process says of itself. Read by the server's threads, written by the process.
 
-    `missing` says what keeps it from its work, a line for each, and `stuck` what only a restart
-    mends; `ask_others` may know paths that this process does not. `registry` holds the metrics of
-    the process, None when nobody can read them. `last_beat_s` is when the loop last turned, None
-    while it does not run, and `loop_thread` the thread that it runs on.
+    `missing` says what keeps it from its work, a line for each, `remarks` what is the matter and
+    keeps it from nothing, and `stuck` what only a restart mends; `ask_others` may know paths that
+    this process does not. `registry` holds the metrics of the process, None when nobody can read
+    them. `last_beat_s` is when the loop last turned, None while it does not run, and `loop_thread`
+    the thread that it runs on.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Health:
     ) -> None:
         self.registry = registry
         self.missing: Problems = lambda: ["starting"]
+        self.remarks: Problems = list
         self.stuck: Problems = list
         self.ask_others: Callable[[str, Mapping[str, str]], HealthReply | None] = lambda *_: None
         self._stuck_after_s = stuck_after_s
@@ -84,8 +87,10 @@ class Health:
         self.last_beat_s: float | None = None
         self.loop_thread: int | None = None
         self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
-            _LIVE: lambda _: _verdict("ok", [*self._hung(self._stuck_after_s), *self.stuck()]),
-            _READY: lambda _: _verdict("ready", self._hung(SILENT_S) or self.missing()),
+            _LIVE: lambda _: _verdict([*self._hung(self._stuck_after_s), *self.stuck()], ["ok"]),
+            _READY: lambda _: _verdict(
+                self._hung(SILENT_S) or self.missing(), [_IS_READY, *self.remarks()]
+            ),
         }
 
     def add_path(self, path: str, answer: Callable[[Mapping[str, str]], HealthReply]) -> None:
@@ -141,10 +146,10 @@ class Health:
         )
 
 
-def _verdict(good: str, problems: Sequence[str]) -> HealthReply:
+def _verdict(problems: Sequence[str], well: Sequence[str]) -> HealthReply:
     from pushlane.cli.health_server import HealthReply
 
-    return HealthReply.of_lines(503, *problems) if problems else HealthReply.of_lines(200, good)
+    return HealthReply.of_lines(503, *problems) if problems else HealthReply.of_lines(200, *well)
 
 
 @dataclass(frozen=True, kw_only=True)

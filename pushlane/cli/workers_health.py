@@ -91,6 +91,7 @@ class _Worker:
     answer: LastAnswer
     is_stuck: str = ""
     missing: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -120,6 +121,7 @@ class WorkersHealth(Collector):
     def answer_for(self, health: Health) -> None:
         """Have the parent's health tell of its workers."""
         health.missing = self.missing
+        health.remarks = self.remarks
         health.stuck = self.stuck
         health.ask_others = self.ask_any
 
@@ -162,6 +164,10 @@ class WorkersHealth(Collector):
         said = [f"{worker.name}: {line}" for worker in self._workers for line in worker.missing]
         return [*self.contact.missing(), *said]
 
+    def remarks(self) -> list[str]:
+        """Return what is the matter with workers and keeps them from nothing."""
+        return [f"{worker.name}: {line}" for worker in self._workers for line in worker.remarks]
+
     def stuck(self) -> list[str]:
         """Return which workers do not come back by themselves."""
         return [line for worker in self._workers if (line := self._why_stuck(worker))]
@@ -202,7 +208,8 @@ class WorkersHealth(Collector):
             return
         worker.answer.heard()
         worker.is_stuck = "" if live.status == 200 else live.body.decode().strip()
-        worker.missing = () if ready.status == 200 else tuple(ready.body.decode().splitlines())
+        said = tuple(ready.body.decode().splitlines())
+        worker.missing, worker.remarks = ((), said[1:]) if ready.status == 200 else (said, ())
 
     def _why_stuck(self, worker: _Worker) -> str:
         answer = worker.answer

@@ -126,7 +126,12 @@ class Line:
         shared, settings, stats = self._shared, self._settings, self.stats
         backend = shared.backend
         self.receipts = Receipts(
-            backend.receipts, settings, self.name, self.scheduler.weights, stats
+            backend.receipts,
+            settings,
+            self.name,
+            self.scheduler.weights,
+            stats,
+            shared.clocks.monotonic_s,
         )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
         self._listeners: list[EndingListener] = [
@@ -285,6 +290,8 @@ class Line:
         yield "guards", self._run_guards()
         yield "republish", self.republisher.run()
         yield "settle", self.flusher.run()
+        if self._settings.receipts != "off":
+            yield "receipts", self.receipts.run()
         yield "key order", self.key_order.run()
         yield "delay limit", self.delay_limit.run()
         yield "dead addresses", self.dead_addresses.run()
@@ -319,6 +326,7 @@ class Line:
                 self.flusher.unsettled,
                 extra={"action": "drain_unsettled"},
             )
+        await self.receipts.drain()
         await self.dead_addresses.drain(_SETTLE_S)
         self.death_warnings.close()
         await self.target_memory.drain(_SETTLE_S)

@@ -20,7 +20,7 @@ from pushlane.core.push import Kind
 from pushlane.core.task import now_ms
 from pushlane.dispatcher.breaker import BreakerState, Restraint
 from pushlane.dispatcher.leader.backlogs import LeaderFigures
-from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED
+from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED, ReceiptLoss
 from pushlane.model.limits import KINDS
 from pushlane.util.metrics import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 
@@ -159,6 +159,9 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     _of_line.counter("receipts_left_out_total", "receipts",
         "Outcomes that were settled without a receipt, since none could be made of the push",
         lambda line: line.stats.receipts_left_out),
+    _of_line.counter("receipts_lost_total", "receipts",
+        "Outcomes that were settled and have no receipt, since their log was away for too long",
+        lambda line: line.stats.receipts_lost, {"reason": tuple(map(str, ReceiptLoss))}),
     _of_line.counter("claims_total", "claims", "What the ledger said to claims of pushes",
         lambda line: line.stats.claims, {"result": tuple(map(str, ClaimResult))}),
     _of_line.counter("ledger_degraded_total", "calls",
@@ -186,8 +189,13 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.slots.usable),
     _of_line.gauge("unsettled", "pushes", "Outcomes not durable yet",
         lambda line: line.flusher.unsettled),
-    _of_line.gauge("receipts_waiting", "receipts", "Receipts that are being written to their log",
-        lambda line: line.receipts.waiting),
+    _of_line.gauge("receipts_waiting", "receipts", "Receipts that are not in their log yet",
+        lambda line: line.receipts.queue.waiting),
+    _of_line.gauge("receipts_waiting_bytes", "bytes", "Bytes of receipts that are not in their log",
+        lambda line: line.receipts.queue.bytes),
+    _of_line.gauge("receipts_behind_seconds", "seconds",
+        "For how long outcomes have been settled before their receipts are in the log, 0 if not",
+        lambda line: line.receipts.queue.behind_s()),
     _of_line.gauge("parked", "pushes", "Pushes that wait for another of their key",
         lambda line: line.key_order.parked),
     _of_line.gauge("lanes_open", "lanes", "Lanes that this process reads",

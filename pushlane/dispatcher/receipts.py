@@ -1,10 +1,14 @@
 """Endings as receipts, written down a flush at a time.
 
-A flush makes bodies of at most five hundred receipts, column by column. The log has them before any
-of their messages is acked; one that is away is waited for, and nothing is settled meanwhile.
+A flush makes bodies of at most five hundred receipts, column by column. While all is well the log
+has them before any of their messages is acked. With `receipts = required` one that is away is
+waited for, and nothing is settled meanwhile. With `on` it is *behind* once it has not taken a flush
+within a second: from then on bodies wait in memory, in order and bounded, and outcomes are settled
+before they are in the log. Receipts are reports: no delivery stops for them.
 
 Of a recipient a receipt shows a few characters to recognise it by, and a keyed hash: whoever has
-the receipts but not the key cannot find out by trying whom a hash stands for.
+the receipts but not the key cannot find out by trying whom a hash stands for. While the key cannot
+be learnt no receipt is made.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import itertools
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pushlane.backends.ports import ReceiptLog
 from pushlane.core.endings import Ending
@@ -25,7 +30,7 @@ from pushlane.core.lane import Job
 from pushlane.core.push import Push
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, now_ms
-from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.stats import ReceiptLoss, Stats
 from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import (
     VERSION,
@@ -48,54 +53,243 @@ MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
 MOST_ATTEMPTS = 2**31 - 1
 REASON_LONGEST = 200
+BEHIND_AFTER_S = 1.0
+_DRAIN_S = 5.0
 _NOT_WRITABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
-@dataclass(eq=False, repr=False)
+class _Entry(NamedTuple):
+    bodies: list[bytes]
+    size: int
+    receipts: int
+    durable: asyncio.Event
+
+
+class ReceiptQueue:
+    """Bodies on their way to the log, in their order; `most_bytes` wait while it is behind.
+
+    It is behind once it has not taken a flush for `patience_s` (None: it is waited for without an
+    end). `waiting` and `bytes` are of the receipts that are not in the log yet.
+    """
+
+    def __init__(
+        self,
+        receipt_log: ReceiptLog,
+        most_bytes: int,
+        patience_s: float | None,
+        stats: Stats,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = receipt_log
+        self._most_bytes = most_bytes
+        self.patience_s = patience_s
+        self._stats = stats
+        self._clock_s = clock_s
+        self._entries: deque[_Entry] = deque()
+        self._due = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._behind_since_s: float | None = None
+        self._has_told = False
+        self.waiting = 0
+        self.bytes = 0
+
+    def behind_s(self) -> float:
+        """Return for how long it has been behind, 0 while it is not. Any thread may ask."""
+        since_s = self._behind_since_s
+        return 0.0 if since_s is None else self._clock_s() - since_s
+
+    async def put(self, bodies: list[bytes], receipts: int) -> None:
+        """Return once these are in the log, or at once while it is behind."""
+        entry = _Entry(bodies, sum(map(len, bodies)), receipts, asyncio.Event())
+        self._entries.append(entry)
+        self.waiting += receipts
+        self.bytes += entry.size
+        self._empty.clear()
+        self._due.set()
+        if self._behind_since_s is None:
+            try:
+                async with asyncio.timeout(self.patience_s):
+                    await entry.durable.wait()
+            except TimeoutError:
+                self.fall_behind()
+        if self._behind_since_s is not None:
+            self._make_room()
+
+    def fall_behind(self) -> None:
+        """Wait for the log no longer, until it has taken all that waits."""
+        if self._behind_since_s is None:
+            self._behind_since_s = self._clock_s()
+            log.warning(
+                "the log of receipts is behind: outcomes are settled, and their receipts wait in "
+                "memory, %.0f MiB of them at most; a kill loses what waits",
+                self._most_bytes / 1024**2,
+                extra={"action": "receipts_behind"},
+            )
+
+    async def run(self) -> None:
+        """Append what is put here, for ever."""
+        backoff = Backoff(log, "the log of receipts")
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while entries := self._next():
+                bodies = [body for entry in entries for body in entry.bodies]
+                await backoff.until_done(partial(self._append, bodies))
+                for entry in entries:
+                    self._forget(entry)
+                    self._stats.receipts_written += entry.receipts
+                    entry.durable.set()
+            self._caught_up()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for what is not in the log, so long at most, and say what was left."""
+        if not self.waiting:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            self._stats.receipts_lost[ReceiptLoss.STOPPED] += self.waiting
+            log.warning(
+                "%d receipts were not written, as their log did not take them in %g s: reports "
+                "lack them, the counts of their tasks do not",
+                self.waiting,
+                timeout_s,
+                extra={"action": "receipts_lost"},
+            )
+
+    async def _append(self, bodies: Sequence[bytes]) -> None:
+        started_s = time.monotonic()
+        await self._log.append(bodies)
+        self._stats.receipts.add(time.monotonic() - started_s)
+
+    def _next(self) -> list[_Entry]:
+        """Take what comes next, several together where they are small."""
+        entries: list[_Entry] = []
+        size = 0
+        while self._entries and (not entries or size + self._entries[0].size <= MOST_BYTES):
+            entries.append(self._entries.popleft())
+            size += entries[-1].size
+        return entries
+
+    def _make_room(self) -> None:
+        """Let the oldest go, until the others fit."""
+        while self.bytes > self._most_bytes and self._entries:
+            entry = self._entries.popleft()
+            self._forget(entry)
+            self._stats.receipts_lost[ReceiptLoss.FULL] += entry.receipts
+            if not self._has_told:
+                self._has_told = True
+                log.error(
+                    "receipts that wait in memory are at receipts_buffer_bytes: the oldest go, and "
+                    "reports lack them; see to the log of receipts",
+                    extra={"action": "receipts_lost"},
+                )
+
+    def _forget(self, entry: _Entry) -> None:
+        self.waiting -= entry.receipts
+        self.bytes -= entry.size
+
+    def _caught_up(self) -> None:
+        self._empty.set()
+        if self._behind_since_s is not None:
+            log.info(
+                "the log of receipts has all again after %.0f s",
+                self.behind_s(),
+                extra={"action": "receipts_caught_up"},
+            )
+            self._behind_since_s = None
+            self._has_told = False
+
+
 class Receipts:
-    """Writes receipts of endings to the log. `weights` are those in force."""
+    """Writes receipts of endings to the log while `run` runs. `weights` are those in force."""
 
-    receipt_log: ReceiptLog
-    settings: Settings
-    sink: str
-    weights: Callable[[], dict[Level, int]]
-    stats: Stats
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        receipt_log: ReceiptLog,
+        settings: Settings,
+        sink: str,
+        weights: Callable[[], dict[Level, int]],
+        stats: Stats,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = receipt_log
+        self._settings = settings
+        self._sink = sink
+        self._weights = weights
+        self._stats = stats
         self._hasher: Hasher | None = None
+        self._key_is_late = False
+        self._wanted = asyncio.Event()
+        self._has_key = asyncio.Event()
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
-        self._backoff = Backoff(log, "the log of receipts")
-        self.waiting = 0
+        patience_s = None if settings.receipts == "required" else BEHIND_AFTER_S
+        self.queue = ReceiptQueue(
+            receipt_log, settings.receipts_buffer_bytes, patience_s, stats, clock_s
+        )
 
     async def write(self, endings: Sequence[Ending]) -> None:
-        """Return once all receipts of these are durable, however long that takes."""
-        if self.settings.receipts == "off":
+        """Return once all receipts of these are durable, or wait where they may be lost."""
+        if self._settings.receipts == "off":
             return
         receipts = [ending for ending in endings if ending.outcome is not None]
         if not receipts:
             return
-        self.waiting = len(receipts)
-        hasher = await self._backoff.until_done(self._hashing)
-        left_out_before = self.stats.receipts_left_out
+        hasher = self._hasher or await self._hasher_in_time()
+        if hasher is None:
+            self._stats.receipts_lost[ReceiptLoss.KEY] += len(receipts)
+            return
+        left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
+        left_out = self._stats.receipts_left_out - left_out_before
         if bodies:
-            await self._backoff.until_done(lambda: self._append(bodies))
-        left_out = self.stats.receipts_left_out - left_out_before
-        self.stats.receipts_written += len(receipts) - left_out
-        self.waiting = 0
+            await self.queue.put(bodies, len(receipts) - left_out)
 
-    async def _append(self, bodies: Sequence[bytes]) -> None:
-        started_s = time.monotonic()
-        await self.receipt_log.append(bodies)
-        self.stats.receipts.add(time.monotonic() - started_s)
+    async def run(self) -> None:
+        """Write what there is, until cancelled. Nothing is touched before there is any."""
+        await self._wanted.wait()
+        self._hasher = await Backoff(log, "the log of receipts").until_done(self._learn_key)
+        self._key_is_late = False
+        self._has_key.set()
+        await self.queue.run()
 
-    async def _hashing(self) -> Hasher:
-        if self._hasher is None:
-            key = self.settings.receipts_key
-            secret = key.reveal().encode() if key else await self.receipt_log.secret()
-            self._hasher = Hasher(secret)
+    async def drain(self) -> None:
+        """Write what waits as far as 5 s allow, and say what was left."""
+        await self.queue.drain(_DRAIN_S)
+
+    def remark(self) -> str:
+        """Return what is the matter with the log, empty when nothing is. Any thread may ask."""
+        if self._key_is_late:
+            return "receipts: none are made, as the key of their hashes cannot be read"
+        if behind_s := self.queue.behind_s():
+            mebibytes = self.queue.bytes / 1024**2
+            return (
+                f"receipts: their log has been behind for {behind_s:.0f} s; {self.queue.waiting:,} "
+                f"wait in memory ({mebibytes:.1f} MiB)"
+            )
+        return ""
+
+    async def _hasher_in_time(self) -> Hasher | None:
+        """Return what makes hashes; None when its key cannot be learnt in time, as it says once."""
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(0 if self._key_is_late else self.queue.patience_s):
+                await self._has_key.wait()
+        except TimeoutError:
+            if not self._key_is_late:
+                self._key_is_late = True
+                log.error(
+                    "the key of the hashes of recipients cannot be read from the log of receipts: "
+                    "outcomes are settled without receipts until it can",
+                    extra={"action": "receipts_lost"},
+                )
         return self._hasher
+
+    async def _learn_key(self) -> Hasher:
+        key = self._settings.receipts_key
+        return Hasher(key.reveal().encode() if key else await self._log.secret())
 
     async def _bodies(self, receipts: Sequence[Ending], hasher: Hasher) -> list[bytes]:
         """Encode once, though an append is tried again: a reader knows a batch by its id.
@@ -130,14 +324,14 @@ class Receipts:
 
     def _leave_out(self, push: Push, error: Exception) -> None:
         """Count a push without a receipt; the first one is logged."""
-        if not self.stats.receipts_left_out:
+        if not self._stats.receipts_left_out:
             log.error(
                 "push %s has no receipt: none can be made of it (%s); it is settled all the same",
                 push.push_id,
                 type(error).__name__,
                 extra={"action": "receipt_left_out", "task": push.task_id},
             )
-        self.stats.receipts_left_out += 1
+        self._stats.receipts_left_out += 1
 
     def _batch(self, receipts: Sequence[Ending], hasher: Hasher) -> ReceiptBatch:
         jobs = [receipt.job for receipt in receipts]
@@ -147,7 +341,7 @@ class Receipts:
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
-            sink=self.sink,
+            sink=self._sink,
             **self._of_tasks([job.task for job in jobs]),
             seq=[push.seq for push in pushes],
             outcome=[receipt.outcome or "" for receipt in receipts],
@@ -165,7 +359,7 @@ class Receipts:
 
     def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
         """Return the columns that follow from each push's task as it was: often all are one."""
-        weights = self.weights()
+        weights = self._weights()
         names = list(map(id, tasks))
         kinds = list(dict(zip(names, tasks, strict=True)).values())
         labels = {task.id: TaskLabel(task.id, task.app, task.name) for task in kinds}

@@ -267,6 +267,11 @@ class Dispatcher:
             missing.append(f"outcomes: none was made durable since {oldest_s:.0f} s")
         return missing
 
+    def remarks(self) -> list[str]:
+        """Return what is the matter and keeps it from nothing. Any thread may call it."""
+        said = [(line.name, remark) for line in self._lines if (remark := line.receipts.remark())]
+        return [f"sink {name}: {remark}" for name, remark in said]
+
     async def drain(self, sinks: Sequence[str] = ()) -> DrainFigures:
         """Return how long the backlog of these sinks takes, of all unless any is named.
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
@@ -157,6 +158,17 @@ class ByReason(dict[str, int]):
         self[reason] = self.get(reason, 0) + 1
 
 
+class ReceiptLoss(StrEnum):
+    """Why an outcome that was settled has no receipt in the log."""
+
+    FULL = "full"
+    """The log was behind, and what waits in memory had to make room."""
+    KEY = "key"
+    """The key of the hashes could not be learnt."""
+    STOPPED = "stopped"
+    """The log was still behind when its process stopped."""
+
+
 class Stats:
     """Counts of one line since it started.
 
@@ -184,6 +196,7 @@ class Stats:
         self.receipts = Buckets()
         self.receipts_written = 0
         self.receipts_left_out = 0
+        self.receipts_lost = dict.fromkeys(ReceiptLoss, 0)
         self.out_of_order = 0
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
         self.dead_addresses = ByReason()

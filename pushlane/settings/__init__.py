@@ -137,6 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions of a new log of receipts."""
     receipts_max_bytes: Annotated[int, Meta(ge=1024**2)] = 4 * 1024**3
     """Most bytes of receipts that the log holds."""
+    receipts_buffer_bytes: Annotated[int, Meta(ge=1024**2)] = 64 * 1024**2
+    """Most bytes of receipts that wait in memory while their log is behind (receipts=on)."""
     receipts_retention_s: SecondsOrNone = 604_800.0
     """How long receipts are kept that the pipeline has taken over."""
     receipts_key: Secret | None = None

@@ -290,6 +290,8 @@ def _of_the_rest() -> tuple[Alert, ...]:
 
 def _of_the_pipeline() -> tuple[Alert, ...]:
     lag_s = EVERYWHERE.highest(known("pushlane_receipts_lag_seconds"))
+    behind_s = EVERYWHERE.highest(known("pushlane_receipts_behind_seconds"))
+    lost = known("pushlane_receipts_lost_total")
     return (
         Alert(
             "PushlaneReceiptsLag",
@@ -300,6 +302,25 @@ def _of_the_pipeline() -> tuple[Alert, ...]:
             "Receipts are not stored as fast as they are made. Nothing is lost before the log's "
             "retention ends.",
             "receipts-lag",
+        ),
+        Alert(
+            "PushlaneReceiptsBehind",
+            binary(behind_s, ">", 0),
+            "1m",
+            Severity.WARNING,
+            "the log of receipts has taken none for {{ $value | humanizeDuration }}",
+            "Deliveries go on, and receipts wait in the memory of dispatchers. When that is full the "
+            "oldest are lost; a kill loses all that wait.",
+            "receipts-behind",
+        ),
+        Alert(
+            "PushlaneReceiptsLost",
+            binary(EVERYWHERE.increase(lost, over="10m"), ">", 0),
+            "0m",
+            Severity.WARNING,
+            "{{ $value | humanize }} receipts were lost within 10 minutes",
+            "Their log was away for too long. Reports lack them; the counts of tasks do not.",
+            "receipts-behind",
         ),
         Alert(
             "PushlaneRulesDoNotRun",

@@ -83,11 +83,25 @@ def _log() -> tuple[Panel, ...]:
         ),
         quantiles("Time of an append", took, "append", width=8),
         line(
-            "Receipts being written",
+            "Receipts not in their log yet",
             NUMBER,
             CHOSEN.total(known("pushlane_receipts_waiting"), "sink"),
             "{{sink}}",
             width=8,
+        ),
+        line(
+            "Receipts lost",
+            PER_S,
+            CHOSEN.rate(known("pushlane_receipts_lost_total"), "sink", "reason", over=OVER),
+            "{{sink}} {{reason}}",
+            width=12,
+        ),
+        line(
+            "Log of receipts behind",
+            SECONDS,
+            CHOSEN.highest(known("pushlane_receipts_behind_seconds"), "sink"),
+            "{{sink}}",
+            width=12,
         ),
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +20,14 @@ from pushlane.core.lane import Job
 from pushlane.core.ports import Taken
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Level, Task, Weights, now_ms
-from pushlane.dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, Receipts
+from pushlane.dispatcher import receipts as receipts_module
+from pushlane.dispatcher.receipts import (
+    BEHIND_AFTER_S,
+    MOST_A_BODY,
+    REASON_LONGEST,
+    ReceiptQueue,
+    Receipts,
+)
 from pushlane.dispatcher.stats import Stats
 from pushlane.model import task_changes
 from pushlane.model.due import eligible_ms
@@ -32,6 +41,7 @@ from tests.core.support import (
     backend_in,
     dispatching,
     drain,
+    until,
 )
 
 Row = dict[str, Any]
@@ -62,6 +72,15 @@ async def receipts(backend: Backend) -> list[Row]:
             row = dict(zip(columns, values, strict=True))
             rows.append({**row, "task": batch.tasks[row["task"]], "sink": batch.sink})
     return sorted(rows, key=lambda row: (row["seq"], row["attempt"]))
+
+
+@asynccontextmanager
+async def writing(receipts: Receipts) -> AsyncIterator[None]:
+    running = asyncio.create_task(receipts.run())
+    try:
+        yield
+    finally:
+        running.cancel()
 
 
 async def test_a_delivered_push_leaves_what_a_report_needs(tmp_path: Path) -> None:
@@ -212,6 +231,24 @@ class AwayLog(Wrapped):
         await self._real.append(bodies)
 
 
+class HangingLog(Wrapped):
+    """A log whose appends never come back."""
+
+    async def append(self, bodies: Sequence[bytes]) -> None:
+        await asyncio.Event().wait()
+
+
+class KeylessLog(Wrapped):
+    """A log that lets nobody have the key until it is told to."""
+
+    has_key = False
+
+    async def secret(self) -> bytes:
+        if not self.has_key:
+            raise Unreachable("the key is away")
+        return await self._real.secret()
+
+
 class WatchedAcks(Wrapped):
     def __init__(self, real: Any) -> None:
         super().__init__(real)
@@ -222,8 +259,8 @@ class WatchedAcks(Wrapped):
         await self._real.ack(taken)
 
 
-async def test_nothing_is_acked_or_counted_while_the_log_is_away(tmp_path: Path) -> None:
-    async with backend_in(tmp_path) as (backend, settings):
+async def test_nothing_is_acked_or_counted_while_a_required_log_is_away(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, receipts="required") as (backend, settings):
         task = await add_task(backend, pushes=5)
         log, broker = AwayLog(backend.receipts), WatchedAcks(backend.broker)
         backend = with_other(backend, receipts=log, broker=broker)
@@ -240,6 +277,107 @@ async def test_nothing_is_acked_or_counted_while_the_log_is_away(tmp_path: Path)
 
         assert (counted, acked_before) == (0, 0)
         assert len(broker.acked) == 5
+
+
+async def test_a_log_that_is_away_stops_no_delivery_and_has_all_once_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=5)
+        log, broker = AwayLog(backend.receipts), WatchedAcks(backend.broker)
+        away = with_other(backend, receipts=log, broker=broker)
+        sink = MemorySink()
+
+        async with dispatching(away, sink, settings) as dispatcher:
+            await until(lambda: len(broker.acked) == 5)
+            counted = (await backend.registry.progress([task.id]))[0].finished
+            [remark] = dispatcher.remarks()
+            written = dispatcher.stats.receipts_written
+            log.is_away = False
+            await until(lambda: not dispatcher.remarks())
+
+        assert (counted, written) == (5, 0)
+        assert re.fullmatch(
+            r"sink default: receipts: their log has been behind for \d+ s; 5 wait in memory "
+            r"\(0\.0 MiB\)",
+            remark,
+        )
+        by_id = {batch.batch_id: batch for batch in await batches(backend)}
+        assert sorted(seq for batch in by_id.values() for seq in batch.seq) == [1, 2, 3, 4, 5]
+        assert dispatcher.stats.receipts_written == 5
+        assert caplog.text.count("the log of receipts is behind") == 1
+
+
+async def test_a_log_that_never_answered_is_said_to_lack_what_was_left_at_the_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts_module, "_DRAIN_S", 0.01)
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=5)
+        away = with_other(backend, receipts=HangingLog(backend.receipts))
+        sink = MemorySink()
+
+        async with dispatching(away, sink, settings, drain=True) as dispatcher:
+            await sink.until_received(5)
+
+        assert (await backend.registry.progress([task.id]))[0].finished == 5
+        assert dispatcher.stats.receipts_lost == {"full": 0, "key": 0, "stopped": 5}
+        assert "5 receipts were not written" in caplog.text
+
+
+async def test_without_the_key_of_hashes_no_receipt_is_made_until_it_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        await add_task(backend, pushes=5)
+        log = KeylessLog(backend.receipts)
+        keyless = with_other(backend, receipts=log)
+        sink = MemorySink()
+
+        async with dispatching(keyless, sink, settings) as dispatcher:
+            await until(lambda: dispatcher.stats.receipts_lost["key"] == 5)
+            said = dispatcher.remarks()
+            log.has_key = True
+            await until(lambda: not dispatcher.remarks())
+            await add_task(backend, pushes=2)
+            await until(lambda: dispatcher.stats.receipts_written == 2)
+
+        assert said == [
+            "sink default: receipts: none are made, as the key of their hashes cannot be read"
+        ]
+        assert len(await receipts(backend)) == 2
+        assert [record.levelname for record in caplog.records if "key of the hashes" in record.msg]
+
+
+async def test_what_waits_is_bounded_and_the_oldest_goes_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        log, stats = AwayLog(backend.receipts), Stats()
+        queue = ReceiptQueue(log, most_bytes=30, patience_s=BEHIND_AFTER_S, stats=stats)
+        running = asyncio.create_task(queue.run())
+        queue.fall_behind()
+        for number in range(10):
+            await queue.put([b"%010d" % number], receipts=1)
+            await log.tried.wait()  # the first is in hand of the log
+
+        waiting, size = queue.waiting, queue.bytes
+        log.is_away = False
+        await queue.drain(DEADLINE_S)
+        running.cancel()
+
+        start = await backend.receipts.first()
+        end = await backend.receipts.advance(start)
+        found = {
+            int(body)
+            for part in range(len(start))
+            async for page in backend.receipts.read(part, start[part], end[part])
+            for body in page
+        }
+        assert (waiting, size) == (3, 30)
+        assert found == {0, 8, 9}
+        assert stats.receipts_lost["full"] == 7
+        assert caplog.text.count("receipts_buffer_bytes") == 1
 
 
 async def test_a_batch_that_is_appended_again_keeps_its_id(tmp_path: Path) -> None:
@@ -286,7 +424,8 @@ async def test_a_push_of_which_no_receipt_can_be_made_keeps_none_from_theirs(
         lane, message = cast(Any, None), cast(Any, None)
         jobs = [Job(lane, message, 0, push, task=task) for push in pushes]
 
-        await written.write([Ending(job, Kind.DELIVERED, Kind.DELIVERED) for job in jobs])
+        async with writing(written):
+            await written.write([Ending(job, Kind.DELIVERED, Kind.DELIVERED) for job in jobs])
 
         assert [row["seq"] for row in await receipts(backend)] == [1, 2, 3, 4, 6, 7, 8]
         assert (stats.receipts_written, stats.receipts_left_out) == (7, 1)

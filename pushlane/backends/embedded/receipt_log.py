@@ -1,7 +1,7 @@
 """The log of receipts as files: each append goes to a partition that nobody else is writing to.
 
-Opening the log touches nothing: the folder is made by the first call. All work on the files of a
-partition is done in threads.
+Opening the log touches nothing: the folder is made by the first call. All work on files is done in
+threads: what writes in one of its own, so that a disk that hangs keeps no process from its end.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from pushlane.core.errors import Unreachable
 from pushlane.settings import Settings
 from pushlane.util.errors import ReceiptsGone, StorageFull
 from pushlane.util.files import create_durably, sync, write_durably
+from pushlane.util.threads import Threads
 
 _PAGE_BYTES = 4 * 1024 * 1024
 _PATIENCE_S = 10.0
@@ -40,10 +42,12 @@ class EmbeddedReceiptLog(ReceiptLog):
         self._settings = settings
         self._next = secrets.randbelow(settings.receipts_partitions)
         self._has_told = False
+        self._making = threading.Lock()
+        self._writer = Threads(1, "pushlane-receipts")
 
     async def append(self, bodies: Sequence[bytes]) -> None:
         if bodies:
-            await self._in_thread(lambda: self._append(bodies))
+            await self._writer.run(self._translated(lambda: self._append(bodies)))
 
     async def first(self) -> list[str]:
         return await self._in_thread(lambda: _shown(part.first() for part in self._partitions))
@@ -80,16 +84,22 @@ class EmbeddedReceiptLog(ReceiptLog):
         return await self._in_thread(lambda: self._lag(_read(positions)))
 
     async def secret(self) -> bytes:
-        return await self._in_thread(self._secret)
+        return await self._writer.run(self._translated(self._secret))
 
     async def close(self) -> None:
-        if "_partitions" in self.__dict__:
+        self._writer.close()
+        if "_made" in self.__dict__ and not self._writer.hung:
             for part in self._partitions:
                 part.close()
 
-    @cached_property
+    @property
     def _partitions(self) -> list[Partition]:
         """The partitions that the log was made with; a new log has as many as the settings say."""
+        with self._making:
+            return self._made
+
+    @cached_property
+    def _made(self) -> list[Partition]:
         path = self._folder / "partitions"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
@@ -214,14 +224,15 @@ class EmbeddedReceiptLog(ReceiptLog):
         return path.read_bytes()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        with _translated(self._folder):
-            self._partitions  # noqa: B018 - made once, before threads share them
+        return await asyncio.to_thread(self._translated(work))
 
+    def _translated(self, work: Callable[[], T]) -> Callable[[], T]:
         def run() -> T:
             with _translated(self._folder):
+                self._partitions  # noqa: B018 - with the first of them the folder is made
                 return work()
 
-        return await asyncio.to_thread(run)
+        return run
 
 
 def _make(path: Path, content: bytes) -> None:

@@ -17,9 +17,7 @@ import asyncio
 import importlib
 import inspect
 import logging
-import queue
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -33,69 +31,7 @@ from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push
 from pushlane.model.targets import PlainTarget
 from pushlane.util.texts import Raised, did_you_mean, raised
-
-_Call = tuple[Callable[[Any], Any], Any, asyncio.Future[Any]]
-
-
-class Threads:
-    """At most `limit` daemon threads, made when needed: one that hangs keeps no process alive.
-
-    Owned by the event loop's thread. `hung` counts calls that nobody waits for any more and that
-    have not come back.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._threads = 0
-        self._busy = 0
-        self.hung = 0
-
-    async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """What the call returns, or the `Raised` of what it raised.
-
-        Cancelling leaves the call behind as hung.
-        """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        self._busy += 1
-        if self._threads < min(self._busy, self._limit):
-            self._threads += 1
-            threading.Thread(
-                target=self._work, args=(loop,), name="pushlane-processor", daemon=True
-            ).start()
-        self._calls.put((function, argument, done))
-        try:
-            return await done
-        except asyncio.CancelledError:
-            self.hung += 1
-            raise
-
-    def close(self) -> None:
-        """Let idle threads end, and the others once their call comes back."""
-        for _ in range(self._threads):
-            self._calls.put(None)
-
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (call := self._calls.get()) is not None:
-            function, argument, done = call
-            result: Any
-            try:
-                result = function(argument)
-            except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
-                result = raised(error)
-            try:
-                loop.call_soon_threadsafe(self._settle, done, result)
-            except RuntimeError:  # the loop is closed: nobody waits
-                return
-
-    def _settle(self, done: asyncio.Future[Any], result: Any) -> None:
-        self._busy -= 1
-        if done.cancelled():
-            self.hung -= 1
-        else:
-            done.set_result(result)
-
+from pushlane.util.threads import Threads
 
 log = logging.getLogger("pushlane.processor")
 
@@ -225,7 +161,7 @@ class ProcessorSink:
         kind = Kind.RETRY if retry_timeouts else Kind.DEAD
         self._timed_out = Outcome(kind, timed_out, arrival=Arrival.UNKNOWN, is_silent=True)
         self._most_hung = slots
-        self._threads = Threads(2 * slots)
+        self._threads = Threads(2 * slots, "pushlane-processor")
         self._raised = RaisedLog(_name(function))
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -253,8 +189,15 @@ class ProcessorSink:
     async def _call(self, argument: Any) -> Any:
         if self._is_async:
             return await self._function(argument)
-        answer = await self._threads.run(self._function, argument)
+        answer = await self._threads.run(lambda: self._answer(argument))
         return await answer if inspect.isawaitable(answer) else answer
+
+    def _answer(self, argument: Any) -> Any:
+        """Return what the function answers, or the `Raised` of what it raised."""
+        try:
+            return self._function(argument)
+        except BaseException as error:  # noqa: BLE001 - somebody else's code, even its sys.exit
+            return raised(error)
 
 
 def _outcomes(answer: Any, count: int) -> list[Outcome]:

@@ -51,6 +51,8 @@ class Case:
 NEVER = " ".join(["+Inf"] * 60)
 NEWER = 'pushlane_unknown_format_total{sink="app", job="pushlane", pod="a"}'
 LAG = 'pushlane_receipts_lag_seconds{job="pushlane"}'
+BEHIND = 'pushlane_receipts_behind_seconds{sink="app", job="pushlane", pod="a"}'
+LOST = 'pushlane_receipts_lost_total{reason="full", sink="app", job="pushlane", pod="a"}'
 SKEWED = "processes of several versions run side by side"
 NO_LOOK = "nobody has looked at the {} lately"
 LATE = "the backlog of sink app needs {} and does not fall"
@@ -185,6 +187,20 @@ CASES = (
         {LAG: "0+60x60"},
         minute=40,
         says="reports are 40m 0s behind",
+        of={"job": "pushlane"},
+    ),
+    Case("PushlaneReceiptsBehind", {BEHIND: "0x20 30 0x60"}),
+    Case(
+        "PushlaneReceiptsBehind",
+        {BEHIND: "0x10 0+60x60"},
+        says="the log of receipts has taken none for 19m 0s",
+        of={"job": "pushlane"},
+    ),
+    Case("PushlaneReceiptsLost", {LOST: "7x60"}),
+    Case(
+        "PushlaneReceiptsLost",
+        {LOST: "0x25 100x60"},
+        says="100 receipts were lost within 10 minutes",
         of={"job": "pushlane"},
     ),
     # Promtool's clock begins at 0, so a look at 60 s was in the first minute.
