@@ -142,7 +142,7 @@ class ReceiptQueue:
             self._caught_up()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for what is not in the log, so long at most, and say what was left."""
+        """Wait for what is not in the log, so long at most; the rest is lost."""
         if not self.waiting:
             return
         try:
@@ -150,13 +150,6 @@ class ReceiptQueue:
                 await self._empty.wait()
         except TimeoutError:
             self._stats.receipts_lost[ReceiptLoss.STOPPED] += self.waiting
-            log.warning(
-                "%d receipts were not written, as their log did not take them in %g s: reports "
-                "lack them, the counts of their tasks do not",
-                self.waiting,
-                timeout_s,
-                extra={"action": "receipts_lost"},
-            )
 
     async def _append(self, bodies: Sequence[bytes]) -> None:
         started_s = time.monotonic()
@@ -256,8 +249,16 @@ class Receipts:
         await self.queue.run()
 
     async def drain(self) -> None:
-        """Write what waits as far as 5 s allow, and say what was left."""
+        """Write what waits as far as 5 s allow, and say how many receipts are lacking in all."""
         await self.queue.drain(_DRAIN_S)
+        if lost := sum(self._stats.receipts_lost.values()):
+            log.warning(
+                "%d outcomes of sink %s have no receipt, as their log was away: reports lack them, "
+                "the counts of their tasks do not",
+                lost,
+                self._sink,
+                extra={"action": "receipts_lost"},
+            )
 
     def remark(self) -> str:
         """Return what is the matter with the log, empty when nothing is. Any thread may ask."""

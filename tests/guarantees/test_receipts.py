@@ -322,7 +322,7 @@ async def test_a_log_that_never_answered_is_said_to_lack_what_was_left_at_the_st
 
         assert (await backend.registry.progress([task.id]))[0].finished == 5
         assert dispatcher.stats.receipts_lost == {"full": 0, "key": 0, "stopped": 5}
-        assert "5 receipts were not written" in caplog.text
+        assert "5 outcomes of sink default have no receipt" in caplog.text
 
 
 async def test_without_the_key_of_hashes_no_receipt_is_made_until_it_is_known(
