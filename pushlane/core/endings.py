@@ -132,6 +132,17 @@ class Flusher:
         """Count a push that has come to its end, and is not settled yet."""
         self.unsettled += 1
         lane.unsettled += 1
+        self._look_at(lane)
+
+    def count_all(self, jobs: Sequence[Job]) -> None:
+        """Do as `count` for each of these."""
+        self.unsettled += len(jobs)
+        for job in jobs:
+            job.lane.unsettled += 1
+        for lane in {job.lane for job in jobs}:
+            self._look_at(lane)
+
+    def _look_at(self, lane: Lane) -> None:
         if lane.unsettled >= _LEAST_A_LANE and self._is_crowded(lane):
             lane.block(Why.CROWDED)
 

@@ -94,8 +94,9 @@ class Loop:
         aside: list[Lane] = []
         skipped = skipped_in_a_row = 0
         oldest_s = time.monotonic() - STALE_S
+        pick, admits, charge = self._lanes.pick, self._admission.admits, self._turns.charge
         while len(jobs) < room and skipped < _SKIPPED_A_ROUND:
-            if (lane := self._lanes.pick()) is None:
+            if (lane := pick()) is None:
                 break
             job = lane.take(oldest_s)
             if (job is None or job.message.is_spent) and lane.is_low:
@@ -103,8 +104,8 @@ class Loop:
             if job is None:
                 if self._starve(lane):
                     break
-            elif self._admission.admits(job):
-                self._turns.charge()
+            elif admits(job):
+                charge()
                 jobs.append(job)
                 skipped_in_a_row = 0
             else:

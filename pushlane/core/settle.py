@@ -70,12 +70,9 @@ class Settler:
         """Settle many that are delivered, at a fraction of what each would cost alone."""
         self._counts.delivered(jobs)
         self._counts.count_waits(jobs, at_ms)
-        kind, count = Kind.DELIVERED, self._flusher.count
-        endings = []
-        for job in jobs:
-            endings.append(Ending(job, kind, kind, "", at_ms))
-            count(job.lane)
-        self._flusher.add_new(endings)
+        self._flusher.count_all(jobs)
+        kind = Kind.DELIVERED
+        self._flusher.add_new([Ending(job, kind, kind, "", at_ms) for job in jobs])
 
     def end(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
         """End a push as finished, and count it."""

@@ -337,13 +337,15 @@ class Receipts:
     def _batch(self, receipts: Sequence[Ending], hasher: Hasher) -> ReceiptBatch:
         jobs = [receipt.job for receipt in receipts]
         pushes = [job.push for job in jobs]
+        tasks = [job.task for job in jobs]
+        kinds = list({id(task): task for task in tasks}.values())
         recipients = [push.recipient for push in pushes]
         now = now_ms()
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
             sink=self._sink,
-            **self._of_tasks([job.task for job in jobs]),
+            **self._of_tasks(tasks, kinds),
             seq=[push.seq for push in pushes],
             outcome=[receipt.outcome or "" for receipt in receipts],
             reason=[receipt.reason[:REASON_LONGEST] for receipt in receipts],
@@ -351,18 +353,16 @@ class Receipts:
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
             submitted_at_ms=_within(LAST_DATE_MS, [push.submitted_at_ms for push in pushes]),
-            eligible_at_ms=_within(LAST_DATE_MS, _eligible(jobs, pushes)),
+            eligible_at_ms=_within(LAST_DATE_MS, _eligible(jobs, pushes, kinds)),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
             responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
         )
 
-    def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
+    def _of_tasks(self, tasks: list[Task], kinds: list[Task]) -> dict[str, Any]:
         """Return the columns that follow from each push's task as it was: often all are one."""
         weights = self._weights()
-        names = list(map(id, tasks))
-        kinds = list(dict(zip(names, tasks, strict=True)).values())
         labels = {task.id: TaskLabel(task.id, task.app, task.name) for task in kinds}
         places = {task_id: place for place, task_id in enumerate(labels)}
         rows: dict[str, list[Any]] = {
@@ -371,22 +371,21 @@ class Receipts:
             "quota": [task.quota for task in kinds],
             "weight": [weights[task.level] for task in kinds],
         }
-        columns = {name: _spread(values, kinds, names) for name, values in rows.items()}
+        columns = {name: _spread(values, kinds, tasks) for name, values in rows.items()}
         return {"tasks": list(labels.values()), **columns}
 
 
-def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
+def _spread(values: list[T], kinds: list[Task], tasks: list[Task]) -> list[T]:
     """Return a value for each receipt, of one for each kind of task."""
     if len(kinds) == 1:
-        return values * len(names)
+        return values * len(tasks)
     by_name = dict(zip(map(id, kinds), values, strict=True))
-    return [by_name[name] for name in names]
+    return [by_name[id(task)] for task in tasks]
 
 
-def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
+def _eligible(jobs: list[Job], pushes: list[Push], kinds: list[Task]) -> list[int]:
     """Return when each could go. Most could at once: whether all could is cheap to find out."""
-    tasks = {id(job.task): job.task for job in jobs}.values()
-    if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
+    if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in kinds):
         return [eligible_ms(job.task, job.push) for job in jobs]
     return [push.due_at_ms or push.submitted_at_ms for push in pushes]
 

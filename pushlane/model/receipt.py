@@ -20,6 +20,7 @@ from pushlane.util.errors import MalformedReceipts
 VERSION = 1
 _WHAT = "a batch of the receipts log"
 _REST = "…"
+_SHOWS_TWO = 12
 
 
 class Event(StrEnum):
@@ -112,5 +113,9 @@ _COLUMNS = ReceiptBatch.__struct_fields__[4:18]
 
 def masked_recipients(recipients: Sequence[str]) -> list[str]:
     """Show of each its first and last characters: two at most, in all no more than a third."""
-    shown = ((recipient, min(len(recipient) // 6, 2)) for recipient in recipients)
-    return [one[:most] + _REST + one[len(one) - most :] for one, most in shown]
+    return [
+        one[: (most := 2 if len(one) >= _SHOWS_TWO else len(one) // 6)]
+        + _REST
+        + one[len(one) - most :]
+        for one in recipients
+    ]
