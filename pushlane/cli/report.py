@@ -36,10 +36,13 @@ _STAGES = ("wait", "delivery", "total")
 _LATENCY_COLUMNS: tuple[Column[Lateness], ...] = (
     Column("LEVEL", lambda each: each.key[0]),
     Column("DELIVERED AFTER", lambda each: each.stage),
-    Column("P50", lambda each: duration_text(each.quantiles_ms[0]), number=True),
-    Column("P90", lambda each: duration_text(each.quantiles_ms[1]), number=True),
-    Column("P95", lambda each: duration_text(each.quantiles_ms[2]), number=True),
-    Column("P99", lambda each: duration_text(each.quantiles_ms[3]), number=True),
+    Column("MIN", lambda each: duration_text(each.times_ms[0]), number=True, spare=2),
+    Column("P50", lambda each: duration_text(each.times_ms[1]), number=True),
+    Column("P90", lambda each: duration_text(each.times_ms[2]), number=True),
+    Column("P95", lambda each: duration_text(each.times_ms[3]), number=True),
+    Column("P99", lambda each: duration_text(each.times_ms[4]), number=True),
+    Column("P99.9", lambda each: duration_text(each.times_ms[5]), number=True),
+    Column("MAX", lambda each: duration_text(each.times_ms[6]), number=True),
 )
 _ROW_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("AT", lambda row: _at(row)),
@@ -143,17 +146,10 @@ def duration_text(ms: float) -> str:
 
 
 def _latency_json(each: Lateness) -> dict[str, Any]:
-    from pushlane.pipeline.reports.sections import QUANTILES
+    from pushlane.pipeline.reports.sections import TIMES
 
-    return {
-        "level": each.key[0],
-        "stage": each.stage,
-        "n": each.n,
-        **{
-            f"p{quantile * 100:g}_ms": round(value, 1)
-            for quantile, value in zip(QUANTILES, each.quantiles_ms, strict=True)
-        },
-    }
+    times = {f"{name}_ms": round(ms, 1) for name, ms in zip(TIMES, each.times_ms, strict=True)}
+    return {"level": each.key[0], "stage": each.stage, "n": each.n, **times}
 
 
 def _at(row: dict[str, Any]) -> str:

@@ -53,10 +53,11 @@ class Message:
     a crash; what was settled of it is known by the registry, and dropped. `on_read` hears how long
     reading its pushes took, in seconds.
 
-    Fields, and who writes them: `asked_s`, when the registry was last asked about it, on a
-    monotonic clock: Intake. `left` counts its pushes that are not settled: itself, and the Flusher.
-    It `is_spent` when none is left to be taken: itself. `error` says why nothing of it can be read,
-    not even whose pushes it has; then it is one push that nobody knows: itself.
+    Fields, and who writes them: `pulled_s`, when it came off its reader, and `asked_s`, when the
+    registry was last asked about it, both on a monotonic clock: Intake. `left` counts its pushes
+    that are not settled: itself, and the Flusher. It `is_spent` when none is left to be taken:
+    itself. `error` says why nothing of it can be read, not even whose pushes it has; then it is one
+    push that nobody knows: itself.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Message:
         "error",
         "is_spent",
         "left",
+        "pulled_s",
         "taken",
     )
 
@@ -80,7 +82,7 @@ class Message:
     ) -> None:
         self.taken = taken
         self._on_read = on_read
-        self.asked_s = asked_s
+        self.pulled_s = self.asked_s = asked_s
         self.error: PushlaneError | None = None
         self._pushes: list[Push] | None = None  # once they are read
         self._bundle = _NOTHING
@@ -108,6 +110,11 @@ class Message:
     @property
     def last_seq(self) -> int:
         return self._bundle.seqs[-1]
+
+    @property
+    def untaken(self) -> int:
+        """How many of its pushes can still be taken."""
+        return len(self._bundle) - self._next - (self._gone >> self._next).bit_count()
 
     def seqs(self) -> list[int]:
         """Return the seqs that can still be taken, in rising order."""
@@ -290,6 +297,19 @@ class LaneInput:
             else:
                 pulled.append(taken)
         return pulled
+
+    def oldest_s(self) -> float:
+        """Return when the oldest at hand came off the reader, 0 for none. Any thread may ask."""
+        heads = [some[:1] for some in self._copies()]
+        return min((message.pulled_s for head in heads for message in head), default=0.0)
+
+    def pushes(self) -> int:
+        """Return how many pushes are at hand. Any thread may ask."""
+        return sum(message.untaken for some in self._copies() for message in some)
+
+    def _copies(self) -> list[tuple[Message, ...]]:
+        """Copy each task's messages in one go, so that another thread sees none half changed."""
+        return [tuple(some) for some in tuple(self._at_hand)]
 
     def at_hand(self) -> list[Message]:
         return [message for some in self._at_hand for message in some]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pushlane.settings import Settings
 from pushlane.util.checks import Check, Remark, Unseen, outside
+from pushlane.util.files import is_rotational
 
 AREA = "host"
 OLDEST_PYTHON, TRIED_PYTHON = (3, 11), (3, 14)
@@ -24,6 +25,7 @@ _UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 _GIB = 1024**3
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs"})
+_HUGE_PAGES = {"enabled": "on", "defrag": "made by moving others while a process waits"}
 _NO_LOCKS = _NETWORK | {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse"}
 
 
@@ -86,16 +88,36 @@ def _python(host: Host) -> Iterator[Remark]:
 
 @_check(
     "huge-pages",
-    "transparent huge pages: not always",
+    "transparent huge pages: neither made nor defragmented always",
     "bookies and Redis stall while the kernel moves pages, and pushes wait",
 )
 def _huge_pages(host: Host) -> Iterator[Remark]:
-    said = host.text("sys/kernel/mm/transparent_hugepage/enabled")
-    if "[always]" in said:
+    for name, doing in _HUGE_PAGES.items():
+        path = f"sys/kernel/mm/transparent_hugepage/{name}"
+        if "[always]" in host.text(path):
+            line = f"w /{path} - - - - madvise"
+            file = f"/etc/tmpfiles.d/huge-pages-{name}.conf"
+            yield Remark(
+                "warning" if host.has_services else "note",
+                f"transparent huge pages are {doing} (always)",
+                f"echo {quote(line)} | sudo tee {file} && sudo systemd-tmpfiles --create {file}",
+            )
+
+
+@_check(
+    "turning-disk",
+    "that an embedded store is on a disk without a head that moves",
+    "each push that is taken waits for the disk to turn",
+)
+def _turning_disk(host: Host) -> Iterator[Remark]:
+    if not host.settings.capabilities.is_local:
+        return
+    folder = _existing(host.settings.data_dir)
+    if is_rotational(folder.stat().st_dev, host.root):
         yield Remark(
-            "warning" if host.has_services else "note",
-            "transparent huge pages are on (always)",
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            "note",
+            f"data_dir {folder} is on a disk that turns, as the kernel says",
+            "set data_dir to a folder on an SSD",
         )
 
 
@@ -210,4 +232,13 @@ def _existing(folder: Path) -> Path:
     return next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
 
 
-CHECKS = (_python, _huge_pages, _swappiness, _open_files, _time_sync, _disk, _file_system)
+CHECKS = (
+    _python,
+    _huge_pages,
+    _swappiness,
+    _open_files,
+    _time_sync,
+    _disk,
+    _turning_disk,
+    _file_system,
+)

@@ -19,7 +19,7 @@ from pushlane.backends.backend import Backend
 from pushlane.core.admission import Admission, Gate, Guard, Options
 from pushlane.core.endings import EndingListener, Flusher
 from pushlane.core.intake import Intake
-from pushlane.core.lane import Lane
+from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
 from pushlane.core.loop import Loop
 from pushlane.core.ports import Sink
@@ -279,6 +279,19 @@ class Line:
         None until the process has read the key of the hashes, at its start.
         """
         return self._shared.targets.of(target_of(self._sink))
+
+    def at_hand(self) -> int:
+        """Return how many pushes off lanes wait here for their turn. Any thread may ask."""
+        return sum(one.pushes() for one in self._inputs())
+
+    def prefetch_age_s(self) -> float:
+        """Return for how long the oldest of them has been off its lane. Any thread may ask."""
+        oldest_s = min((one.oldest_s() for one in self._inputs()), default=0.0)
+        return time.monotonic() - oldest_s if oldest_s else 0.0
+
+    def _inputs(self) -> list[LaneInput]:
+        lanes = list(self.lanes.by_name.values())
+        return [one for lane in lanes for one in lane.inputs if one.messages]
 
     def side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield what runs beside the others, each under its name."""

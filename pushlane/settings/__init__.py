@@ -35,6 +35,7 @@ _MAY_BE_SECRET = ("pulsar_token", "redis_password", "receipts_key", "address_key
 
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
+BytesOrKeep = Annotated[int, Meta(ge=1024**2)] | Literal["keep"]
 SecondsOrOff = Annotated[float, Meta(ge=5, le=86_400)] | Literal["off"]
 
 
@@ -117,6 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long failures of a sink that is down cost no push an attempt."""
     later_max: Annotated[int, Meta(ge=1)] = 1_000_000
     """Pushes of a lane that may wait for their time."""
+    lane_quota_bytes: BytesOrKeep = 64 * 1024**3
+    """Most bytes that a lane on Pulsar may hold, or `keep` for what its namespace says."""
     claim_timeout_s: Seconds = 15.0
     """After sink_timeout_s: until a push that a lost process claimed is unknown."""
     retention_s: SecondsOrNone = 3600.0

@@ -75,6 +75,18 @@ def _unfinished(path: Path, content: bytes, mode: int) -> Iterator[Path]:
 _RETRY_S = 0.002
 
 
+def is_rotational(device: int, root: Path = Path("/")) -> bool:
+    """Return whether the kernel says that a device (`st_dev`) turns: a disk, not an SSD.
+
+    False where it says nothing, as of what is no disk. `root` is where its files begin.
+    """
+    place = (root / f"sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    for folder in (place, place.parent):  # a partition has it in its disk's folder
+        with suppress(OSError):
+            return (folder / "queue/rotational").read_text().strip() == "1"
+    return False
+
+
 class FileLock:
     """A lock on a file, made if missing; not held before `acquire`. Raises OSError like `open`."""
 

@@ -309,8 +309,8 @@ def _of_the_pipeline() -> tuple[Alert, ...]:
             "1m",
             Severity.WARNING,
             "the log of receipts has taken none for {{ $value | humanizeDuration }}",
-            "Deliveries go on, and receipts wait in the memory of dispatchers. When that is full the "
-            "oldest are lost; a kill loses all that wait.",
+            "Deliveries go on, and receipts wait in the memory of dispatchers. When that is full "
+            "the oldest are lost; a kill loses all that wait.",
             "receipts-behind",
         ),
         Alert(

@@ -166,6 +166,20 @@ def _room() -> tuple[Panel, ...]:
     full, opened = known("pushlane_lanes_full"), known("pushlane_lanes_open")
     in_flight, slots = known("pushlane_in_flight"), known("pushlane_slots")
     return (
+        line(
+            "Pushes at hand",
+            NUMBER,
+            CHOSEN.total(known("pushlane_at_hand"), "sink"),
+            "{{sink}}",
+            width=12,
+        ),
+        line(
+            "Age of the oldest push at hand",
+            SECONDS,
+            CHOSEN.highest(known("pushlane_prefetch_age_seconds"), "sink"),
+            "{{sink}}",
+            width=12,
+        ),
         Panel(
             "Slots",
             NUMBER,

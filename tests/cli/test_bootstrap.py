@@ -40,7 +40,11 @@ def test_what_is_printed_for_an_administrator_asks_nobody(command: Command) -> N
 
 def test_every_policy_has_a_command() -> None:
     settings = Settings()
-    policies = [*lane_policies(60.0), *JOURNAL_POLICIES, *receipt_policies(settings)]
+    policies = [
+        *lane_policies(settings.but(retention_s=60.0)),
+        *JOURNAL_POLICIES,
+        *receipt_policies(settings),
+    ]
 
     commands = {command_of(policy, "company/lanes") for policy in policies}
 

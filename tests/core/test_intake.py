@@ -614,3 +614,19 @@ def taken_all(lane_input: LaneInput) -> list[tuple[str, int]]:
     while (held := lane_input.take(LANE, 0.0)) is not None:
         taken.append((held.message.task_id, held.seq))
     return taken
+
+
+def test_pushes_at_hand_are_counted_and_the_oldest_is_known() -> None:
+    lane = Lane("pool-0", Level.LOW)
+    bundle = Message(Taken(body_of([4, 6, 8]), "pool-0", None), asked_s=7.0)
+    single = Message(Taken(body_of(5, "u"), "pool-0", None), asked_s=9.0)
+    assert (lane.main.pushes(), lane.main.oldest_s()) == (0, 0.0)
+
+    lane.add(lane.main, [bundle, single])
+    bundle.asked_s = 30.0
+    assert (lane.main.pushes(), lane.main.oldest_s()) == (4, 7.0)
+
+    bundle.drop(0b100, 4)
+    assert lane.main.pushes() == 3
+    assert lane.take().push.seq == 4
+    assert (lane.main.pushes(), lane.main.oldest_s()) == (2, 7.0)

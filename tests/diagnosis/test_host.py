@@ -14,6 +14,7 @@ from pushlane.util.checks import Finding, examined
 
 _SOUND = {
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+    "sys/kernel/mm/transparent_hugepage/defrag": "always defer defer+madvise [madvise] never",
     "proc/sys/vm/swappiness": "1",
     "proc/swaps": "Filename Type Size Used Priority",
     "proc/self/mounts": "/dev/sda1 / ext4 rw 0 0",
@@ -57,6 +58,12 @@ def test_a_host_that_is_set_up_well_passes_each_check(tmp_path: Path, settings: 
             {},
         ),
         (
+            "huge-pages",
+            "warning",
+            {"sys/kernel/mm/transparent_hugepage/defrag": "[always] defer madvise never"},
+            {},
+        ),
+        (
             "swappiness",
             "warning",
             {"proc/sys/vm/swappiness": "60", "proc/swaps": "Filename\n/dev/sdb partition 1 0 -2"},
@@ -73,6 +80,27 @@ def test_one_thing_that_is_wrong(
 
     assert (finding.check, finding.severity) == (check, severity)
     assert finding.mend
+
+
+def test_a_store_on_a_disk_that_turns(tmp_path: Path, settings: Settings) -> None:
+    device = tmp_path.stat().st_dev
+    place = f"sys/dev/block/{os.major(device)}:{os.minor(device)}/queue/rotational"
+
+    [finding] = _found(_host(tmp_path, settings, {place: "1"}))
+
+    assert (finding.check, finding.severity) == ("turning-disk", "note")
+    assert _found(_host(tmp_path, settings, {place: "0"})) == []
+
+
+def test_huge_pages_stay_off_after_a_reboot(tmp_path: Path, settings: Settings) -> None:
+    on = {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}
+
+    [finding] = _found(_host(tmp_path, settings, on))
+
+    assert finding.mend.startswith(
+        "echo 'w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise' | sudo tee "
+        "/etc/tmpfiles.d/huge-pages-enabled.conf"
+    )
 
 
 def test_swappiness_is_nothing_without_swap(tmp_path: Path, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from pushlane.backends.ports import Broker
 from pushlane.backends.pulsar.admin import Admin
 from pushlane.backends.pulsar.broker import ProducerKey, Producers
 from pushlane.backends.pulsar.connection import open_connection
-from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownLane
 from pushlane.core.ports import LaneReader, Source, Taken
@@ -416,7 +416,7 @@ def test_the_policies_that_were_set_are_found_as_they_should_be(play: Play) -> N
         refusing = _ReadOnly(scene.settings.admin_url, None)
 
         async with refusing as admin:
-            await ensure_namespace(admin, scene.settings.namespace, LANE_POLICIES)
+            await ensure_namespace(admin, scene.settings.namespace, lane_policies(scene.settings))
             journal = f"{scene.settings.namespace}-registry"
             await ensure_namespace(admin, journal, JOURNAL_POLICIES)
 

@@ -40,7 +40,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
     journal_namespace = f"{settings.namespace}-registry"
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(connect_admin(settings))
-        lane_rules = lane_policies(settings.retention_s)
+        lane_rules = lane_policies(settings)
         await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
         connection = await stack.enter_async_context(open_connection(settings, admin.credentials))
@@ -86,7 +86,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog
     """
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(connect_admin(settings))
-        await ensure_namespace(admin, settings.namespace, lane_policies(settings.retention_s))
+        await ensure_namespace(admin, settings.namespace, lane_policies(settings))
         connection = await stack.enter_async_context(open_connection(settings, admin.credentials))
         receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pushlane.backends.pulsar.facts import CONSUME, NO_BOOKIE, SUPERUSER, TENANT_ADMIN, PulsarFacts
 from pushlane.backends.pulsar.policies import Policy, command_of, namespaces_of, unmet
 from pushlane.util.checks import Check, Remark, Severity, Unseen, outside
+from pushlane.util.files import is_rotational
 from pushlane.util.texts import each_host
 from pushlane.wire import MOST_BYTES
 
@@ -98,7 +99,15 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
         mend = command_of(policy, name)
         yield Remark("error" if evicts else "warning", what, mend, (POLICY, name, policy.key))
     for name, found in present(facts):
-        aged = found.get("backlog_quota_map", {}).get("message_age", {})
+        quotas = found.get("backlog_quota_map", {})
+        kept = quotas.get("destination_storage", {})
+        is_ours = facts.settings.lane_quota_bytes != "keep" or name != facts.settings.namespace
+        if not is_ours and kept.get("policy") == EVICTS:
+            what = f"{name}: the oldest pushes of a lane are dropped at its quota{_shown(kept)}"
+            limited = f"set-backlog-quota {name} --limit {kept.get('limitSize')}"
+            mend = f"pulsar-admin namespaces {limited} --policy producer_exception"
+            yield Remark("error", what, mend)
+        aged = quotas.get("message_age", {})
         if aged.get("policy") == EVICTS:
             what = f"{name}: pushes that wait for longer than {aged.get('limitTime')} s are dropped"
             mend = f"pulsar-admin namespaces remove-backlog-quota -t message_age {name}"
@@ -232,7 +241,8 @@ CLOCK_S = 2.0
 LONG_KEEP_ALIVE_S = 60
 LARGEST_BYTES = MOST_BYTES + MOST_BYTES // 16  # a full bundle, with its head
 SLOW_EMPTY_READ_MS = 100
-SMALL_INDEX_CACHE = 256 * 1024**2
+SMALL_INDEX_CACHE = 512 * 1024**2
+SMALL_READ_AHEAD_MIB = 256
 
 _COMMANDS = {
     SUPERUSER: "run doctor with an operator's token, of a role in superUserRoles of broker.conf",
@@ -343,13 +353,21 @@ def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
 
 @pulsar_check(
     "journal-device",
-    "journal and ledgers on devices of their own (with --bookie-url, on the bookie's host)",
-    "reads of old pushes slow down every publish",
+    "journal and ledgers on devices of their own, the journal on an SSD (with --bookie-url, on the "
+    "bookie's host)",
+    "reads of old pushes, or the head of a disk, slow down every publish",
 )
 def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:
     said = facts.bookie.get()
     journals = _devices(said.get("journalDirectories") or said.get("journalDirectory", ""))
     ledgers = _devices(said.get("ledgerDirectories", ""))
+    for device, folder in journals.items():
+        if is_rotational(device):
+            yield Remark(
+                "warning",
+                f"the journal in {folder} is on a disk that turns: each publish waits for its head",
+                "put journalDirectories on an SSD in bookkeeper.conf",
+            )
     for device in journals.keys() & ledgers.keys():
         yield Remark(
             "warning",
@@ -369,8 +387,9 @@ def _devices(folders: str) -> dict[int, str]:
 
 @pulsar_check(
     "index-cache",
-    "dbStorage_rocksDB_blockCacheSize (with --bookie-url)",
-    "an index that is larger than its cache is read from disk for each old push",
+    "dbStorage_rocksDB_blockCacheSize, dbStorage_readAheadCacheMaxSizeMb (with --bookie-url)",
+    "an index that is larger than its cache is read from disk for each old push, and many lanes "
+    "that are read at once push each other out of a small read-ahead cache",
 )
 def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
     name = "dbStorage_rocksDB_blockCacheSize"
@@ -379,9 +398,15 @@ def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
         what = f"{name} is not set: a tenth of the bookie's direct memory"
         mend = f"set {name} in bookkeeper.conf to the size of the ledgers' index"
         yield Remark("note", what, mend)
-    elif said.isdigit() and int(said) < SMALL_INDEX_CACHE:
-        what = f"{name} is {int(said) // 1024**2} MiB"
-        mend = f"set {name} in bookkeeper.conf to {SMALL_INDEX_CACHE} or more"
+    elif said.isdigit() and int(said) <= SMALL_INDEX_CACHE:
+        what = f"{name} is {int(said) // 1024**2} MiB: too small for an index of many topics"
+        mend = f"set {name} in bookkeeper.conf to {2 * SMALL_INDEX_CACHE} or more"
+        yield Remark("warning", what, mend)
+    name = "dbStorage_readAheadCacheMaxSizeMb"
+    said = facts.bookie.get().get(name, "")
+    if said.isdigit() and 0 < int(said) < SMALL_READ_AHEAD_MIB:
+        what = f"{name} is {said}: {SMALL_READ_AHEAD_MIB} MiB hold what many lanes read ahead"
+        mend = f"leave {name} out of bookkeeper.conf: a quarter of the bookie's direct memory"
         yield Remark("warning", what, mend)
 
 

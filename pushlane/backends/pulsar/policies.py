@@ -19,7 +19,6 @@ from pushlane.util.errors import MissingPermission
 DELAY_TICK_MS = 100
 _MIB = 1024 * 1024
 JOURNAL_COMPACTION_BYTES = 16 * _MIB
-LANE_QUOTA_BYTES = 64 * 1024**3
 
 
 class Policy(NamedTuple):
@@ -52,24 +51,31 @@ _COMMON = (
 
 _RETENTION = "retention_policies"
 
-# At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
-_QUOTA = {"limitSize": LANE_QUOTA_BYTES, "limitTime": -1, "policy": "producer_exception"}
 _DELAYED = {"active": True, "tickTime": DELAY_TICK_MS}
 LANE_POLICIES = (
     *_COMMON,
     Policy("deduplicationEnabled", "deduplication", True),
     Policy("delayed_delivery_policies", "delayedDelivery", _DELAYED),
-    Policy("backlog_quota_map", "backlogQuota", _QUOTA),
 )
 
 
-def lane_policies(retention_s: float) -> tuple[Policy, ...]:
-    """Return the policies of the lanes, which keep acked messages for at least so long."""
-    minutes = math.ceil(retention_s / 60)
-    if not minutes:
-        return LANE_POLICIES
-    kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
-    return (*LANE_POLICIES, Policy(_RETENTION, "retention", kept))
+def lane_policies(settings: Settings) -> tuple[Policy, ...]:
+    """Return the policies of the lanes: how long acked messages are kept, what a lane may hold.
+
+    At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
+    """
+    policies: tuple[Policy, ...] = LANE_POLICIES
+    if minutes := math.ceil(settings.retention_s / 60):
+        kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+        policies = (*policies, Policy(_RETENTION, "retention", kept))
+    if settings.lane_quota_bytes == "keep":
+        return policies
+    quota = {
+        "limitSize": settings.lane_quota_bytes,
+        "limitTime": -1,
+        "policy": "producer_exception",
+    }
+    return (*policies, Policy("backlog_quota_map", "backlogQuota", quota))
 
 
 def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
@@ -103,7 +109,7 @@ JOURNAL_POLICIES = (
 def namespaces_of(settings: Settings) -> dict[str, tuple[Policy, ...]]:
     """Return the namespaces of a deployment: of its lanes, its journal and its receipts."""
     return {
-        settings.namespace: lane_policies(settings.retention_s),
+        settings.namespace: lane_policies(settings),
         f"{settings.namespace}-registry": JOURNAL_POLICIES,
         f"{settings.namespace}-receipts": receipt_policies(settings),
     }

@@ -20,7 +20,7 @@ from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
 from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.query_runner import Table
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sections import QUANTILES
+from pushlane.pipeline.reports.sections import TIMES
 from pushlane.pipeline.store.schema import STAGES
 
 _INK = "#010203"
@@ -58,8 +58,8 @@ def write_html(report: Report, table: Table, path: Path) -> None:
         until=utc_text(period.until_ms),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         pictures=[(plot, _svg(plot, place)) for place, plot in enumerate(plots(report))],
-        latency=[(each.key[0], each.stage, each.n, each.quantiles_ms) for each in latency],
-        quantiles=[f"p{quantile * 100:g}" for quantile in QUANTILES],
+        latency=[(each.key[0], each.stage, each.n, each.times_ms) for each in latency],
+        times=TIMES,
     )
     path.write_text(page, encoding="utf-8")
 

@@ -114,18 +114,24 @@ def _count(key: Key, found: tuple[Any, ...]) -> Count:
     return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))
 
 
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
+QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+TIMES = ("min", *(f"p{quantile * 100:g}" for quantile in QUANTILES), "max")
 _UNDER_A_MS = -1
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """The quantiles of one stage in milliseconds over `n` receipts, in the order of `QUANTILES`."""
+    """How long one stage took over `n` receipts: milliseconds, in the order of `TIMES`."""
 
     key: Key
     stage: str
     n: int
-    quantiles_ms: tuple[float, ...]
+    times_ms: tuple[float, ...]
+
+    @property
+    def quantiles_ms(self) -> tuple[float, ...]:
+        """In the order of `QUANTILES`."""
+        return self.times_ms[1:-1]
 
 
 def lateness(engine: Engine, query: Query) -> list[Lateness]:
@@ -133,8 +139,9 @@ def lateness(engine: Engine, query: Query) -> list[Lateness]:
     buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
     for *key, stage, bucket, n in engine.rows(_latency_sql(engine, query)):
         buckets[tuple(key), stage].append((bucket, n))
+    parts = (0.0, *QUANTILES, 1.0)
     return [
-        Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, QUANTILES))
+        Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, parts))
         for (key, stage), counts in buckets.items()
     ]
 

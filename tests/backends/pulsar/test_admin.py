@@ -16,7 +16,7 @@ from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscripti
 from pushlane.backends.pulsar.broker import PulsarBroker
 from pushlane.backends.pulsar.connection import Connection
 from pushlane.backends.pulsar.credentials import Credentials, TokenCredentials
-from pushlane.backends.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
+from pushlane.backends.pulsar.policies import Policy, ensure_namespace, lane_policies
 from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.settings import Settings
 from pushlane.util.tls import TlsFiles
@@ -204,6 +204,10 @@ def test_a_url_that_does_not_work_is_named(url: str, expected: type[Exception]) 
     asyncio.run(scenario())
 
 
+OWN = Settings(retention_s=0.0)
+POLICIES_OF_LANES = lane_policies(OWN)
+
+
 def test_a_topic_name_is_quoted_in_its_path() -> None:
     assert topic_path("t/ns", "a/b c") == "/persistent/t/ns/a%2Fb%20c"
 
@@ -216,25 +220,54 @@ def _stored(policies: tuple[Policy, ...]) -> dict[str, Any]:
 
 def test_a_namespace_that_is_as_it_should_be_is_only_read() -> None:
     async def scenario(admin: Admin, server: Server) -> None:
-        await ensure_namespace(admin, "t/ns", LANE_POLICIES)
+        await ensure_namespace(admin, "t/ns", POLICIES_OF_LANES)
 
         assert [(r.method, r.path) for r in server.requests] == [
             ("GET", "/admin/v2/namespaces/t/ns")
         ]
 
-    play({("GET", "/admin/v2/namespaces/t/ns"): Response(200, _stored(LANE_POLICIES))}, scenario)
+    play(
+        {("GET", "/admin/v2/namespaces/t/ns"): Response(200, _stored(POLICIES_OF_LANES))}, scenario
+    )
+
+
+def test_an_operators_own_quota_is_set_back_unless_it_is_to_be_kept() -> None:
+    own = {"limitSize": 5, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+    stored = {**_stored(POLICIES_OF_LANES), "backlog_quota_map": {"destination_storage": own}}
+    table: Table = {
+        ("GET", "/admin/v2/namespaces/t/ns"): Response(200, stored),
+        ("POST", "/admin/v2/namespaces/t/ns/backlogQuota"): Response(204),
+    }
+
+    async def set_back(admin: Admin, server: Server) -> None:
+        await ensure_namespace(admin, "t/ns", lane_policies(OWN.but(lane_quota_bytes=2**30)))
+
+        assert server.changes() == [("POST", "/admin/v2/namespaces/t/ns/backlogQuota")]
+        assert server.requests[-1].body == {
+            "limitSize": 2**30,
+            "limitTime": -1,
+            "policy": "producer_exception",
+        }
+
+    async def kept(admin: Admin, server: Server) -> None:
+        await ensure_namespace(admin, "t/ns", lane_policies(OWN.but(lane_quota_bytes="keep")))
+
+        assert server.changes() == []
+
+    play(table, set_back)
+    play(table, kept)
 
 
 def test_only_the_policies_that_differ_are_set() -> None:
     async def scenario(admin: Admin, server: Server) -> None:
-        await ensure_namespace(admin, "t/ns", LANE_POLICIES)
+        await ensure_namespace(admin, "t/ns", POLICIES_OF_LANES)
 
         assert server.changes() == [("POST", "/admin/v2/namespaces/t/ns/deduplication")]
         assert server.requests[-1].body is True
 
     table: Table = {
         ("GET", "/admin/v2/namespaces/t/ns"): Response(
-            200, {**_stored(LANE_POLICIES), "deduplicationEnabled": False}
+            200, {**_stored(POLICIES_OF_LANES), "deduplicationEnabled": False}
         ),
         ("POST", "/admin/v2/namespaces/t/ns/deduplication"): Response(204),
     }
@@ -265,7 +298,7 @@ def test_a_namespace_that_the_broker_has_not_heard_of_yet_is_asked_for_again() -
     """Another process has just made it, and the answering broker's view of the metadata lags."""
 
     async def scenario(admin: Admin, server: Server) -> None:
-        await ensure_namespace(admin, "t/ns", LANE_POLICIES[-1:])
+        await ensure_namespace(admin, "t/ns", POLICIES_OF_LANES[-1:])
 
         assert server.changes() == [
             ("PUT", "/admin/v2/tenants/t"),
@@ -318,9 +351,9 @@ def test_what_a_broker_never_hears_of_is_given_up_with_its_reason(
 
     async def scenario(admin: Admin, server: Server) -> None:
         with pytest.raises(PushlaneError, match=r"set deduplication .*Namespace does not exist"):
-            await ensure_namespace(admin, "t/ns", LANE_POLICIES)
+            await ensure_namespace(admin, "t/ns", POLICIES_OF_LANES)
 
-    stored = {**_stored(LANE_POLICIES), "deduplicationEnabled": False}
+    stored = {**_stored(POLICIES_OF_LANES), "deduplicationEnabled": False}
     table: Table = {
         ("GET", "/admin/v2/namespaces/t/ns"): Response(200, stored),
         ("POST", "/admin/v2/namespaces/t/ns/deduplication"): NOT_HEARD_OF,
@@ -366,7 +399,7 @@ def test_what_is_wrong_with_the_request_is_said_at_once() -> None:
 def test_a_namespace_that_is_none_is_refused_before_anything_is_asked(namespace: str) -> None:
     async def scenario(admin: Admin, server: Server) -> None:
         with pytest.raises(BadInput, match="tenant/name"):
-            await ensure_namespace(admin, namespace, LANE_POLICIES)
+            await ensure_namespace(admin, namespace, POLICIES_OF_LANES)
         assert server.requests == []
 
     play({}, scenario)

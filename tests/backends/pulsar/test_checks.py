@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pushlane.backends.pulsar import checks
 from pushlane.backends.pulsar.checks import CLIENT
 from pushlane.backends.pulsar.examiner import CHECKS, _open, _plain
 from pushlane.backends.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
@@ -296,13 +298,53 @@ def test_a_journal_on_the_device_of_the_ledgers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "severities"), [("", ["note"]), ("1048576", ["warning"]), ("4294967296", [])]
+    ("size", "severities"),
+    [("", ["note"]), ("268435456", ["warning"]), ("536870912", ["warning"]), ("4294967296", [])],
 )
 def test_the_cache_of_the_ledgers_index(size: str, severities: list[str]) -> None:
     facts = sound()
     facts.bookie = Fact(answer("bookie") | {"dbStorage_rocksDB_blockCacheSize": size})
 
     assert [one.severity for one in found(facts, "index-cache")] == severities
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "severities"), [("", []), ("64", ["warning"]), ("256", []), ("1024", [])]
+)
+def test_the_cache_of_what_is_read_ahead(mebibytes: str, severities: list[str]) -> None:
+    facts = sound()
+    enough = {"dbStorage_rocksDB_blockCacheSize": "4294967296"}
+    facts.bookie = Fact(
+        answer("bookie") | enough | {"dbStorage_readAheadCacheMaxSizeMb": mebibytes}
+    )
+
+    assert [one.severity for one in found(facts, "index-cache")] == severities
+
+
+def test_a_journal_on_a_disk_that_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turning = tmp_path.stat().st_dev
+    monkeypatch.setattr(checks, "is_rotational", lambda device: device == turning)
+    facts = sound()
+    facts.bookie = Fact({"journalDirectories": str(tmp_path), "ledgerDirectories": "/proc"})
+
+    [finding] = found(facts, "journal-device")
+
+    assert finding.severity == "warning"
+    assert "SSD" in finding.mend
+
+
+def test_a_quota_that_is_kept_and_drops_pushes() -> None:
+    facts = sound()
+    facts = replace(facts, settings=facts.settings.but(lane_quota_bytes="keep"))
+    own = {"limitSize": 5, "limitTime": -1, "policy": "producer_exception"}
+    policies = facts.policies[LANES].get() or {}
+    facts.policies[LANES] = Fact({**policies, "backlog_quota_map": {"destination_storage": own}})
+    assert found(facts, "backlog-quota") == []
+
+    own["policy"] = "consumer_backlog_eviction"
+    [finding] = found(facts, "backlog-quota")
+    assert finding.severity == "error"
+    assert "dropped at its quota" in finding.what
 
 
 def test_too_many_topics_and_too_few_bundles() -> None:

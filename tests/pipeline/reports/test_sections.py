@@ -70,6 +70,10 @@ def test_lateness_is_that_of_the_detail_rows(root, by):
     for each in (late for late in found if late.stage == "wait"):
         exact = np.quantile(waits[each.key[0]], QUANTILES, method="inverted_cdf")
         assert each.quantiles_ms == pytest.approx(exact, rel=WITHIN)
+        least, *_, most = each.times_ms
+        assert (least, most) == pytest.approx(
+            (min(waits[each.key[0]]), max(waits[each.key[0]])), rel=WITHIN
+        )
         assert each.n == len(waits[each.key[0]])
 
 
