@@ -249,7 +249,12 @@ class Receipts:
         await self.queue.run()
 
     async def drain(self) -> None:
-        """Write what waits as far as 5 s allow, and say how many receipts are lacking in all."""
+        """Write what waits as far as 5 s allow, and say how many receipts are lacking in all.
+
+        Required ones that wait are not lost: their pushes are not acked, and repeated.
+        """
+        if self._settings.receipts == "required":
+            return
         await self.queue.drain(_DRAIN_S)
         if lost := sum(self._stats.receipts_lost.values()):
             log.warning(

@@ -325,6 +325,25 @@ async def test_a_log_that_never_answered_is_said_to_lack_what_was_left_at_the_st
         assert "5 outcomes of sink default have no receipt" in caplog.text
 
 
+async def test_required_receipts_that_wait_at_a_stop_are_not_lost(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, receipts="required") as (backend, settings):
+        stats, task = Stats(), Task(id="t", level=Level.HIGH, lane="l")
+        hanging = HangingLog(backend.receipts)
+        written = Receipts(hanging, settings, "app", Weights().by_level, stats)
+        job = Job(cast(Any, None), cast(Any, None), 0, Push("t", 1, "a"), task=task)
+
+        async with writing(written):
+            writes = asyncio.create_task(
+                written.write([Ending(job, Kind.DELIVERED, Kind.DELIVERED)])
+            )
+            await until(lambda: written.queue.waiting)
+            await written.drain()
+            writes.cancel()
+
+        assert not any(stats.receipts_lost.values())
+        assert written.remark() == ""
+
+
 async def test_without_the_key_of_hashes_no_receipt_is_made_until_it_is_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
