@@ -33,7 +33,7 @@ ASIDE = "dev"
 STARTS = ("core.loop", "core.publish")
 EARLIER_STARTS = ("dispatcher.loop", "producers.publish")
 LISTS = "dispatcher.line"
-PORTS = ("core.ports", "backends.ports", "lanes.ports")
+PORTS = ("core.ports", "backends.ports", "backends.guard_ports", "lanes.ports")
 BLOCK = 6
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from msgspec.structs import replace
 
 from pushlane.backends.formats import format_to_write
-from pushlane.backends.ports import (
-    Broker,
+from pushlane.backends.guard_ports import (
     DeadAddresses,
-    Fence,
-    Lease,
     Ledger,
     Limiter,
+    RecipientWindows,
+    Suppressions,
+)
+from pushlane.backends.ports import (
+    Broker,
+    Fence,
+    Lease,
     Presence,
     ReceiptLog,
-    RecipientWindows,
     Registry,
-    Suppressions,
     TaskQuery,
 )
 from pushlane.backends.queries import pool_size

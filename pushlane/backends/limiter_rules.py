@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pushlane.backends.ports import PlaceAsk, TokenAsk, TokenGrant, TotalAsk
+from pushlane.backends.guard_ports import (
+    PlaceAsk,
+    TokenAsk,
+    TokenGrant,
+    TotalAsk,
+)
 
 
 class Holding(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client.registry import Collector
 
 from pushlane.backends.contact import BROKER, REGISTRY, Contact
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.backends.process_metrics import Folders, process_collector
 from pushlane.core.push import Kind
 from pushlane.core.task import now_ms

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.lane import Job
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Kind, Outcome, Push, Scope

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pushlane.backends.ports import Limiter
+from pushlane.backends.guard_ports import Limiter
 from pushlane.core.task import Level, State, Task, Weights
 from pushlane.core.turns import EVERY_APP
 from pushlane.model.limits import Limit, Limits, Subject

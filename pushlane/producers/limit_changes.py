@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import Usage
+from pushlane.backends.guard_ports import Usage
 from pushlane.core.errors import BadInput
 from pushlane.model.limits import Limit, Subject, change_limit, readable_limits
 from pushlane.util.conversion import text

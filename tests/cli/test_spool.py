@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
-from pushlane.backends.ports import RecipientTurn
+from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level, Progress, Task
 from pushlane.diagnosis.causes import TaskStatuses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.push import Push
 from tests.contract.reading import until
 

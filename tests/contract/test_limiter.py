@@ -8,7 +8,14 @@ import time
 
 import pytest
 
-from pushlane.backends.ports import Limiter, PlaceAsk, Tally, TokenAsk, TokenReturn, TotalAsk
+from pushlane.backends.guard_ports import (
+    Limiter,
+    PlaceAsk,
+    Tally,
+    TokenAsk,
+    TokenReturn,
+    TotalAsk,
+)
 from tests.contract.reading import until
 
 LONG_S = 600

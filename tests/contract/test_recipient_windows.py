@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.backends.ports import RecipientTurn
+from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.model.recipients import Mark
 from tests.contract.reading import until
 

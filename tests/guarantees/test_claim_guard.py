@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.errors import Unreachable
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Outcome, Push, encode

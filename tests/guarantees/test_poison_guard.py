@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push
 from pushlane.core.task import Level, Progress, Task

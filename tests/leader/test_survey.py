@@ -14,7 +14,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.backends.backend import Backend, connect
-from pushlane.backends.ports import Lease, Tally, TotalAsk
+from pushlane.backends.guard_ports import (
+    Tally,
+    TotalAsk,
+)
+from pushlane.backends.ports import Lease
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import Level, Task, Weights, now_ms
 from pushlane.core.turns import EVERY_APP

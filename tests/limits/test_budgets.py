@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pushlane.backends.guard_ports import Limiter
 from pushlane.backends.memory import MemoryBackend
-from pushlane.backends.ports import Limiter
 from pushlane.core.errors import Unreachable
 from pushlane.dispatcher.gates.budgets import Budgets, Charge
 from pushlane.model.limits import Limit, Limits, Subject

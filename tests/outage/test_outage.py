@@ -21,7 +21,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.lane import ROOM, Job, Lane, Why
 from pushlane.core.names import is_later
 from pushlane.core.ports import Delivery, Source, of_each

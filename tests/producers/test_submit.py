@@ -15,7 +15,8 @@ import pytest
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
-from pushlane.backends.ports import RecipientTurn, listed
+from pushlane.backends.guard_ports import RecipientTurn
+from pushlane.backends.ports import listed
 from pushlane.core.errors import BadInput, TaskConflict, Unreachable
 from pushlane.core.names import own_lane
 from pushlane.core.publish import chunk_size

@@ -16,7 +16,11 @@ from msgspec import UNSET
 
 from pushlane.backends.backend import connect
 from pushlane.backends.formats import min_format
-from pushlane.backends.ports import ClaimResult, RecipientTurn, listed
+from pushlane.backends.guard_ports import (
+    ClaimResult,
+    RecipientTurn,
+)
+from pushlane.backends.ports import listed
 from pushlane.backends.redis import connect_redis
 from pushlane.backends.redis.client import RedisClient
 from pushlane.core.push import DeadPush, Push, decode

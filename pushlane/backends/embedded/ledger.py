@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pushlane.backends.embedded.database import Database, StorePort, json_of, writes
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.push import Push
 from pushlane.core.task import now_ms
 

@@ -14,8 +14,7 @@ from sqlite3 import Connection
 from pushlane.backends.cells import milliseconds
 from pushlane.backends.embedded.database import StorePort, json_of, reads, writes
 from pushlane.backends.embedded.ledger import latest_ms
-from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
-from pushlane.backends.ports import (
+from pushlane.backends.guard_ports import (
     PlaceAsk,
     Tally,
     TokenAsk,
@@ -24,6 +23,7 @@ from pushlane.backends.ports import (
     TotalAsk,
     Usage,
 )
+from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
 
 _DAY_MS = 24 * 3600 * 1000
 

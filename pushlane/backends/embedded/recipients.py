@@ -21,7 +21,7 @@ from pushlane.backends.embedded.database import (
     writes_durably,
 )
 from pushlane.backends.embedded.ledger import latest_ms
-from pushlane.backends.ports import RecipientTurn
+from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.core.task import now_ms
 from pushlane.model.recipients import (
     AddressDeath,

@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pushlane.backends.cells import Cell, milliseconds, next_number
-from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
-from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step, pop_over
-from pushlane.backends.ports import (
+from pushlane.backends.guard_ports import (
     ClaimResult,
-    Grant,
     PlaceAsk,
     RecipientTurn,
     Tally,
@@ -21,6 +18,9 @@ from pushlane.backends.ports import (
     TotalAsk,
     Usage,
 )
+from pushlane.backends.limiter_rules import Holding, allotted, leased, placed
+from pushlane.backends.memory.shared import LockAndClock, MemoryPort, one_step, pop_over
+from pushlane.backends.ports import Grant
 from pushlane.core.push import Push
 from pushlane.core.task import Level
 from pushlane.model.recipients import CapDay, Mark

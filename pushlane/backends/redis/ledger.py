@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.backends.redis.client import NOW, Arg, OnRedis, RedisClient, words
 from pushlane.backends.redis.keys import Keys
 from pushlane.core.push import Push

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pushlane.backends.ports import PlaceAsk, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
+from pushlane.backends.guard_ports import (
+    PlaceAsk,
+    TokenAsk,
+    TokenGrant,
+    TokenReturn,
+    TotalAsk,
+    Usage,
+)
 from pushlane.backends.redis.client import NOW, Arg, OnRedis, whole_numbers, words
 from pushlane.util.texts import paged
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pushlane.backends.ports import RecipientTurn
+from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.backends.redis.client import (
     NOW,
     Arg,

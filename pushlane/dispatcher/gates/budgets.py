@@ -13,7 +13,10 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from pushlane.backends.ports import Limiter, Tally
+from pushlane.backends.guard_ports import (
+    Limiter,
+    Tally,
+)
 from pushlane.core.task import now_ms
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher.gates.leasing import (

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from pushlane.backends.ports import (
+from pushlane.backends.guard_ports import (
     Limiter,
     PlaceAsk,
     Tally,

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.backends.ports import ClaimResult, Ledger
+from pushlane.backends.guard_ports import (
+    ClaimResult,
+    Ledger,
+)
 from pushlane.core.lane import Job
 from pushlane.core.push import Kind, Outcome
 from pushlane.core.settle import Settler

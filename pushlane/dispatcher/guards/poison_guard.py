@@ -17,7 +17,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from pushlane.backends.ports import ClaimResult, Ledger
+from pushlane.backends.guard_ports import (
+    ClaimResult,
+    Ledger,
+)
 from pushlane.core.lane import Job
 from pushlane.core.push import Outcome, Push
 from pushlane.core.settle import Settler

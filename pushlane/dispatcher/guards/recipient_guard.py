@@ -24,7 +24,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import RecipientTurn, RecipientWindows
+from pushlane.backends.guard_ports import (
+    RecipientTurn,
+    RecipientWindows,
+)
 from pushlane.core.lane import Job
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push, Scope
 from pushlane.core.retrying import Backoff

@@ -15,7 +15,11 @@ from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import EmbeddedLedger
 from pushlane.backends.embedded.limiter import EmbeddedLimiter
 from pushlane.backends.embedded.recipients import EmbeddedRecipientWindows
-from pushlane.backends.ports import ClaimResult, PlaceAsk, RecipientTurn
+from pushlane.backends.guard_ports import (
+    ClaimResult,
+    PlaceAsk,
+    RecipientTurn,
+)
 from pushlane.core.push import Push
 from pushlane.model.presence import Process
 from pushlane.model.recipients import Mark

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.ledger import EmbeddedLedger
-from pushlane.backends.ports import ClaimResult
+from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.push import Push
 
 WINDOW_S = 600.0

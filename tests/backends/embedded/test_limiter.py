@@ -8,7 +8,12 @@ from pathlib import Path
 
 from pushlane.backends.embedded.database import Database
 from pushlane.backends.embedded.limiter import EmbeddedLimiter
-from pushlane.backends.ports import PlaceAsk, Tally, TokenAsk, TotalAsk
+from pushlane.backends.guard_ports import (
+    PlaceAsk,
+    Tally,
+    TokenAsk,
+    TotalAsk,
+)
 
 DAY_MS = 24 * 3600 * 1000
 SHOP = "app/shop"

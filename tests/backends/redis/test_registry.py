@@ -8,7 +8,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.backends.ports import ClaimResult, Fence, listed
+from pushlane.backends.guard_ports import ClaimResult
+from pushlane.backends.ports import (
+    Fence,
+    listed,
+)
 from pushlane.backends.redis import connect_redis, writes
 from pushlane.backends.redis.client import RedisClient
 from pushlane.backends.redis.keys import Keys
