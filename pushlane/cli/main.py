@@ -84,6 +84,7 @@ _COMMANDS = {
     ),
     "limits": ("limit", "limits", "quota", "stop-if-dead"),
     "why": ("why",),
+    "results": ("results",),
     "pool": ("pool",),
     "suppress": ("suppress", "tokens"),
     "replay": ("replay", "clone"),

@@ -1,0 +1,210 @@
+"""How a task went, by its receipts, which are read off their log by position and never committed.
+
+So nothing is taken from the pipeline, which reads the same log. Of a push that has several
+receipts of an end the first counts, as there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pushlane.backends.ports import ReceiptReader
+from pushlane.core.errors import UnknownFormat
+from pushlane.core.push import Kind
+from pushlane.core.task import Progress, Task
+from pushlane.model.receipt import ReceiptBatch, decode_receipts
+from pushlane.util.errors import MalformedReceipts, ReceiptsGone
+
+ENDS = (Kind.DELIVERED, Kind.DEAD, Kind.EXPIRED, Kind.DROPPED)
+MOST_REASONS = 20
+_OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
+_BEFORE_MS = 5_000  # the clock of the process that made the task may go before that of a dispatcher
+_LEAST_ROWS = 1024
+
+
+class ReceiptRow(NamedTuple):
+    """The receipt that says how one push ended; `recipient` is masked. Times are Unix ms."""
+
+    seq: int
+    outcome: str
+    reason: str
+    attempt: int
+    sink: str
+    recipient: str
+    submitted_at_ms: int
+    dispatched_at_ms: int
+    responded_at_ms: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long something took, of the pushes that it is known of: ms, and how many these are."""
+
+    n: int
+    min_ms: int
+    p50_ms: int
+    p99_ms: int
+    max_ms: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """How a task went. `lacking` has, by outcome, what its counts have and no receipt says.
+
+    `reasons` are the most frequent of what is not delivered, each with its outcome; `others` counts
+    the rest. `wait` is from when a delivered push could first go to its dispatch, `delivery` from
+    there to the answer; None where no push was delivered, as is the rate. `unread` counts bodies of
+    the log that this version cannot read.
+    """
+
+    counts: dict[Kind, int]
+    lacking: dict[Kind, int]
+    reasons: list[tuple[Kind, str, int]]
+    others: int
+    first_at_ms: int
+    last_at_ms: int
+    per_s: float | None
+    wait: Times | None
+    delivery: Times | None
+    unread: int
+
+
+class TaskReceipts:
+    """The first receipt of an end of each push of a task, in a few bytes each."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        self._at_ms = array("q")
+        self._dispatched_ms = array("q")
+        self._eligible_ms = array("q")
+        self._end = bytearray()
+        self._reason = array("i")
+        self._reasons: dict[str, int] = {}
+
+    def add(self, batch: ReceiptBatch) -> None:
+        """Take what a batch says of the task."""
+        for row in rows_of(self.task_id, batch):
+            at_ms, seq = batch.responded_at_ms[row], batch.seq[row]
+            self._make_room(seq)
+            known_ms = self._at_ms[seq]
+            if self._end[seq] and known_ms <= at_ms:
+                continue
+            self._at_ms[seq] = at_ms
+            self._end[seq] = _OF_END[batch.outcome[row]]
+            self._dispatched_ms[seq] = batch.dispatched_at_ms[row]
+            self._eligible_ms[seq] = batch.eligible_at_ms[row]
+            reason = batch.reason[row]
+            self._reason[seq] = self._reasons.setdefault(reason, len(self._reasons))
+
+    def take(self, batch: ReceiptBatch) -> Iterator[ReceiptRow]:
+        """Yield the rows of a batch that count, each push once in all calls."""
+        for row in rows_of(self.task_id, batch):
+            seq, at_ms = batch.seq[row], batch.responded_at_ms[row]
+            if seq < len(self._end) and self._end[seq] and self._at_ms[seq] == at_ms:
+                self._end[seq] = 0
+                yield ReceiptRow(
+                    seq=seq,
+                    outcome=batch.outcome[row],
+                    reason=batch.reason[row],
+                    attempt=batch.attempt[row],
+                    sink=batch.sink,
+                    recipient=batch.recipient[row],
+                    submitted_at_ms=batch.submitted_at_ms[row],
+                    dispatched_at_ms=batch.dispatched_at_ms[row],
+                    responded_at_ms=at_ms,
+                )
+
+    def results(self, progress: Progress, unread: int = 0) -> Results:
+        """Return what they come to, beside the counts of the task."""
+        counts = {kind: self._end.count(number) for number, kind in enumerate(ENDS, 1)}
+        counted = {kind: getattr(progress, kind.value) for kind in ENDS}
+        sent = [seq for seq, end in enumerate(self._end) if end and self._dispatched_ms[seq]]
+        delivered = [seq for seq in sent if self._end[seq] == 1]
+        first_ms = min((self._dispatched_ms[seq] for seq in sent), default=0)
+        last_ms = max((self._at_ms[seq] for seq in sent), default=0)
+        took_s = (last_ms - first_ms) / 1000
+        reasons = self._reasons_found()
+        return Results(
+            counts=counts,
+            lacking={kind: max(0, counted[kind] - counts[kind]) for kind in ENDS},
+            reasons=reasons[:MOST_REASONS],
+            others=sum(count for _, _, count in reasons[MOST_REASONS:]),
+            first_at_ms=first_ms,
+            last_at_ms=last_ms,
+            per_s=len(delivered) / took_s if delivered and took_s > 0 else None,
+            wait=_times(self._eligible_ms, self._dispatched_ms, delivered),
+            delivery=_times(self._dispatched_ms, self._at_ms, delivered),
+            unread=unread,
+        )
+
+    def _make_room(self, seq: int) -> None:
+        if (more := seq + 1 - len(self._end)) > 0:
+            more = max(more, len(self._end), _LEAST_ROWS)
+            self._end.extend(bytes(more))
+            for column in (self._at_ms, self._dispatched_ms, self._eligible_ms, self._reason):
+                column.frombytes(bytes(more * column.itemsize))
+
+    def _reasons_found(self) -> list[tuple[Kind, str, int]]:
+        texts = list(self._reasons)
+        found = Counter((end, self._reason[seq]) for seq, end in enumerate(self._end) if end > 1)
+        return [(ENDS[end - 1], texts[reason], n) for (end, reason), n in found.most_common()]
+
+
+def rows_of(task_id: str, batch: ReceiptBatch) -> list[int]:
+    """Return which rows of a batch say how a push of the task ended."""
+    place = next((at for at, label in enumerate(batch.tasks) if label.task_id == task_id), None)
+    if place is None:
+        return []
+    outcomes = batch.outcome
+    return [row for row, of in enumerate(batch.task) if of == place and outcomes[row] in _OF_END]
+
+
+async def read_batches(log: ReceiptReader, task: Task) -> AsyncIterator[ReceiptBatch | None]:
+    """Yield all batches in the log since the task was made; None for a body that cannot be read.
+
+    Bodies that the log has dropped meanwhile are left out: who reads finds them lacking.
+    """
+    start = await log.since(max(0, task.created_at_ms - _BEFORE_MS))
+    end = await log.advance(await log.kept(start))
+    for partition, last in enumerate(end):
+        with suppress(ReceiptsGone):
+            first = (await log.kept(start))[partition]
+            async for page in log.read(partition, first, last):
+                for body in page:
+                    yield _decoded(body)
+
+
+async def results_of(
+    log: ReceiptReader, task: Task, progress: Progress
+) -> tuple[Results, TaskReceipts]:
+    """Read how a task went, and the receipts that say so.
+
+    Raises Unreachable when the log does not answer.
+    """
+    receipts, unread = TaskReceipts(task.id), 0
+    async for batch in read_batches(log, task):
+        if batch is None:
+            unread += 1
+        else:
+            receipts.add(batch)
+    return receipts.results(progress, unread), receipts
+
+
+def _decoded(body: bytes) -> ReceiptBatch | None:
+    try:
+        return decode_receipts(body)
+    except (MalformedReceipts, UnknownFormat):
+        return None
+
+
+def _times(since: Sequence[int], until: Sequence[int], seqs: Sequence[int]) -> Times | None:
+    took = sorted(max(0, until[seq] - since[seq]) for seq in seqs if since[seq])
+    if not took:
+        return None
+    last = len(took) - 1
+    return Times(len(took), took[0], took[last // 2], took[-(-99 * last // 100)], took[-1])

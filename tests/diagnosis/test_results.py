@@ -1,0 +1,85 @@
+"""How a task went, by its receipts: each push once, and what is not known is said to be lacking."""
+
+from __future__ import annotations
+
+from pushlane.core.push import Kind
+from pushlane.core.task import Progress
+from pushlane.diagnosis.results import MOST_REASONS, Results, TaskReceipts, Times
+from pushlane.model.receipt import decode_receipts
+from tests.receipt_bodies import NOON_MS, body
+
+
+def results(*bodies: bytes, progress: Progress | None = None) -> Results:
+    receipts = TaskReceipts("a")
+    for one in bodies:
+        receipts.add(decode_receipts(one))
+    return receipts.results(progress or Progress("a"))
+
+
+def test_each_push_counts_once_with_the_first_receipt_of_its_end() -> None:
+    said = results(
+        body("a", [1, 2, 3], "dead", at_ms=NOON_MS + 50, reason="HTTP 410"),
+        body("a", [2, 3, 4], at_ms=NOON_MS),
+        body("a", [1], "retry", at_ms=NOON_MS - 900),
+        body("a", [4], "displayed", at_ms=NOON_MS - 900),
+        body("b", [9], "expired"),
+    )
+
+    assert said.counts == {Kind.DELIVERED: 3, Kind.DEAD: 1, Kind.EXPIRED: 0, Kind.DROPPED: 0}
+    assert said.reasons == [(Kind.DEAD, "HTTP 410", 1)]
+
+
+def test_what_the_task_counts_beyond_its_receipts_is_lacking() -> None:
+    said = results(
+        body("a", [1, 2]), progress=Progress("a", delivered=5, dead=1, expired=0, dropped=0)
+    )
+
+    assert said.lacking == {Kind.DELIVERED: 3, Kind.DEAD: 1, Kind.EXPIRED: 0, Kind.DROPPED: 0}
+
+
+def test_times_and_rate_are_of_what_was_delivered() -> None:
+    said = results(body("a", range(1, 1001)), body("a", [2000], "dead", at_ms=NOON_MS + 9_900))
+
+    assert said.wait == Times(1000, 300, 300, 300, 300)
+    assert said.delivery == Times(1000, 100, 100, 100, 100)
+    assert (said.first_at_ms, said.last_at_ms) == (NOON_MS - 100, NOON_MS + 9_900)
+    assert said.per_s == 100.0
+
+
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    said = results(body("b", [1, 2]))
+
+    assert (said.per_s, said.wait, said.delivery, said.first_at_ms) == (None, None, None, 0)
+    assert said.reasons == []
+
+
+def test_only_the_most_frequent_reasons_are_named() -> None:
+    bodies = [
+        body("a", range(100 * number, 101 * number), "dead", reason=f"HTTP {number}")
+        for number in range(1, MOST_REASONS + 3)
+    ]
+
+    said = results(*bodies)
+
+    assert len(said.reasons) == MOST_REASONS
+    assert said.reasons[0] == (Kind.DEAD, "HTTP 22", 22)
+    assert said.others == 1 + 2
+
+
+def test_rows_are_those_that_count_each_once() -> None:
+    batches = [
+        decode_receipts(body("a", [1, 2], "dead", at_ms=NOON_MS + 50, reason="HTTP 410")),
+        decode_receipts(body("a", [2], at_ms=NOON_MS)),
+        decode_receipts(body("a", [2], at_ms=NOON_MS)),
+    ]
+    receipts = TaskReceipts("a")
+    for batch in batches:
+        receipts.add(batch)
+
+    rows = [row for batch in batches for row in receipts.take(batch)]
+
+    assert [(row.seq, row.outcome, row.reason) for row in rows] == [
+        (1, "dead", "HTTP 410"),
+        (2, "delivered", ""),
+    ]
+    assert {row.recipient for row in rows} == {"d***"}
