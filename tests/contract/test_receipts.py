@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from pushlane.backends.ports import ReceiptLog
-from pushlane.core.task import now_ms
+from pushlane.core.push import Kind
+from pushlane.core.task import Level, Progress, Task, now_ms
+from pushlane.diagnosis.results import results_of
 from tests.contract.conftest import Connections
+from tests.receipt_bodies import body
 
 
 async def everything(log: ReceiptLog, start, end) -> list[bytes]:
@@ -19,8 +22,8 @@ async def everything(log: ReceiptLog, start, end) -> list[bytes]:
 
 async def fill(log: ReceiptLog, count: int, of: str = "body") -> list[bytes]:
     bodies = [f"{of}-{number}".encode() for number in range(count)]
-    for body in bodies:
-        await log.append([body])
+    for one in bodies:
+        await log.append([one])
     return bodies
 
 
@@ -178,3 +181,21 @@ async def _next_ms() -> int:
     while now_ms() <= at_ms:
         await asyncio.sleep(0)
     return now_ms()
+
+
+async def test_results_are_read_by_position_and_commit_nothing(connections: Connections):
+    task = Task(id="a", level=Level.HIGH, lane="a", created_at_ms=now_ms())
+    counted = Progress("a", delivered=30, dead=2)
+    async with connections:
+        log = (await connections.one()).receipts
+        await log.append([body("a", range(1, 21)), body("b", [1, 2]), b"no receipts"])
+        await log.append([body("a", [21, 22], "dead", reason="HTTP 410"), body("a", [5, 6])])
+
+        said, _ = await results_of(log, task, counted)
+        again, _ = await results_of(log, task, counted)
+
+        assert (said.counts[Kind.DELIVERED], said.counts[Kind.DEAD], said.unread) == (20, 2, 1)
+        assert said.reasons == [(Kind.DEAD, "HTTP 410", 2)]
+        assert said.lacking[Kind.DELIVERED] == 10
+        assert again == said
+        assert await log.committed() is None
