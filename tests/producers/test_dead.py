@@ -344,7 +344,7 @@ async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None
 async def test_two_commands_do_not_look_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pushlane.backends.leases.WORK_TTL_S", 0.2)
+    monkeypatch.setattr("pushlane.backends.leases.WORK_TTL_S", 1.0)
 
     async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1)
