@@ -64,6 +64,20 @@ def test_what_is_missing_is_said_line_by_line_and_kills_nobody() -> None:
     assert said(health, "/livez") == (200, "ok\n")
 
 
+def test_what_is_the_matter_and_keeps_it_from_nothing_is_said_below_ready() -> None:
+    health = Health(STUCK_S, None)
+    health.missing = list
+    health.remarks = lambda: ["sink app: receipts: their log has been behind for 12 s"]
+
+    assert said(health, "/readyz") == (
+        200,
+        "ready\nsink app: receipts: their log has been behind for 12 s\n",
+    )
+
+    health.missing = lambda: ["stopping"]
+    assert said(health, "/readyz") == (503, "stopping\n")
+
+
 def test_an_unknown_path_names_those_there_are() -> None:
     health = Health(STUCK_S, None)
     health.add_path("/drain", lambda query: HealthReply.of_lines(200, *query))

@@ -96,6 +96,16 @@ def test_what_a_worker_misses_is_said_with_its_name(crew: Crew) -> None:
     assert crew.said("/livez") == (200, "ok\n")
 
 
+def test_what_is_the_matter_with_a_worker_that_is_ready_is_said_with_its_name(crew: Crew) -> None:
+    crew.start(0)
+    crew.start(1).remarks = lambda: ["sink app: receipts: their log has been behind for 12 s"]
+
+    assert crew.said("/readyz") == (
+        200,
+        "ready\nworker 1: sink app: receipts: their log has been behind for 12 s\n",
+    )
+
+
 def test_a_worker_that_is_stuck_makes_the_parent_not_alive(crew: Crew) -> None:
     crew.start(0)
     crew.start(1).stuck = lambda: ["event loop: has not turned for 45 s"]
