@@ -1,4 +1,4 @@
-"""Tell whether a push may go out now: asked at the last moment, when it has a slot.
+"""Tells whether a push may go out now: asked at the last moment, when a slot is free for it.
 
 What may not is taken care of here, or by a gate: ended, moved, kept for later, or left to a process
 that can read it. Gates and guards are chosen once for a task, since of most tasks none has anything
@@ -40,13 +40,14 @@ class Gate(Option, Protocol):
     """Keeps some pushes back before they take a slot, so that they cost their lane no turn."""
 
     def lets(self, job: Job, end: Outcome | None) -> bool:
-        """Tell whether a push may go on; one that may not is taken care of.
+        """Tell whether a push may go on; one that may not is put off, parked or given back here.
 
-        With an `end` it goes no further than here: it is to end so, in its turn.
+        With an `end` it is not sent: once all gates let it go on, it ends so. A gate that keeps an
+        order has it wait for its turn all the same; others have nothing to keep it for.
         """
 
     def took_back(self, jobs: Sequence[Job]) -> None:
-        """Hear of pushes that it let go on, and that did not go after all."""
+        """Hear of pushes that went to no sink after all, of which some may be this gate's."""
 
 
 class Guard(Option, Protocol):

@@ -50,8 +50,10 @@ _Question = tuple[Span, list[Message]]
 
 
 class Intake:
-    """`find` gives this process's view of a task; `ack` gets messages of which nothing is left.
+    """Fills lanes from their readers. Who opens a reader calls `fill` when that has something; the
+    loop does when little is at hand.
 
+    `find` gives this process's view of a task; `ack` gets messages of which nothing is left.
     While `in_doubt` says that others may have what is at hand, it is asked about more often.
     `clock_s` is a monotonic clock.
     """

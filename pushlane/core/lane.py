@@ -374,7 +374,8 @@ def _unheard(lane: Lane) -> None:
 
 
 class Lane:
-    """One lane that this process reads. Its own methods change its fields, but for two counts.
+    """One lane that this process reads. Its own methods change its fields, but for two counts:
+    `deferred` and `unsettled`.
 
     `level`, `total` (how many pushes its task has; 0 while that is not known, or where several
     share the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may
@@ -583,7 +584,7 @@ class Lane:
         self.blocked |= {why}
         self._changed(self)
 
-    def come_back(self) -> None:
+    def read_again(self) -> None:
         """Let this process read it again."""
         self.blocked -= {Why.FORMAT, Why.DOUBT}
 

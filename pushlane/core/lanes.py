@@ -1,6 +1,9 @@
 """The lanes that this process reads, and which of them take turns.
 
-The only writer of the scheduler's membership. It never takes a message.
+A lane is added to the scheduler, readied, rested and removed here alone. It never takes a message.
+
+A lane may be away in two ways. It *steps aside* for the rest of a round of the loop, and comes
+back. It is *left* to other processes, as this one can do nothing with it now, and read again later.
 """
 
 from __future__ import annotations
@@ -155,7 +158,7 @@ class Lanes:
         self._left.difference_update(due)
         again = [lane for lane in due if not lane.retired]
         for lane in again:
-            lane.come_back()
+            lane.read_again()
         return again
 
     async def close(self) -> None:

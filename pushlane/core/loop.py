@@ -1,7 +1,7 @@
 """The core loop: slot, turn, push, off it goes.
 
-A slot is taken before the lane is chosen, and the lane before the message, so the choice is as late
-as it can be. The loop never waits for a lane: one with nothing at hand takes no turns.
+A slot is free before the lane is chosen, and the lane is before the message, so the choice is as
+late as it can be. The loop never waits for a lane: one with nothing at hand takes no turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _HASTY_S = 10.0
 class Loop:
     """Fills slots with pushes in the scheduler's order until it is told to stop.
 
-    `look` is called once a round, with a monotonic time, before anything is chosen.
+    `look` is called once a round, with a monotonic time, before anything is chosen: for who judges
+    lanes by the time that their deliveries take.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 A task's own lane is `task-ID`; where its pushes go on at another sink of its chain that is
 `chain-ID.SINK`: versions that know no chains take it for nobody's, and leave it alone. Low
-tasks share `pool-N`, or `pool-SINK-N` for a sink that has a name.
+tasks share `pool-N`, or `pool-SINK-N` for a sink that has a name. The later lane of a lane ends in
+`-later`. Dead pushes of a task with a lane of its own are on `task-ID-dead`, all others on `dead`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}(?<!-later)(?<!-dead)")
 
 DEAD_LANE = "dead"
 RETRIED_LANE = "retried"
+"""Its messages mark dead pushes that were put on a lane again."""
 DEAD_LEASE = "dead"
 """The lease of a process that looks through dead pushes."""
 _POOL = "pool-"

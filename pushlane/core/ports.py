@@ -1,4 +1,4 @@
-"""The ports on a push's way: what it needs of a broker, a registry and a sink, in its own words.
+"""The ports on a push's way: what it needs of a broker, a registry, a sink and who counts.
 
 Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
 errors into `core.errors`; `Unreachable` means that the call may be tried again. One contract suite

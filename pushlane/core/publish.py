@@ -1,4 +1,4 @@
-"""The one way to put a task's pushes on its lane: open the lane, publish, seal the task.
+"""The one way to put the pushes of a registered task on its lane: open, publish, seal.
 
 Each step can be repeated, and none may go on for a task that has ended. Who does so holds the
 task's lease; what makes the pushes, and what a crash leaves of them, is each caller's
@@ -54,8 +54,10 @@ Announce = Callable[[Task, Sequence[bytes]], Awaitable[None]]
 
 
 class Publication:
-    """A task that is published to its first lane, wherever it moved: the broker dedupes only there.
+    """The publishing of one task, step by step.
 
+    All of it goes on the task's first lane, even if the task has moved to another meanwhile: the
+    broker knows a repeated publish only on the lane where it came first.
     `announce` is called with pushes once they are on the lane. `hidden`: dispatchers leave the task
     alone until it is sealed. `advice` is what to do should it end meanwhile.
     """
@@ -90,9 +92,10 @@ class Publication:
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
     async def publish(self, bodies: Sequence[bytes], name: str, known: int = 0) -> None:
-        """Publish the bodies in bundles, durably; of what `name` publishes twice one is kept.
+        """Publish the bodies in bundles, durably, under the name of a source (`ports.Source`).
 
-        The first `known` are on the lane, or finished, already.
+        The same bodies may be published again under that name: the broker keeps them once. The
+        first `known` are on the lane, or finished, already.
 
         Raises:
             Ended: the task has.

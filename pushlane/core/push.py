@@ -1,4 +1,4 @@
-"""A push, its outcome, and the bytes in which both travel.
+"""A push, the bytes in which it travels, alive or dead, and its outcome.
 
 The wire format (docs/wire.md) is a msgpack array: fields may be added at the end, never moved. An
 array that begins with a text is of format 1, a push; a later format begins with its number. A push
@@ -94,6 +94,7 @@ _many_decoder = msgspec.msgpack.Decoder(list[Push])
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(int)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# How the array of a push begins: the byte for "an array, of a length in two bytes", the length.
 _WHOLE = b"\xdc" + len(Push.__struct_fields__).to_bytes(2, "big")
 _SHORT = b"\xdc" + (len(Push.__struct_fields__) - 2).to_bytes(2, "big")
 
@@ -106,7 +107,7 @@ def encode(push: Push, before: bytes = b"") -> bytes:
     """
     body = _encoder.encode(push)
     if push.addresses is None and push.payloads is None:
-        body = _SHORT + body[len(_WHOLE) : -2]
+        body = _SHORT + body[len(_WHOLE) : -2]  # without the two nils at the end
     if not before:
         return body
     unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
@@ -158,7 +159,7 @@ def require_known(body: bytes, known: int, what: str = "a message on a lane") ->
 
 
 class Kind(StrEnum):
-    """The end that a push came to. Every kind but `RETRY` finishes it."""
+    """What became of a push in its turn. Every kind but `RETRY` is its end."""
 
     DELIVERED = "delivered"
     RETRY = "retry"

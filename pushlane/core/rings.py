@@ -20,9 +20,9 @@ LaneT = TypeVar("LaneT", bound=Hashable)
 WHOLE = 1_000
 """Parts of a level are counted in thousandths."""
 
-_UNIT = 1_000_000
+_UNIT = 1_000_000  # by which a level's clock moves on for a push, when apps may have all of it
 
-MOST_ROUNDS = 256
+MOST_ROUNDS = 256  # from one turn of the slowest lane to its next
 
 
 class RingEntry:
@@ -56,8 +56,9 @@ class Ring(Generic[EntryT]):
     `count` is how many are ready. Those never served yet go first, but of those served before one
     gets a turn between any two of them, so a flood of new ones starves nobody.
 
-    A round is over when all that stood in `order` at its begin had their turn. Entries that are not
-    due in the next one wait in `calendar`, by the round in which they are.
+    A round is over when all that stood in `order` at its begin had their turn: `left` is how many
+    of them have not yet. Entries that are not due in the next round wait in `calendar`, by the
+    number of the round in which they are. `round` and `turns` count both since the start.
     """
 
     __slots__ = (
@@ -229,10 +230,10 @@ class LevelRing(Ring["LaneEntry[LaneT] | AppEntry[LaneT]"], Generic[LaneT]):
     ones are ready.
 
     `lag` is in units of 1/(sum of active weights) picks: positive when the level is owed. `weight`
-    is what counts now, `nominal` what was set. `held` counts the slots that the level has. Below
-    `cap` it may take another; from there on that is looked at. `debt` is in picks: while there is
-    some, the level stands aside. `is_long`: its deliveries take so long that it leaves some slots
-    to others.
+    is what counts now, `nominal` what was set. `left_at` is the pick at which it last had nothing
+    ready. `held` counts the slots that the level has: below `cap` it may take another, and from
+    there on the scheduler looks closer. `debt` is in picks: while there is some, the level stands
+    aside. `is_long`: its deliveries take so long that it leaves some slots to others.
     """
 
     __slots__ = (

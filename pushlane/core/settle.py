@@ -80,7 +80,7 @@ class Settler:
         self.end_as_before(job, kind, reason, at_ms)
 
     def end_as_before(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
-        """End a push that has ended so before, as is known only now."""
+        """End a push that ended so in a process that was lost before it said so: unseen by metrics."""
         self._flusher.count(job.lane)
         self._flusher.add_new([Ending(job, kind, kind, reason, at_ms)])
 
@@ -94,7 +94,7 @@ class Settler:
         self._flusher.ack(message)
 
     def passed_on(self, job: Job, outcome: Outcome) -> Outcome:
-        """Return the outcome of a dead push as of one that goes on to the next sink, if any.
+        """Return the outcome, or that a push which is dead here goes on to its next sink, if any.
 
         What may have arrived stays dead: the next sink would send it a second time. An answer about
         the push itself says that it has not.

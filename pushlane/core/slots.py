@@ -30,10 +30,10 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     """Pushes that hold slots together. Slots writes all of it.
 
     `levels` counts them by the level that they went out at, and `since_s` is when they took their
-    slots, on a monotonic clock. `outcomes` are the sink's answers
-    to those that it was sent, which `sent` are; none while there is no answer. `took_s` is how long
-    it took for them. `is_well`: all of them were delivered. `spared` are those of which nothing
-    counts: they go again as if for the first time.
+    slots, on a monotonic clock. `sent` are those that the sink was sent, as guards let them go, and
+    `outcomes` its answers to them; none while there is no answer. `took_s` is how long it took for
+    them. `is_well`: all of them were delivered. `spared` are those whose failure counts for
+    nothing: they go again at no attempt.
     """
 
     jobs: Sequence[Job]
@@ -59,7 +59,10 @@ class Watcher(Protocol):
 
 
 class Breaker(Protocol):
-    """Decides how many pushes may go to a sink that fails, and which, and whose fault it was."""
+    """Decides how many pushes may go to a sink that fails, and which, and whose fault it was.
+
+    In a dispatcher that is `dispatcher.outage`.
+    """
 
     def room(self, free: int) -> int:
         """Return how many free slots may be filled now."""
@@ -103,7 +106,8 @@ class Slots:
     """Holds the slots, at most `slots`, and asks the sink.
 
     `usable` is how many may be in use now: a watcher writes it. The sink's answers are taken as
-    they are: it has to give an outcome for each push, and may raise nothing.
+    they are: it has to give an outcome for each push, and may raise nothing. A sink of which nobody
+    can know that is wrapped before (`dispatcher.checked_sink`).
     """
 
     def __init__(
@@ -158,13 +162,13 @@ class Slots:
             task.add_done_callback(self._on_landed)
 
     async def landed(self, timeout_s: float) -> int:
-        """Wait for what is in batch; returns how many did not come back in time."""
+        """Wait for what is in flight; returns how many pushes did not land in time."""
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
         return self.in_flight
 
     async def give_up(self) -> None:
-        """Cancel what is in batch: its pushes come again. A sink may be slow to hear of it."""
+        """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
         for task in self._running:
             task.cancel()
         await self.landed(_GIVE_UP_S)

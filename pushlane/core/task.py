@@ -99,6 +99,10 @@ class Weights(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stream of pushes.
 
+    It sends up to `quota` pushes in its turn. `key` is the submitter's own: a second submit under
+    it is the same task. With `ordered`, pushes of one order key go one after another; with `dedupe`
+    a recipient gets one push. `retention_s` is how long its lane is kept after its end. `reason`
+    says why it is paused, or why it ended.
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
     that the same key with other content is refused; `made_of` has short hashes of its parts, by
     which what differs can be named (`producers.task_builder`). Times are Unix milliseconds; 0 means

@@ -28,17 +28,17 @@ from pushlane.core.task import Level, Weights
 EVERY_APP = "*"
 """What is set for it holds for every app that has nothing of its own."""
 
-_KEPT_PART = 10
-_SPREAD = 3.0
-_FORGIVEN = 0.7
+_KEPT_PART = 10  # a level of long deliveries leaves a tenth of the slots to others
+_SPREAD = 3.0  # standard deviations that a level may hold over its share of slots
+_FORGIVEN = 0.7  # of its share of slots: a level that holds less owes nothing any more
 
 
 class Scheduler(Generic[LaneT]):
     """Chooses the next lane to serve.
 
-    `pick` says whose turn it is and changes nothing; `charge` accounts for one push sent from it,
-    which holds one of `slots` until `slots_freed`. A lane that turned out to have nothing is told
-    to `rest` and costs its level nothing. With 0 slots nobody counts them.
+    `pick` says whose turn it is, and says the same until something changes; `charge` accounts for
+    one push sent from it, which holds one of `slots` until `slots_freed`. A lane that turned out to
+    have nothing is told to `rest` and costs its level nothing. With 0 slots nobody counts them.
     """
 
     def __init__(self, weights: Weights | None = None, slots: int = 0) -> None:
