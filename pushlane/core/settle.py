@@ -80,7 +80,7 @@ class Settler:
         self.end_as_before(job, kind, reason, at_ms)
 
     def end_as_before(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
-        """End a push that ended so in a process that was lost before it said so: unseen by metrics."""
+        """End a push that ended so in a process lost before it told: no metric counts it."""
         self._flusher.count(job.lane)
         self._flusher.add_new([Ending(job, kind, kind, reason, at_ms)])
 

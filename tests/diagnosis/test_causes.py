@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pushlane.core.lane import Why
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Progress, State, Weights
 from pushlane.diagnosis.causes import causes
@@ -207,6 +208,16 @@ def test_what_processes_say_of_its_lane_is_told_once(why: str) -> None:
     processes = [process_of(id=name, waiting=waiting) for name in "ab"]
 
     assert names(situation_of(processes=processes)) == [f"lane_{why.replace('-', '_')}", "going"]
+
+
+@pytest.mark.parametrize("why", sorted(set(Why) - {Why.HELD}))
+def test_whatever_a_lane_waits_for_has_words_and_says_what_to_do(why: Why) -> None:
+    waiting = (LaneWait("task-t", "default", why),)
+
+    cause, *_ = causes(situation_of(processes=[process_of(waiting=waiting)]))
+
+    assert cause.do
+    assert not cause.detail.startswith("its lane waits: ")
 
 
 def test_full_slots_say_what_they_can_take() -> None:
