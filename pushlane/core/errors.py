@@ -1,6 +1,6 @@
 """The tree of all errors that a user can meet, and those of them that a push's way has itself.
 
-The others are in `util/errors.py`, or beside what raises them. Exit codes are those of commands.
+The others are in `util/errors.py`, or beside what raises them.
 
     PushlaneError
     ├── UserError              exit 1: something in the request; the message says what to change

@@ -374,8 +374,7 @@ def _unheard(lane: Lane) -> None:
 
 
 class Lane:
-    """One lane that this process reads. Its own methods change its fields, but for two counts:
-    `deferred` and `unsettled`.
+    """A lane that this process reads. Its methods change it, but for `deferred` and `unsettled`.
 
     `level`, `total` (how many pushes its task has; 0 while that is not known, or where several
     share the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may

@@ -28,8 +28,7 @@ _HASTY_S = 10.0
 class Loop:
     """Fills slots with pushes in the scheduler's order until it is told to stop.
 
-    `look` is called once a round, with a monotonic time, before anything is chosen: for who judges
-    lanes by the time that their deliveries take.
+    `look` is called once a round, with a monotonic time, before anything is chosen.
     """
 
     def __init__(
