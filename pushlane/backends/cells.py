@@ -83,7 +83,7 @@ class PresenceCells(Protocol):
 
 
 class CellLease:
-    """See `core.ports.Lease`: one holder a name, which nobody takes it from while it lives."""
+    """See `backends.ports.Lease`: one holder a name, which nobody takes it from while it lives."""
 
     def __init__(self, cells: LeaseCells, sleep: Sleep = asyncio.sleep) -> None:
         self._cells = cells
@@ -110,7 +110,7 @@ class CellLease:
 
 
 class CellDocuments:
-    """See `core.ports.DocumentStore`: the number of a cell is the version of its document."""
+    """See `model.documents.DocumentStore`: the number of a cell is the version of its document."""
 
     def __init__(self, cells: DocumentCells) -> None:
         self._cells = cells
@@ -134,7 +134,7 @@ class CellDocuments:
 
 
 class CellPresence:
-    """See `core.ports.Presence`."""
+    """See `backends.ports.Presence`."""
 
     def __init__(self, cells: PresenceCells) -> None:
         self._cells = cells

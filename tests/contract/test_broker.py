@@ -1,4 +1,4 @@
-"""What every broker promises (see `core.ports.Broker`)."""
+"""What every broker promises (see `backends.ports.Broker`)."""
 
 from __future__ import annotations
 

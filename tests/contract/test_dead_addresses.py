@@ -1,4 +1,4 @@
-"""The promises of every adapter of dead addresses (see `core.ports.DeadAddresses`)."""
+"""The promises of every adapter of dead addresses (see `backends.guard_ports.DeadAddresses`)."""
 
 from __future__ import annotations
 

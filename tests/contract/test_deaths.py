@@ -1,4 +1,4 @@
-"""What every registry promises of why pushes died (see `core.ports.ProgressStore.deaths`)."""
+"""What every registry promises of why pushes died (see `backends.ports.ProgressStore.deaths`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every document store promises (see `core.ports.DocumentStore`)."""
+"""What every document store promises (see `model.documents.DocumentStore`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every lease promises (see `core.ports.Lease`)."""
+"""What every lease promises (see `backends.ports.Lease`)."""
 
 from __future__ import annotations
 

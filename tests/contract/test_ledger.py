@@ -1,4 +1,4 @@
-"""What every ledger promises (see `core.ports.Ledger`)."""
+"""What every ledger promises (see `backends.guard_ports.Ledger`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every limiter promises (see `core.ports.Limiter`)."""
+"""What every limiter promises (see `backends.guard_ports.Limiter`)."""
 
 from __future__ import annotations
 

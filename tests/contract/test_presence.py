@@ -1,4 +1,4 @@
-"""What presence promises on every backend (see `core.ports.Presence`)."""
+"""What presence promises on every backend (see `backends.ports.Presence`)."""
 
 from __future__ import annotations
 

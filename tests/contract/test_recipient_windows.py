@@ -1,4 +1,4 @@
-"""What every adapter of recipient windows promises (see `core.ports.RecipientWindows`)."""
+"""What every adapter of recipient windows promises (`backends.guard_ports.RecipientWindows`)."""
 
 from __future__ import annotations
 

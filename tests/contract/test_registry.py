@@ -1,4 +1,4 @@
-"""What every registry promises (see `core.ports.Registry`)."""
+"""What every registry promises (see `backends.ports.Registry`)."""
 
 from __future__ import annotations
 

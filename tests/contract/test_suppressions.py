@@ -1,4 +1,4 @@
-"""What every adapter of suppressions promises (see `core.ports.Suppressions`)."""
+"""What every adapter of suppressions promises (see `backends.guard_ports.Suppressions`)."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ HOUSEKEEPING_S = 0.5
 
 
 class EmbeddedBroker(StorePort):
-    """See `core.ports.Broker`.
+    """See `backends.ports.Broker`.
 
     Every process on a store beats each `beat_s` seconds. `depth` is for readers that were given
     none.

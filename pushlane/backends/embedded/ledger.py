@@ -92,7 +92,7 @@ DELETE FROM ledger WHERE (task_id, seq) IN (
 
 
 class EmbeddedLedger(StorePort):
-    """See `core.ports.Ledger`."""
+    """See `guard_ports.Ledger`."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms

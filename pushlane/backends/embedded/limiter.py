@@ -96,7 +96,7 @@ _FORGET_SUBJECTS = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each
 
 
 class EmbeddedLimiter(StorePort):
-    """See `core.ports.Limiter`. What it answers to one ask is in `backends.limiter_rules`."""
+    """See `guard_ports.Limiter`. What it answers to one ask is in `backends.limiter_rules`."""
 
     _folded_at_ms = 0
 

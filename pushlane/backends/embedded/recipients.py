@@ -77,7 +77,7 @@ _LIVE_DAYS = 2
 
 
 class EmbeddedDayCounts(StorePort):
-    """The part of `core.ports.RecipientWindows` that counts: a row for each recipient and day.
+    """The part of `guard_ports.RecipientWindows` that counts: a row for each recipient and day.
 
     A row holds the tokens of its pushes as `TOKEN:LEVEL `, one after another.
     """
@@ -174,7 +174,7 @@ DELETE FROM marks WHERE key IN (
 
 
 class EmbeddedRecipientWindows(EmbeddedDayCounts):
-    """See `core.ports.RecipientWindows`: a row for each mark's key, with whose turn it is."""
+    """See `guard_ports.RecipientWindows`: a row for each mark's key, with whose turn it is."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
@@ -248,7 +248,7 @@ _COUNTS = "SELECT json_group_object(name, size) FROM suppression_scopes WHERE si
 
 
 class EmbeddedSuppressions(StorePort):
-    """See `core.ports.Suppressions`: a row for each scope with its count, one for each hash."""
+    """See `guard_ports.Suppressions`: a row for each scope with its count, one for each hash."""
 
     @writes_durably
     def add(self, store: Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
@@ -352,7 +352,7 @@ DELETE FROM registered WHERE (hash, sink) IN (
 
 
 class EmbeddedDeadAddresses(StorePort):
-    """See `core.ports.DeadAddresses`: a row for each, and one for each that was registered.
+    """See `guard_ports.DeadAddresses`: a row for each, and one for each that was registered.
 
     A row's number is the microsecond at which it was recorded, or the next one that is free: so
     rows lie in the order of their times, and a page begins behind a number.

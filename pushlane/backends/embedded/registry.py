@@ -61,7 +61,7 @@ WHERE task_id IN (SELECT value FROM json_each(?))
 
 
 class EmbeddedRegistry(EmbeddedTasks):
-    """See `core.ports.Registry`: the counts of the tasks, beside the tasks themselves."""
+    """See `backends.ports.Registry`: the counts of the tasks, beside the tasks themselves."""
 
     @writes
     def record(self, store: Connection, finished: Sequence[Finished]) -> list[Progress]:

@@ -128,7 +128,7 @@ _FORGET = (
 
 
 class EmbeddedTasks(StorePort):
-    """The part of `core.ports.Registry` that keeps the tasks and tells of their changes."""
+    """The part of `backends.ports.Registry` that keeps the tasks and tells of their changes."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

@@ -216,7 +216,7 @@ class MemoryReader(MemoryPort):
 
 
 class MemoryBroker(MemoryPort):
-    """See `core.ports.Broker`. Several of these on the same lanes are like several processes."""
+    """See `backends.ports.Broker`. Several on the same lanes are like several processes."""
 
     def __init__(self, shared: LockAndClock, lanes: MemoryLanes) -> None:
         super().__init__(shared)

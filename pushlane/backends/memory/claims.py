@@ -122,7 +122,7 @@ Claims = dict[tuple[str, int], Claim]
 
 
 class MemoryLedger(MemoryPort):
-    """See `core.ports.Ledger`. The claims are those of all processes on the backend."""
+    """See `guard_ports.Ledger`. The claims are those of all processes on the backend."""
 
     def __init__(self, shared: LockAndClock, claims: Claims, window_s: float) -> None:
         super().__init__(shared)
@@ -191,7 +191,7 @@ class RecipientMemory:
 
 
 class MemoryRecipientWindows(MemoryPort):
-    """See `core.ports.RecipientWindows`."""
+    """See `guard_ports.RecipientWindows`."""
 
     def __init__(self, shared: LockAndClock, memory: RecipientMemory, window_s: float) -> None:
         super().__init__(shared)
@@ -275,7 +275,7 @@ class MemoryRecipientWindows(MemoryPort):
 
 
 class MemoryLimiter(MemoryPort):
-    """See `core.ports.Limiter`. What it answers to one ask is in `backends.limiter_rules`."""
+    """See `guard_ports.Limiter`. What it answers to one ask is in `backends.limiter_rules`."""
 
     def __init__(self, shared: LockAndClock) -> None:
         super().__init__(shared)

@@ -28,7 +28,7 @@ _SERIAL_BITS = 40
 
 
 class MemorySuppressions(MemoryPort):
-    """See `core.ports.Suppressions`."""
+    """See `guard_ports.Suppressions`."""
 
     def __init__(self, shared: LockAndClock) -> None:
         super().__init__(shared)
@@ -68,7 +68,7 @@ _Address = tuple[str, int]  # a sink and a hash
 
 
 class MemoryDeadAddresses(MemoryPort):
-    """See `core.ports.DeadAddresses`. A record's number is its time and a serial number."""
+    """See `guard_ports.DeadAddresses`. A record's number is its time and a serial number."""
 
     def __init__(self, shared: LockAndClock, suppressions: MemorySuppressions) -> None:
         super().__init__(shared)
@@ -169,7 +169,7 @@ class _Partition:
 
 
 class MemoryReceiptLog(MemoryPort):
-    """See `core.ports.ReceiptLog`. The settings are those of the process that came first."""
+    """See `backends.ports.ReceiptLog`. The settings are those of the process that came first."""
 
     def __init__(self, shared: LockAndClock, settings: Settings) -> None:
         super().__init__(shared)

@@ -89,7 +89,7 @@ _NOTHING = _Counts()
 
 
 class MemoryRegistry(MemoryPort):
-    """See `core.ports.Registry`. Fences are those of `leases`."""
+    """See `backends.ports.Registry`. Fences are those of `leases`."""
 
     def __init__(self, shared: LockAndClock, leases: MemoryCells) -> None:
         super().__init__(shared)

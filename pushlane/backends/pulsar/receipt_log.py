@@ -103,7 +103,7 @@ class _Partitions(msgspec.Struct):
 
 
 class PulsarReceiptLog(ReceiptLog):
-    """See `core.ports.ReceiptLog`. Opening it asks the broker nothing: the first call does."""
+    """See `backends.ports.ReceiptLog`. Opening it asks the broker nothing: the first call does."""
 
     def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
         self._connection = connection

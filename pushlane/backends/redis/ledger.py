@@ -66,7 +66,7 @@ def _results(count: int, answer: Any) -> list[ClaimResult]:
 
 
 class RedisLedger(OnRedis):
-    """See `core.ports.Ledger`."""
+    """See `guard_ports.Ledger`."""
 
     def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
         super().__init__(client, keys)

@@ -175,7 +175,7 @@ return answers
 
 
 class RedisLimiter(OnRedis):
-    """See `core.ports.Limiter`."""
+    """See `guard_ports.Limiter`."""
 
     async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
         def read(answer: Any) -> list[TokenGrant]:

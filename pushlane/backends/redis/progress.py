@@ -103,7 +103,7 @@ _Group = tuple[str, str, bytes, str, str]
 
 
 class TaskProgress(OnRedis):
-    """The progress of tasks; see `core.ports.ProgressStore`."""
+    """The progress of tasks; see `backends.ports.ProgressStore`."""
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""

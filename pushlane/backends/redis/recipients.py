@@ -145,7 +145,7 @@ end
 
 
 class RedisRecipientWindows(OnRedis):
-    """See `core.ports.RecipientWindows`: a key for each mark, and one for each recipient and day.
+    """See `guard_ports.RecipientWindows`: a key for each mark, and one for each recipient and day.
 
     Redis forgets them after the window, and after the day. Duplicates of pushes whose marks it
     loses are sent once more.
@@ -257,7 +257,7 @@ return gone
 
 
 class RedisSuppressions(OnRedis):
-    """See `core.ports.Suppressions`: many small sets of hashes a scope, and a hash of their sizes.
+    """See `guard_ports.Suppressions`: many small sets of hashes a scope, and a hash of their sizes.
 
     Redis keeps a set of up to 512 whole numbers as those numbers alone, 8 bytes each; so hashes are
     spread over sets by their last five digits.
@@ -391,7 +391,7 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
 class RedisDeadAddresses(OnRedis):
-    """See `core.ports.DeadAddresses`: a hash of records, sorted sets of these and registrations.
+    """See `guard_ports.DeadAddresses`: a hash of records, sorted sets of these and registrations.
 
     A record's number is the microsecond at which it was made, or the next one that is free: so
     records lie in the order of their times, and a page begins behind a number.

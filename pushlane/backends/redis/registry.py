@@ -126,7 +126,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 
 
 class RedisPutOff(OnRedis):
-    """The part of `core.ports.ProgressStore` about pushes that were put off (`model.due`).
+    """The part of `backends.ports.ProgressStore` about pushes that were put off (`model.due`).
 
     A task has one hash, with a field for each reason and quarter. It goes by itself a day after the
     last note. When Redis loses it, what waits is known by the broker alone.
@@ -320,7 +320,7 @@ def _is_given_up(key: str, body: bytes, before_ms: int) -> bool:
 
 
 class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
-    """See `core.ports.Registry`."""
+    """See `backends.ports.Registry`."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         super().__init__(client, keys, journal)
@@ -348,7 +348,7 @@ class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
         return changed
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
-        """See `core.ports.TaskStore.page`. A page ends at the id of its last task."""
+        """See `backends.ports.TaskStore.page`. A page ends at the id of its last task."""
         start = f"({after}" if after else "+"
         order = self._keys.open if query.is_of_active else self._keys.order
         ids = await self._call(

@@ -9,7 +9,7 @@ from pushlane.backends.ports import JournalPage
 
 
 class MemoryJournal:
-    """See `core.ports.Journal`. `after_append` may raise, as a process that dies then;
+    """See `backends.ports.Journal`. `after_append` may raise, as a process that dies then;
     `on_append` is what happens elsewhere at that moment. `records` is what a compaction leaves of
     the `log` of all that was appended, of which the first `trimmed` have gone.
     """
