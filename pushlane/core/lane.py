@@ -300,8 +300,7 @@ class LaneInput:
 
     def oldest_s(self) -> float:
         """Return when the oldest at hand came off the reader, 0 for none. Any thread may ask."""
-        heads = [some[:1] for some in self._copies()]
-        return min((message.pulled_s for head in heads for message in head), default=0.0)
+        return min((some[0].pulled_s for some in self._copies() if some), default=0.0)
 
     def pushes(self) -> int:
         """Return how many pushes are at hand. Any thread may ask."""

@@ -35,7 +35,7 @@ class Lanes:
     ) -> None:
         self.turns = turns
         self.awake = asyncio.Event()
-        self._marked: dict[Lane, None] = {}
+        self.marked: dict[Lane, None] = {}
         self._aside: set[Lane] = set()
         self._clock_s = clock_s
         self._left: set[Lane] = set()
@@ -76,7 +76,7 @@ class Lanes:
 
     def pick(self) -> Lane | None:
         """Return the lane whose turn it is, as things stand now; None when none may move."""
-        if self._marked:
+        if self.marked:
             self.take_marks()
         return self.turns.pick()
 
@@ -97,7 +97,7 @@ class Lanes:
 
     def take_marks(self) -> None:
         """Bring the scheduler in line with what changed of lanes; close those that are left."""
-        marked, self._marked = self._marked, {}
+        marked, self.marked = self.marked, {}
         for lane in marked:
             if lane in self._aside:
                 continue
@@ -113,8 +113,8 @@ class Lanes:
 
     def _mark(self, lane: Lane) -> None:
         """Hear of a lane that something has changed which may let it move, or keep it from that."""
-        if lane not in self._marked:
-            self._marked[lane] = None
+        if lane not in self.marked:
+            self.marked[lane] = None
             self.awake.set()
 
     def retire(self, name: str) -> None:

@@ -94,9 +94,11 @@ class Loop:
         aside: list[Lane] = []
         skipped = skipped_in_a_row = 0
         oldest_s = time.monotonic() - STALE_S
-        pick, admits, charge = self._lanes.pick, self._admission.admits, self._turns.charge
+        lanes, turns, admits = self._lanes, self._turns, self._admission.admits
         while len(jobs) < room and skipped < _SKIPPED_A_ROUND:
-            if (lane := pick()) is None:
+            if lanes.marked:
+                lanes.take_marks()
+            if (lane := turns.pick()) is None:
                 break
             job = lane.take(oldest_s)
             if (job is None or job.message.is_spent) and lane.is_low:
@@ -105,7 +107,7 @@ class Loop:
                 if self._starve(lane):
                     break
             elif admits(job):
-                charge()
+                turns.charge()
                 jobs.append(job)
                 skipped_in_a_row = 0
             else:

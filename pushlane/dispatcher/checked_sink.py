@@ -16,16 +16,17 @@ from pushlane.core.ports import Delivery, Sink
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.stats import without_values
 
-log = logging.getLogger("pushlane.delivery_pool")
+log = logging.getLogger("pushlane.checked_sink")
 
 
 class CheckedSink:
     """A sink, in all but its faults: one that fails as a whole means a retry of each push."""
 
     name: str
-    batch_size: int
-    mixes_tasks: bool
     hosts_code: bool
+    # Asked for each batch, and by far quicker so than by __getattr__.
+    batch_size: int = property(lambda self: self._sink.batch_size)  # type: ignore[assignment]
+    mixes_tasks: bool = property(lambda self: self._sink.mixes_tasks)  # type: ignore[assignment]
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
