@@ -214,7 +214,8 @@ class Settler:
         self._go_on(ending)
 
     def _go_on(self, ending: Ending) -> None:
-        ending.moves = ending.kind is None and not is_later(ending.job.came_on)
+        is_buried = ending.kind is Kind.DEAD or ending.target == DEAD_LANE
+        ending.moves = not is_buried and not is_later(ending.job.came_on)
         self._flusher.count(ending.job.lane)
         self._republisher.add(ending)
 

@@ -16,7 +16,7 @@ from pushlane.backends.backend import Backend
 from pushlane.core.names import later_lane
 from pushlane.core.ports import Delivery, LaneReader, OnReady, Taken
 from pushlane.core.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
-from pushlane.core.task import DeliveryMode, Finished, Level, State, Task
+from pushlane.core.task import DeliveryMode, Finished, Level, Span, State, Task
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
@@ -160,6 +160,20 @@ async def test_seqs_that_a_task_does_not_have_are_buried_and_not_counted(tmp_pat
 
         [progress] = await backend.registry.progress([task.id])
         assert progress.dead == 3
+
+
+async def test_what_no_task_counts_is_not_noted_as_moved_either(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await empty_task(backend, Level.HIGH)
+        await backend.broker.publish(task.lane, [cut_short(task, range(1, 6)), b"no push"])
+        await backend.registry.change(task.id, task_changes.seal(3))
+
+        async with dispatching(backend, MemorySink(), settings) as dispatcher:
+            await until(lambda: dispatcher.stats.malformed == 6)
+            await until_empty(backend, task.lane)
+
+        spans = [Span(task.id, 4, 5, moves=True), Span("", 0, 0, moves=True)]
+        assert await backend.registry.gone(spans) == [0, 0]
 
 
 async def test_a_bundle_cut_short_of_a_task_that_was_cancelled_is_dropped(tmp_path: Path) -> None:
