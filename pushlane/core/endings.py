@@ -177,7 +177,6 @@ class Flusher:
             acked, self._settled_before = self._settled_before, []
             self._flushing_since_s, self._since_s = self._since_s, 0.0
             await self._flush(endings, acked, backoff)
-            self._flushing_since_s = 0.0
 
     async def _flush(self, endings: list[Ending], acked: list[Taken], backoff: Backoff) -> None:
         """Make endings durable; ack the messages of which all pushes are settled, and `acked`."""
@@ -196,6 +195,7 @@ class Flusher:
         if acked:
             await backoff.until_done(lambda: self._broker.ack(acked))
         self._unacked -= settled_before
+        self._flushing_since_s = 0.0  # before lanes wake the loop, which rests while it is late
         self.release(endings)
         for listener in self._listeners:
             await listener.settled(endings, finished, progress)
