@@ -8,11 +8,16 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import ClaimResult
+from pushlane.core.admission import Options
+from pushlane.core.errors import Unreachable
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push
 from pushlane.core.task import Level, Progress, Task
+from pushlane.dispatcher.guards import poison_guard
 from pushlane.dispatcher.guards.poison_guard import MARK, STRIKES, YOUNG_S, PoisonGuard
 from pushlane.dispatcher.stats import Stats
 from pushlane.producers.dead import DeadLetters, Selection
@@ -173,3 +178,34 @@ async def test_a_push_is_on_a_lane_again_only_when_its_claim_is_let_go_of(
         assert said == ["released", "on a lane again", "released"]
         assert (await progress_of(backend, task)).delivered == 1
         assert {delivery.push.strikes for delivery in sink.received} == {0}
+
+
+class AwayLedger(Wrapped):
+    """A ledger that does not answer."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.asked = asyncio.Event()
+
+    async def claim(self, *_: Any, **options: Any) -> Sequence[ClaimResult]:
+        self.asked.set()
+        raise Unreachable("no answer")
+
+
+async def test_an_old_process_is_known_as_one_though_the_ledger_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poison_guard, "YOUNG_S", 0.01)
+    async with backend_in(tmp_path, ledger_away="wait") as (backend, settings):
+        ledger = AwayLedger(backend.ledger)
+        guard = PoisonGuard(ledger, settings, None, Stats())
+        options = Options([], [guard])
+        calm = Task(id="t", level=Level.HIGH, lane="task-t")
+        assert options.of(calm, Push("t", 1, ""))[1] == (guard,)
+
+        running = asyncio.create_task(guard.run())
+        async with asyncio.timeout(DEADLINE_S):
+            await ledger.asked.wait()
+            while options.of(calm, Push("t", 1, ""))[1]:
+                await asyncio.sleep(0)
+        running.cancel()

@@ -62,7 +62,7 @@ class PoisonGuard(StoreGuard):
         self._releases = self._batched_give_back(self._release)
 
     async def run(self) -> None:
-        await asyncio.gather(self._keep_mark(), super().run())
+        await asyncio.gather(self._keep_mark(), self._grow_old(), super().run())
 
     async def close(self) -> None:
         """Take the mark away, since this process ends well.
@@ -147,8 +147,12 @@ class PoisonGuard(StoreGuard):
         self.changed()
         while True:
             await asyncio.sleep(_MARK_TTL_S / 3)
-            self.changed()  # it may be old enough now
             await self._leave_mark()
+
+    async def _grow_old(self) -> None:
+        """Concern fewer pushes once it is old enough, though the ledger may be away."""
+        await asyncio.sleep(YOUNG_S)
+        self.changed()
 
     async def _leave_mark(self) -> Sequence[ClaimResult] | None:
         return await self._ask(lambda: self._ledger.claim([MARK], self._process, _MARK_TTL_S), 0)
