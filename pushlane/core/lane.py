@@ -368,10 +368,6 @@ class LaneInput:
         self.messages = 0
 
 
-def _unheard(lane: Lane) -> None:
-    """Mark a lane that takes no turns."""
-
-
 class Lane:
     """A lane that this process reads. Its methods change it, but for `deferred` and `unsettled`.
 
@@ -416,7 +412,7 @@ class Lane:
         self.level = level
         self.main = LaneInput(name, depth, wanted=True)
         self.later = LaneInput(later_lane(name), later_depth or depth, wanted=False)
-        self._changed = mark or _unheard
+        self._changed = mark or (lambda lane: None)  # it takes no turns
         self._returned: deque[Job] | None = None  # made when it is needed: most lanes never do
         self.blocked: frozenset[Why] = _NOTHING_BLOCKS
         self.parked: dict[Job, Why] = {}
