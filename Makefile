@@ -7,6 +7,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 BESIDE := -n 3 --dist loadgroup
+ARGS_CHOSE_NONE = test "$$?,$(if $(ARGS),given)" = "5,given"
 ARGS ?=
 VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' pushlane/version.py)
 LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
@@ -36,8 +37,8 @@ test: check ## All of check, contract and integration tests (on Docker, or Java 
 	$(PYTEST) $(BESIDE) tests/contract tests/integration $(ARGS)
 
 acceptance: .venv/.dev ## Long tests: side by side, then those that measure, each alone
-	$(PYTEST) $(BESIDE) -m "not measures" tests/acceptance $(ARGS) || test $$? = 5  # ARGS chose none
-	$(PYTEST) -m measures tests/acceptance $(ARGS) || test $$? = 5
+	$(PYTEST) $(BESIDE) -m "not measures" tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
+	$(PYTEST) -m measures tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)

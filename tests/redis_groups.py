@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,9 @@ def until(is_so: Callable[[], bool]) -> None:
     """Wait until this is true; errors of a server that is starting count as false."""
     end = time.monotonic() + _DEADLINE_S
     while True:
-        try:
+        with suppress(redis.RedisError):
             if is_so():
                 return
-        except redis.RedisError:
-            pass
         assert time.monotonic() < end
         time.sleep(0.02)
 

@@ -72,7 +72,10 @@ class TokenAsk(NamedTuple):
 
 
 class TokenGrant(NamedTuple):
-    """How many tokens were granted; when none were, `wait_s` is when `least` may be there."""
+    """The answer to a `TokenAsk`: so many tokens are granted.
+
+    With none granted, `wait_s` is the time in seconds after which `least` of them may be there.
+    """
 
     tokens: float
     wait_s: float
@@ -100,7 +103,7 @@ class PlaceAsk(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What a hard total counts: `what` is the name of the limit's field.
+    """The key of one counter of a hard total: a subject, and the name of the limit's field.
 
     `day` is the day in UTC of a daily total, like 2026-11-23, and empty for others.
     """
@@ -124,7 +127,11 @@ class TotalAsk(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the store knows of a subject: the places held, and what is spent, or leased for that."""
+    """How much of its limits a subject uses now, over all processes.
+
+    `in_flight` counts the places that are held. `spent` has, by the name of the limit's field, what
+    is spent of a hard total or leased to be spent.
+    """
 
     in_flight: int
     spent: dict[str, float]

@@ -62,13 +62,13 @@ MOST_LOST_PART = 0.01
 
 
 class Beside(Enum):
-    """What a rebuild does with tasks that the journal lacks."""
+    """How a rebuild treats tasks that the registry has and the journal lacks."""
 
     REFUSED = "refused"
-    """They go while few of them are unfinished; else nothing is done."""
+    """They are removed if few of them are unfinished; else the whole rebuild is refused."""
     REMOVED = "removed"
     KEPT = "kept"
-    """They are journalled again."""
+    """They stay in the registry, and are written to the journal."""
 
 
 class TaskCount(msgspec.Struct, frozen=True):
@@ -77,9 +77,9 @@ class TaskCount(msgspec.Struct, frozen=True):
 
 
 class RegistryGap(msgspec.Struct, frozen=True):
-    """What the journal and the registry have. `some` are ids of what the registry alone has.
+    """The difference between the journal and the registry, in numbers of tasks.
 
-    Those of unfinished tasks come first.
+    `some` are a few ids of tasks that the registry alone has, unfinished ones first.
     """
 
     where: str
@@ -125,8 +125,9 @@ NO_STORE = "store-missing"
 
 
 class Bounds(NamedTuple):
-    """How much is looked at: topics, a second look at processes after some seconds.
+    """The bounds of an examination.
 
+    It looks at `most_topics` topics, and at the live processes again after `look_again_s`.
     `bookie` is the URL of a bookie's web server, empty for none.
     """
 
@@ -158,9 +159,9 @@ class Live:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found in a backend, who is live on it, and what it said of itself.
+    """The result of an examination: findings, the live processes, and raw answers.
 
-    `said` is for a dump: plain values by the name of a document, without secrets.
+    `said` has these for a dump: plain values by the name of a document, without secrets.
     """
 
     examination: Examination

@@ -108,7 +108,7 @@ Edit = Callable[[Task], Task]
 
 
 class FoundTasks(NamedTuple):
-    """What the registry answers about some tasks.
+    """The registry's answer to a question about some task ids.
 
     `unread` are the ids of those that only a newer version of pushlane understands, `forgotten` of
     those that are gone for good. One in none of these is unknown: the store may have lost it and
@@ -131,9 +131,9 @@ class Changes(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """How many messages of a lane wait for their delay, and when the first and the last may go.
+    """The messages of a lane that wait for their delay: their number, and when they are due.
 
-    Times are Unix ms, 0 when none waits.
+    `first_ms` and `last_ms` are Unix ms, 0 when none waits.
     """
 
     messages: int

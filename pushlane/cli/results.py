@@ -66,14 +66,15 @@ def results(
             print_json(_document(found, said))
         else:
             _print(found, said)
-        for remark in _remarks(said, settings):
+        for remark in _remarks(found, said, settings):
             note(remark)
 
     on_backend(settings, show)
 
 
 def _print(task: Task, said: Results) -> None:
-    fields = [("task", f"{task.id} {task.name}".rstrip())]
+    total = "more may come" if task.total is None else f"{task.total:,}"
+    fields = [("task", f"{task.id} {task.name}".rstrip()), ("pushes", total)]
     fields += [(kind.value, f"{said.counts[kind]:,}") for kind in ENDS]
     if said.first_at_ms:
         fields += [("first", time_text(said.first_at_ms)), ("last", time_text(said.last_at_ms))]
@@ -97,7 +98,7 @@ def _times_text(times: Times) -> str:
     )
 
 
-def _remarks(said: Results, settings: Settings) -> Iterator[str]:
+def _remarks(task: Task, said: Results, settings: Settings) -> Iterator[str]:
     lacking = {kind: count for kind, count in said.lacking.items() if count}
     if lacking:
         counts = ", ".join(f"{count:,} {kind.value}" for kind, count in lacking.items())
@@ -110,6 +111,8 @@ def _remarks(said: Results, settings: Settings) -> Iterator[str]:
             f"the task counts {counts} more than there are receipts of: {why}. "
             "`pushlane tasks` has all counts"
         )
+    if not any(said.counts.values()) and not lacking:
+        yield f"nothing of it has ended yet; what it waits for: pushlane why {task.id}"
     if said.unread:
         yield f"{said.unread:,} bodies of the log were left out: this version cannot read them"
 

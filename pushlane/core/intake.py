@@ -181,7 +181,8 @@ class Intake:
             log.warning(
                 "the registry took %.1f s to say which pushes are over, or this process was "
                 "stopped meanwhile: what waits for its answers goes once they take less than %g s",
-                *(took_s, STALE_S),
+                took_s,
+                STALE_S,
                 extra={"action": "registry_slow"},
             )
         elif was_slow and not self._is_slow:

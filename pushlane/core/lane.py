@@ -113,7 +113,7 @@ class Message:
 
     @property
     def untaken(self) -> int:
-        """How many of its pushes can still be taken."""
+        """The number of its pushes that can still be taken."""
         return len(self._bundle) - self._next - (self._gone >> self._next).bit_count()
 
     def seqs(self) -> list[int]:

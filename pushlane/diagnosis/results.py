@@ -6,6 +6,7 @@ receipts of an end the first counts, as there.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -24,7 +25,6 @@ ENDS = (Kind.DELIVERED, Kind.DEAD, Kind.EXPIRED, Kind.DROPPED)
 MOST_REASONS = 20
 _OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
 _BEFORE_MS = 5_000  # the clock of the process that made the task may go before that of a dispatcher
-_LEAST_ROWS = 1024
 
 
 class ReceiptRow(NamedTuple):
@@ -43,7 +43,7 @@ class ReceiptRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Times:
-    """How long something took, of the pushes that it is known of: ms, and how many these are."""
+    """Durations in ms, over the `n` pushes of which both ends are known."""
 
     n: int
     min_ms: int
@@ -75,10 +75,11 @@ class Results:
 
 
 class TaskReceipts:
-    """The first receipt of an end of each push of a task, in a few bytes each."""
+    """The first receipt of an end of each push of a task, in some 150 bytes each."""
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
+        self._places: dict[int, int] = {}  # of each seq in the columns below
         self._at_ms = array("q")
         self._dispatched_ms = array("q")
         self._eligible_ms = array("q")
@@ -89,24 +90,26 @@ class TaskReceipts:
     def add(self, batch: ReceiptBatch) -> None:
         """Take what a batch says of the task."""
         for row in rows_of(self.task_id, batch):
-            at_ms, seq = batch.responded_at_ms[row], batch.seq[row]
-            self._make_room(seq)
-            known_ms = self._at_ms[seq]
-            if self._end[seq] and known_ms <= at_ms:
+            at_ms = batch.responded_at_ms[row]
+            place = self._places.setdefault(batch.seq[row], len(self._end))
+            if place == len(self._end):
+                self._add_place()
+            elif self._at_ms[place] <= at_ms:
                 continue
-            self._at_ms[seq] = at_ms
-            self._end[seq] = _OF_END[batch.outcome[row]]
-            self._dispatched_ms[seq] = batch.dispatched_at_ms[row]
-            self._eligible_ms[seq] = batch.eligible_at_ms[row]
+            self._at_ms[place] = at_ms
+            self._end[place] = _OF_END[batch.outcome[row]]
+            self._dispatched_ms[place] = batch.dispatched_at_ms[row]
+            self._eligible_ms[place] = batch.eligible_at_ms[row]
             reason = batch.reason[row]
-            self._reason[seq] = self._reasons.setdefault(reason, len(self._reasons))
+            self._reason[place] = self._reasons.setdefault(reason, len(self._reasons))
 
     def take(self, batch: ReceiptBatch) -> Iterator[ReceiptRow]:
-        """Yield the rows of a batch that count, each push once in all calls."""
+        """Yield the rows of a batch that count, each push once in all calls: add nothing after."""
         for row in rows_of(self.task_id, batch):
             seq, at_ms = batch.seq[row], batch.responded_at_ms[row]
-            if seq < len(self._end) and self._end[seq] and self._at_ms[seq] == at_ms:
-                self._end[seq] = 0
+            place = self._places.get(seq)
+            if place is not None and self._at_ms[place] == at_ms:
+                del self._places[seq]
                 yield ReceiptRow(
                     seq=seq,
                     outcome=batch.outcome[row],
@@ -123,10 +126,10 @@ class TaskReceipts:
         """Return what they come to, beside the counts of the task."""
         counts = {kind: self._end.count(number) for number, kind in enumerate(ENDS, 1)}
         counted = {kind: getattr(progress, kind.value) for kind in ENDS}
-        sent = [seq for seq, end in enumerate(self._end) if end and self._dispatched_ms[seq]]
-        delivered = [seq for seq in sent if self._end[seq] == 1]
-        first_ms = min((self._dispatched_ms[seq] for seq in sent), default=0)
-        last_ms = max((self._at_ms[seq] for seq in sent), default=0)
+        sent = [place for place, at_ms in enumerate(self._dispatched_ms) if at_ms]
+        delivered = [place for place in sent if self._end[place] == _OF_END[Kind.DELIVERED]]
+        first_ms = min((self._dispatched_ms[place] for place in sent), default=0)
+        last_ms = max((self._at_ms[place] for place in sent), default=0)
         took_s = (last_ms - first_ms) / 1000
         reasons = self._reasons_found()
         return Results(
@@ -142,17 +145,19 @@ class TaskReceipts:
             unread=unread,
         )
 
-    def _make_room(self, seq: int) -> None:
-        if (more := seq + 1 - len(self._end)) > 0:
-            more = max(more, len(self._end), _LEAST_ROWS)
-            self._end.extend(bytes(more))
-            for column in (self._at_ms, self._dispatched_ms, self._eligible_ms, self._reason):
-                column.frombytes(bytes(more * column.itemsize))
+    def _add_place(self) -> None:
+        self._end.append(0)
+        for column in (self._at_ms, self._dispatched_ms, self._eligible_ms, self._reason):
+            column.append(0)
 
     def _reasons_found(self) -> list[tuple[Kind, str, int]]:
         texts = list(self._reasons)
-        found = Counter((end, self._reason[seq]) for seq, end in enumerate(self._end) if end > 1)
-        return [(ENDS[end - 1], texts[reason], n) for (end, reason), n in found.most_common()]
+        found = Counter(zip(self._end, self._reason, strict=True))
+        return [
+            (ENDS[end - 1], texts[reason], n)
+            for (end, reason), n in found.most_common()
+            if end != _OF_END[Kind.DELIVERED]
+        ]
 
 
 def rows_of(task_id: str, batch: ReceiptBatch) -> list[int]:
@@ -202,9 +207,10 @@ def _decoded(body: bytes) -> ReceiptBatch | None:
         return None
 
 
-def _times(since: Sequence[int], until: Sequence[int], seqs: Sequence[int]) -> Times | None:
-    took = sorted(max(0, until[seq] - since[seq]) for seq in seqs if since[seq])
+def _times(since: Sequence[int], until: Sequence[int], places: Sequence[int]) -> Times | None:
+    took = sorted(max(0, until[place] - since[place]) for place in places if since[place])
     if not took:
         return None
     last = len(took) - 1
-    return Times(len(took), took[0], took[last // 2], took[-(-99 * last // 100)], took[-1])
+    p50, p99 = took[last // 2], took[math.ceil(0.99 * last)]
+    return Times(n=len(took), min_ms=took[0], p50_ms=p50, p99_ms=p99, max_ms=took[-1])

@@ -355,7 +355,7 @@ _STRAINED = frozenset({Sign.REFUSED, Sign.FAILED, Sign.SILENT})
 
 
 class AdaptiveCap:
-    """A cap between `floor` and `ceiling`, for deliveries in batch.
+    """A cap between `floor` and `ceiling`, for deliveries in flight.
 
     It begins at the floor and doubles until there is first trouble. It is looked at once in as many
     landings as there are places, so that each step has shown what it does before the next one.
@@ -374,11 +374,11 @@ class AdaptiveCap:
 
     @property
     def cap(self) -> int:
-        """How many deliveries may be in batch now."""
+        """The number of deliveries that may be in flight now."""
         return int(self._cap)
 
     def landed(self, latency_s: float, in_flight: int, *, is_error: bool) -> None:
-        """Hear of a delivery, and how many were in batch with it.
+        """Hear of a delivery, and how many were in flight with it.
 
         An error is one that says something of the sink: refused, busy, timed out.
         """
@@ -395,7 +395,7 @@ class AdaptiveCap:
             self._fall()
         elif self._best_s and mean_s > _SLOWER * self._best_s:
             self._fall()
-            self._best_s *= _NEW_BEST  # it may be slower for good, whatever is in batch
+            self._best_s *= _NEW_BEST  # it may be slower for good, whatever is in flight
         else:
             self._best_s = min(self._best_s * _BEST_FADES, mean_s) if self._best_s else mean_s
             if self._was_full:  # else it shows nothing of more

@@ -42,6 +42,7 @@ def alerts() -> tuple[Alert, ...]:
         *_of_sinks(),
         *_of_backlog(),
         *_of_the_rest(),
+        *_of_receipts(),
         *_of_the_pipeline(),
     )
 
@@ -288,7 +289,7 @@ def _of_the_rest() -> tuple[Alert, ...]:
     )
 
 
-def _of_the_pipeline() -> tuple[Alert, ...]:
+def _of_receipts() -> tuple[Alert, ...]:
     lag_s = EVERYWHERE.highest(known("pushlane_receipts_lag_seconds"))
     behind_s = EVERYWHERE.highest(known("pushlane_receipts_behind_seconds"))
     lost = known("pushlane_receipts_lost_total")
@@ -322,6 +323,11 @@ def _of_the_pipeline() -> tuple[Alert, ...]:
             "Their log was away for too long. Reports lack them; the counts of tasks do not.",
             "receipts-behind",
         ),
+    )
+
+
+def _of_the_pipeline() -> tuple[Alert, ...]:
+    return (
         Alert(
             "PushlaneRulesDoNotRun",
             _idle("pushlane_rules_looked_at_seconds"),

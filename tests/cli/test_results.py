@@ -35,6 +35,15 @@ def test_it_says_what_became_of_the_pushes_and_why(command: Command, went: str) 
     assert ran.stderr == ""
 
 
+def test_before_anything_has_ended_it_says_where_to_look(command: Command) -> None:
+    task = command.submit("high", 2, "--name", "sale")
+
+    said = command("results", "sale")
+
+    assert ["pushes", "2"] in [line.split() for line in said.stdout.splitlines()]
+    assert f"nothing of it has ended yet; what it waits for: pushlane why {task}" in said.stderr
+
+
 def test_as_json_it_has_counts_reasons_and_times(command: Command, went: str) -> None:
     said = command("results", went, "--json").json
 

@@ -53,6 +53,12 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
     assert said.reasons == []
 
 
+def test_a_number_that_no_task_has_takes_no_more_room_than_another() -> None:
+    said = results(body("a", [1, 2**32 - 1]))
+
+    assert said.counts[Kind.DELIVERED] == 2
+
+
 def test_only_the_most_frequent_reasons_are_named() -> None:
     bodies = [
         body("a", range(100 * number, 101 * number), "dead", reason=f"HTTP {number}")

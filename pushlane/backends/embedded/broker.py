@@ -473,7 +473,10 @@ class EmbeddedBroker(StorePort):
 
     @reads
     def is_past(self, store: Connection, lane: str, end: tuple[int, int]) -> bool:
-        """Of a lane that keeps acked messages this says nothing."""
+        """Return whether every message up to this end is gone, as `end_of` gave it.
+
+        On a lane that keeps acked messages they never go, so this stays False there.
+        """
         row = store.execute(
             "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "
             "OR EXISTS (SELECT 1 FROM messages WHERE id BETWEEN (lanes.id << ?2) + ?3 AND ?5) "

@@ -1,4 +1,4 @@
-"""What is known of recipients, on SQLite: windows, counts of days, suppressions, dead addresses.
+"""The ports about recipients, on SQLite: windows, counts of days, suppressions, dead addresses.
 
 Each call of the windows deletes some of the rows that are older, so that their tables hold about a
 window's worth of recipients.

@@ -1,4 +1,4 @@
-"""What processes hold for a time, in memory: cells, claims of pushes, turns and limits."""
+"""The ports that lend something for a time, in memory: leases, claims, recipient turns, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of recipients, on Redis: windows, counts of days, suppressions, dead addresses.
+"""The ports about recipients, on Redis: windows, counts of days, suppressions, dead addresses.
 
 None of it can be rebuilt when Redis loses it.
 """

@@ -220,7 +220,7 @@ def limits_in(settings: Settings, sinks: Iterable[str]) -> Limits:
 
 
 class LimitsListener(Protocol):
-    """What has to know of limits."""
+    """A part of the dispatcher that applies limits."""
 
     def on_limits(self, limits: Limits) -> None:
         """Apply these: they are all that are set now."""

@@ -153,7 +153,7 @@ nothing to send any more.
 
 
 class RoomListener(Protocol):
-    """Who waits for budgets."""
+    """A part of the dispatcher that waits for room in budgets."""
 
     def on_room(self, subject: Subject, most: float) -> bool:
         """Hear that this subject may have room again, for so many at most: try, and wait again if

@@ -335,7 +335,7 @@ class Janitor:
         return bool(doubt)
 
     async def _take_over(self) -> None:
-        """What earlier leaders left: tasks that ended before this process began to listen."""
+        """Take over tasks that ended before this process began to lead."""
         await self._backend.registry.tidy()
         async for page in pages(self._backend.registry, TaskQuery(TERMINAL_STATES)):
             for task in page:
@@ -418,6 +418,9 @@ class Janitor:
 
 
 def _drop_at_ms(task: Task) -> int:
-    """What was cancelled must go at once: nobody is to send it again by mistake."""
+    """Return from when on (Unix ms) the lane of a task that ended may be dropped.
+
+    That of a cancelled one at once: nobody is to send it again by mistake.
+    """
     kept_s = 0.0 if task.state is State.CANCELLED else task.retention_s
     return task.finished_at_ms + round(kept_s * 1000)

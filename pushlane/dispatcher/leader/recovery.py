@@ -154,7 +154,10 @@ class Recovery:
             )
 
     async def _end_counted(self, active: Sequence[Task]) -> None:
-        """Who counts a task's last push calls it done, and may be killed or stopped in between."""
+        """End tasks of which every push is counted.
+
+        The process that counts the last one does so, unless it is killed in between.
+        """
         sealed = [(task, task.total) for task in active if task.total is not None]
         counts = await self.backend.registry.progress([task.id for task, _ in sealed])
         rows = zip(sealed, counts, strict=True)

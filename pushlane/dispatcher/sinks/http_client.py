@@ -11,6 +11,7 @@ allowed, and APNs may allow one: so a connection carries one request until that 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -52,7 +53,7 @@ _WHY_NOT_CONNECTED = {
 }
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A sink that takes one push at a time."""
 
     batch_size = 1
@@ -62,9 +63,9 @@ class OneByOne:
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self.send(delivery) for delivery in batch]
 
+    @abstractmethod
     async def send(self, delivery: Delivery) -> Outcome:
         """Return what became of a push."""
-        raise NotImplementedError
 
 
 class Timeouts(msgspec.Struct, frozen=True):

@@ -170,7 +170,7 @@ class LogSink:
         os.close(self._file)
 
     def _append(self, lines: bytes) -> int:
-        """How many bytes were written. A line left torn is ended by the next call."""
+        """Return how many bytes were written. A line left torn is ended by the next call."""
         start = b"\n" if self._torn else b""
         written = os.write(self._file, start + lines) - len(start)
         if written >= 0:
