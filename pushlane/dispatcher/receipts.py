@@ -111,7 +111,8 @@ class ReceiptQueue:
                 async with asyncio.timeout(self.patience_s):
                     await entry.durable.wait()
             except TimeoutError:
-                self.fall_behind()
+                if not entry.durable.is_set():  # it may have come in the very moment
+                    self.fall_behind()
         if self._behind_since_s is not None:
             self._make_room()
 
