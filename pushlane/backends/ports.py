@@ -12,7 +12,7 @@ from pushlane.core.ports import LaneBroker, SeqStore
 from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.model.due import PutOff
 from pushlane.model.presence import Process
-from pushlane.model.stop_rule import Deaths
+from pushlane.model.reasons import Reasons
 
 
 class Fence(NamedTuple):
@@ -277,8 +277,8 @@ class ProgressStore(SeqStore, Protocol):
     async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]:
         """Return the progress of each of these tasks, in the same order."""
 
-    async def deaths(self, task_ids: Sequence[str]) -> Sequence[Deaths]:
-        """Return of what the dead pushes of each of these tasks died, in the same order.
+    async def reasons(self, task_ids: Sequence[str]) -> Sequence[Reasons]:
+        """Return why pushes of each of these tasks were not delivered, in the same order.
 
         A seq counts for the reason that it was first recorded with.
         """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import msgspec
@@ -17,7 +17,6 @@ from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Un
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.documents import DocumentStore, as_json
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER
 from pushlane.util.conversion import whole
 
 MOST_HELD = 40_000
@@ -150,9 +149,3 @@ async def finished_seqs(store: ProgressStore, task_id: str, seqs: Sequence[int])
     ]
     ended = dict(zip(pages, await store.gone(spans), strict=True))
     return [bool(ended[seq // _SEQS_A_PAGE] >> seq % _SEQS_A_PAGE & 1) for seq in seqs]
-
-
-def counted_as(reason: str, known: Collection[str]) -> str:
-    """Return the reason that a dead push counts for, where those known have counts already."""
-    is_one_more = reason != DEAD_ADDRESS and reason not in known
-    return OTHER if is_one_more and len(known) >= MOST_REASONS else reason

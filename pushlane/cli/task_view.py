@@ -12,12 +12,13 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.limits import stop_text
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
-from pushlane.core.task import DeliveryMode, Progress, State, Task, now_ms
+from pushlane.core.task import DeliveryMode, Progress, Task, now_ms
 from pushlane.diagnosis.causes import STALLED, TaskStatus, TaskStatuses
-from pushlane.diagnosis.look import died_of, is_stalled, put_offs_of
+from pushlane.diagnosis.look import is_stalled, put_offs_of, reasons_of
 from pushlane.diagnosis.situation import reasons_text
 from pushlane.model.presence import Process
-from pushlane.model.task_changes import settled
+from pushlane.model.reasons import Reasons
+from pushlane.model.task_changes import settled, settled_reasons
 
 COLUMNS: tuple[Column[TaskView], ...] = (
     Column("TASK", lambda view: view.task.id),
@@ -58,7 +59,7 @@ class TaskView(msgspec.Struct, frozen=True):
     at_ms: int
     status: TaskStatus
     is_stalled: bool = False
-    died_of: Mapping[str, int] = {}
+    reasons: Reasons = Reasons("")
 
     @property
     def state(self) -> str:
@@ -89,7 +90,9 @@ class TaskView(msgspec.Struct, frozen=True):
             "shown_reason": self.status.reason,
             "finished": self.progress.finished,
             "percent": None if self.percent is None else round(self.percent, 2),
-            "died_of": self.died_of,
+            "died_of": self.reasons.dead,
+            "expired_for": self.reasons.expired,
+            "dropped_for": self.reasons.dropped,
         }
 
     def as_fields(self) -> list[tuple[str, str]]:
@@ -109,9 +112,9 @@ class TaskView(msgspec.Struct, frozen=True):
             ("total", self._total_text()),
             ("finished", f"{progress.finished:,} ({self.percent_text} %)"),
             ("  delivered", f"{progress.delivered:,}"),
-            ("  dead", self._dead_text()),
-            ("  expired", f"{progress.expired:,}"),
-            ("  dropped", self._dropped_text()),
+            ("  dead", _counted_text(progress.dead, self.reasons.dead)),
+            ("  expired", _counted_text(progress.expired, self.reasons.expired)),
+            ("  dropped", _counted_text(progress.dropped, self.reasons.dropped)),
             ("delivery", _delivery_text(task)),
             ("order", "by key" if task.ordered else "-"),
             ("dedupe", "recipient" if task.dedupe else "-"),
@@ -126,17 +129,6 @@ class TaskView(msgspec.Struct, frozen=True):
             ("ended", time_text(task.finished_at_ms)),
         ]
 
-    def _dead_text(self) -> str:
-        reasons = reasons_text(self.progress, self.died_of)
-        return f"{self.progress.dead:,}" + (f": {reasons}" if reasons else "")
-
-    def _dropped_text(self) -> str:
-        """Return how many were dropped; of those that guards dropped, where the reasons are."""
-        dropped = self.progress.dropped
-        has_reasons = dropped and self.task.state is not State.CANCELLED
-        why = f" (why: pushlane report {self.task.id})" if has_reasons else ""
-        return f"{dropped:,}{why}"
-
     def _total_text(self) -> str:
         if self.task.total is not None:
             return f"{self.task.total:,}"
@@ -147,6 +139,11 @@ class TaskView(msgspec.Struct, frozen=True):
     @property
     def percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
+
+
+def _counted_text(pushes: int, reasons: Mapping[str, int]) -> str:
+    why = reasons_text(pushes, reasons)
+    return f"{pushes:,}: {why}" if why else f"{pushes:,}"
 
 
 def _delivery_text(task: Task) -> str:
@@ -196,13 +193,14 @@ async def views_of(
     progress = await backend.registry.progress([task.id for task in tasks])
     put_off = await put_offs_of(backend, tasks)
     at_ms = now_ms()
-    deaths = await died_of(backend, progress)
+    reasons = await reasons_of(backend, progress)
     statuses = TaskStatuses(processes, at_ms)
     views = []
     for task, counts in zip(tasks, progress, strict=True):
         stalled = await is_stalled(backend, task, at_ms)
         notes = put_off.get(task.id, ())
-        died = deaths.get(task.id, {})
-        status = statuses.of(task, counts, notes, died, is_stalled=stalled)
-        views.append(TaskView(task, settled(task, counts), at_ms, status, stalled, died))
+        why = reasons[task.id]
+        status = statuses.of(task, counts, notes, why.dead, is_stalled=stalled)
+        why = settled_reasons(task, counts, why)
+        views.append(TaskView(task, settled(task, counts), at_ms, status, stalled, why))
     return views

@@ -166,7 +166,7 @@ class Admission:
 
     def _end(self, job: Job, end: Outcome) -> None:
         if end.kind is Kind.EXPIRED:
-            self._settler.end(job, Kind.EXPIRED)
+            self._settler.end(job, Kind.EXPIRED, end.reason)
         else:
             self._settler.settle(job, self._settler.passed_on(job, end))
 
@@ -184,7 +184,7 @@ class Admission:
         if task is not None:
             job.task = task
             if task.state.is_terminal:
-                self._settler.end(job, Kind.DROPPED)
+                self._settler.end(job, Kind.DROPPED, f"task {task.state}")
                 return
         self._counts.malformed += 1
         if task is None or (task.total is not None and job.push.seq > task.total):
@@ -199,9 +199,9 @@ class Admission:
         """
         if task.state.is_terminal:
             kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
-            self._settler.end(job, kind, "" if kind is Kind.EXPIRED else f"task {task.state}")
+            self._settler.end(job, kind, f"task {task.state}")
         elif self._is_past(task.expires_at_ms):
-            self._settler.end(job, Kind.EXPIRED)
+            self._settler.end(job, Kind.EXPIRED, EXPIRED.reason)
         elif (lane := task.lane_at(self._settler.sink)) != job.lane.name:
             self._counts.forwarded += 1
             self._settler.move(job, lane)

@@ -58,9 +58,9 @@ class Ending(msgspec.Struct, gc=False, eq=False):
     """What became of a job's push. All of it is durable before the push's message is acked.
 
     Settler writes it, and the Republisher alone changes it, when the lane it was to go to is gone.
-    `kind` is how it is counted, None when it goes on on another lane; of a dead one `died_of` is
-    the class of its reason. `outcome` and `reason` are for its receipt, heard of at `at_ms` (Unix
-    ms, 0 for now); an `outcome` of None has none. `moves`: it left a main lane for another one.
+    `kind` is how it is counted, None when it goes on on another lane; of one that is not delivered
+    under `why`, the class of its reason. `outcome` and `reason` are for its receipt, heard of at
+    `at_ms` (Unix ms, 0 for now); no `outcome`, no receipt. `moves`: it left a main lane.
 
     What goes on elsewhere is published first: `body` on the lane `target`, not to be taken before
     `delay_s`. `opens_for` is the task whose later lane has to be open first, or whose lane at the
@@ -73,7 +73,7 @@ class Ending(msgspec.Struct, gc=False, eq=False):
     outcome: Kind | None = None
     reason: str = ""
     at_ms: int = 0
-    died_of: str = ""
+    why: str = ""
     moves: bool = False
     target: str = ""
     body: bytes = b""
@@ -220,7 +220,8 @@ def _finished(endings: list[Ending]) -> list[Finished]:
     for ending in endings:
         if ending.kind is not None:
             push = ending.job.push
-            seqs[push.task_id, ending.kind, ending.died_of].append(push.seq)
+            why = "" if ending.kind is Kind.DELIVERED else ending.why
+            seqs[push.task_id, ending.kind, why].append(push.seq)
     return [Finished(task_id, kind, found, why) for (task_id, kind, why), found in seqs.items()]
 
 

@@ -210,5 +210,5 @@ class Counts(Protocol):
     def retried(self, level: Level, outcome: Outcome) -> None:
         """Count a push that is tried again, here or at another sink."""
 
-    def died(self, outcome: Outcome) -> str:
-        """Count a push that died of this; return the class of the reason, which names nobody."""
+    def why(self, outcome: Outcome) -> str:
+        """Count a push that ended so; return the class of the reason, which names nobody."""

@@ -296,7 +296,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 DELIVERED = Outcome(Kind.DELIVERED)
-EXPIRED = Outcome(Kind.EXPIRED)
+EXPIRED = Outcome(Kind.EXPIRED, "past its expiry")
 
 
 class DeadPush(msgspec.Struct, frozen=True, array_like=True):

@@ -217,4 +217,4 @@ def _drop(ending: Ending) -> None:
     """Make it the ending of a push whose lane went with its task."""
     ending.kind = Kind.DROPPED
     ending.outcome = None if ending.job.error else Kind.DROPPED
-    ending.reason, ending.at_ms, ending.died_of = _GONE, 0, ""
+    ending.reason, ending.why, ending.at_ms = _GONE, _GONE, 0

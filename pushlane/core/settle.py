@@ -60,11 +60,11 @@ class Settler:
         if kind is Kind.RETRY:
             return self._retry(job, outcome, at_ms)
         self._counts.count_waits([job], at_ms or now_ms())
+        why = self._counts.why(outcome)
         if kind is Kind.DEAD:
             self._counts.ended(job.lane.level, kind)
-            died_of = self._counts.died(outcome)
-            return self._bury(job, outcome.reason, job.body, died_of, at_ms=at_ms)
-        return self.end(job, kind, outcome.reason, at_ms)
+            return self._bury(job, outcome.reason, job.body, why, at_ms=at_ms)
+        return self.end(job, kind, outcome.reason, at_ms, why)
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
         """Settle many that are delivered, at a fraction of what each would cost alone."""
@@ -74,15 +74,16 @@ class Settler:
         kind = Kind.DELIVERED
         self._flusher.add_new([Ending(job, kind, kind, "", at_ms) for job in jobs])
 
-    def end(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
-        """End a push as finished, and count it."""
+    def end(self, job: Job, kind: Kind, reason: str, at_ms: int = 0, why: str = "") -> None:
+        """End a push as finished, and count it under `why`; a reason of ours is its own class."""
         self._counts.ended(job.lane.level, kind)
-        self.end_as_before(job, kind, reason, at_ms)
+        self._flusher.count(job.lane)
+        self._flusher.add_new([Ending(job, kind, kind, reason, at_ms, why or reason)])
 
-    def end_as_before(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
+    def end_as_before(self, job: Job, kind: Kind, reason: str) -> None:
         """End a push that ended so in a process lost before it told: no metric counts it."""
         self._flusher.count(job.lane)
-        self._flusher.add_new([Ending(job, kind, kind, reason, at_ms)])
+        self._flusher.add_new([Ending(job, kind, kind, reason)])
 
     def drop_copy(self, job: Job) -> None:
         """Ack a copy of a push that was finished before it came."""
@@ -183,13 +184,13 @@ class Settler:
         job: Job,
         reason: str,
         body: bytes,
-        died_of: str,
+        why: str,
         *,
         at_ms: int = 0,
         attempt: int | None = None,
         sink: str | None = None,
     ) -> None:
-        """Put a dead push on a dead-letter lane, and count it under the class `died_of`.
+        """Put a dead push on a dead-letter lane, and count it under `why`.
 
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
@@ -199,7 +200,7 @@ class Settler:
         told, sink = reason[:_REASON_LONGEST], self.sink if sink is None else sink
         dead = DeadPush(push.task_id, push.seq, attempt, told, now_ms(), body, sink)
         target = DEAD_LANE if is_pool(job.lane.name) else dead_lane(push.task_id)
-        ending = Ending(job, Kind.DEAD, Kind.DEAD, told, at_ms, died_of)
+        ending = Ending(job, Kind.DEAD, Kind.DEAD, told, at_ms, why)
         ending.target, ending.body = target, encode_dead(dead)
         self._go_on(ending)
 

@@ -233,7 +233,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Seqs of one task that ended in the same way; dead ones with the class of their reason."""
+    """Seqs of one task that ended in the same way; if not delivered, the class of the reason."""
 
     task_id: str
     kind: Kind

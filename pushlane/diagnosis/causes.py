@@ -28,7 +28,6 @@ from pushlane.diagnosis.situation import (
 )
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.model.due import PutOff, Waiting, waiting_of
-from pushlane.model.limits import FrequencyCaps
 from pushlane.model.load import quiet_until, sink_now
 from pushlane.model.presence import Process, Resting
 from pushlane.settings import Settings
@@ -40,7 +39,7 @@ def causes(situation: Situation) -> list[Cause]:
     What died of it is told too.
     """
     found = _waits(situation)
-    return with_deaths(situation.task, situation.progress, situation.died_of, found)
+    return with_deaths(situation.task, situation.progress, situation.reasons.dead, found)
 
 
 def _waits(situation: Situation) -> list[Cause]:
@@ -81,7 +80,7 @@ def _ended(now: Situation) -> Iterator[Cause]:
     else:
         what += f" of {'unknown' if total is None else f'{total:,}'}"
         do = f"pushlane clone {task.id}"
-    if reasons := reasons_text(counts, now.died_of):
+    if reasons := reasons_text(counts.dead, now.reasons.dead):
         what += f"; died of {reasons}"
     why = f": {task.reason}" if task.reason else ""
     yield Cause(str(task.state), f"it is {task.state}{why}; {what}", do, task.finished_at_ms)
@@ -96,20 +95,13 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
 
 
 def _not_sent(now: Situation) -> str:
-    """Return how many pushes of a task that is done expired and were dropped, and where why is."""
-    counts, task = now.progress, now.task
+    """Return how many pushes of a task that is done expired and were dropped, and why."""
+    counts = now.progress
     text = f", {counts.expired:,} expired" if counts.expired else ""
     if not counts.dropped:
         return text
-    possible = {
-        "what is suppressed (pushlane suppress)": now.is_suppressing,
-        "the caps of its app (pushlane limits)": FrequencyCaps(now.limits).has(task.app),
-        "its dedupe": task.dedupe,
-    }
-    may_be = [reason for reason, is_set in possible.items() if is_set]
-    guess = f"; it may be {' or '.join(may_be)}" if may_be else ""
-    where = f"why is in their receipts: pushlane report {task.id}"
-    return f"{text}, {counts.dropped:,} dropped ({where}{guess})"
+    why = reasons_text(counts.dropped, now.reasons.dropped) or f"pushlane results {now.task.id}"
+    return f"{text}, {counts.dropped:,} dropped ({why})"
 
 
 def _paused(now: Situation) -> Iterator[Cause]:

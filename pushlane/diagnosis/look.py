@@ -32,8 +32,8 @@ from pushlane.model.limits import readable_limits
 from pushlane.model.load import Standing, spent_of, subjects_of
 from pushlane.model.names import submit_lease
 from pushlane.model.presence import Process
-from pushlane.model.recipients import EVERYWHERE, SuppressionScope
-from pushlane.model.task_changes import settled
+from pushlane.model.reasons import Reasons
+from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.settings import Settings
 
 _UNKNOWN = TaskStatus("")
@@ -73,7 +73,7 @@ def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
     found, task, unread = causes(now), now.task, now.unread_limits
     status = TaskStatuses(now.processes, now.now_ms).of(
-        task, now.progress, now.put_off, now.died_of, is_stalled=now.is_stalled
+        task, now.progress, now.put_off, now.reasons.dead, is_stalled=now.is_stalled
     )
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, status=status, unread_limits=unread)
@@ -177,24 +177,18 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         put_off=put_off,
         delayed=delayed,
         settings=settings,
-        is_suppressing=bool(progress.dropped) and await _is_suppressing(backend, task),
-        died_of=(await died_of(backend, [progress])).get(task.id, {}),
+        reasons=settled_reasons(task, progress, (await reasons_of(backend, [progress]))[task.id]),
         at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
 
 
-async def died_of(backend: Backend, progress: Sequence[Progress]) -> dict[str, Mapping[str, int]]:
-    """Return the counts of dead pushes by reason, of the tasks that have any."""
-    dying = [counts.task_id for counts in progress if counts.dead]
-    deaths = await backend.registry.deaths(dying) if dying else []
-    return {one.task_id: one.by_reason for one in deaths}
-
-
-async def _is_suppressing(backend: Backend, task: Task) -> bool:
-    """Return whether anything is suppressed everywhere, in the task's app or at its sinks."""
-    of_sinks = (SuppressionScope("sink", name) for name in task.chain)
-    scopes = {EVERYWHERE, SuppressionScope("app", task.app), *of_sinks}
-    return not scopes.isdisjoint(await backend.suppressions.counts())
+async def reasons_of(backend: Backend, progress: Sequence[Progress]) -> dict[str, Reasons]:
+    """Return by task why pushes were not delivered; those that have none are not asked about."""
+    asked = [counts.task_id for counts in progress if counts.finished > counts.delivered]
+    found = await backend.registry.reasons(asked) if asked else []
+    return {counts.task_id: Reasons(counts.task_id) for counts in progress} | {
+        one.task_id: one for one in found
+    }
 
 
 def _later(

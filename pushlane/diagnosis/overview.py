@@ -25,7 +25,7 @@ from pushlane.diagnosis.causes import (
     TaskStatus,
     TaskStatuses,
 )
-from pushlane.diagnosis.look import died_of, put_offs_of
+from pushlane.diagnosis.look import put_offs_of, reasons_of
 from pushlane.diagnosis.situation import resting_since
 from pushlane.model.limits import Subject, readable_limits
 from pushlane.model.load import (
@@ -137,11 +137,11 @@ async def _tasks(
     async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
         progress = await backend.registry.progress([task.id for task in page])
         put_off = await put_offs_of(backend, page)
-        deaths = await died_of(backend, progress)
+        reasons = await reasons_of(backend, progress)
         for task, counts in zip(page, progress, strict=True):
             notes = put_off.get(task.id, ())
             is_stalled = bool(task.stalled_at_ms) and task.is_half_made
-            died = deaths.get(task.id, {})
+            died = reasons[task.id].dead
             status = statuses.of(task, counts, notes, died, is_stalled=is_stalled)
             left = None if task.total is None else task.total - counts.finished
             later = sum(one.pushes for one in notes if one.waits(at_ms))

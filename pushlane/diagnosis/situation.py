@@ -17,7 +17,7 @@ from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.limits import Limits, Subject
 from pushlane.model.load import SinkLoad, Standing, quiet_until, sink_now
 from pushlane.model.presence import Process, Resting, continued
-from pushlane.model.stop_rule import DEAD_ADDRESS
+from pushlane.model.reasons import DEAD_ADDRESS, Reasons
 from pushlane.model.times import zone_or_utc
 from pushlane.settings import Settings
 
@@ -82,8 +82,7 @@ class Situation:
     to sinks behind the first, by sink: of one that is not named some may have. `put_off` is what
     was noted of pushes that wait, `delayed` what the broker tells of them, if it does. `knows_rows`
     is set where no push can turn out to have a zone or a start that is not noted.
-    `settings` are those of who asks. `is_suppressing` tells that recipients are suppressed that it
-    may have had. `died_of` counts its dead pushes by reason.
+    `settings` are those of who asks. `reasons` counts its pushes that were not delivered.
     """
 
     task: Task
@@ -104,8 +103,7 @@ class Situation:
     delayed: Delayed | None = None
     knows_rows: bool = False
     settings: Settings | None = None
-    is_suppressing: bool = False
-    died_of: Mapping[str, int] = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=lambda: Reasons(""))
 
     @property
     def left(self) -> int | None:
@@ -219,13 +217,13 @@ def matter(progress: Progress, died_of: Mapping[str, int]) -> bool:
     return died > 0 and (died >= _MANY or died >= _SHARE * progress.finished)
 
 
-def reasons_text(progress: Progress, died_of: Mapping[str, int]) -> str:
+def reasons_text(pushes: int, reasons: Mapping[str, int]) -> str:
     """Return the reasons as `HTTP 404 (4,990), no answer (8)`, or `HTTP 404` when it is the only.
 
     Empty when none is known.
     """
-    unknown = progress.dead - sum(died_of.values())
-    known = {**died_of, "unknown reason": unknown} if unknown > 0 and died_of else died_of
+    unknown = pushes - sum(reasons.values())
+    known = {**reasons, "unknown reason": unknown} if unknown > 0 and reasons else reasons
     if len(known) == 1:
         return next(iter(known))
     named = [f"{reason} ({count:,})" for reason, count in list(known.items())[:_MOST_NAMED]]
@@ -236,7 +234,7 @@ def reasons_text(progress: Progress, died_of: Mapping[str, int]) -> str:
 
 def deaths_text(progress: Progress, died_of: Mapping[str, int]) -> str:
     """Return `4,998 of 5,000 died: HTTP 404 (4,990), no answer (8)`."""
-    reasons = reasons_text(progress, died_of)
+    reasons = reasons_text(progress.dead, died_of)
     return f"{progress.dead:,} of {progress.finished:,} died" + (f": {reasons}" if reasons else "")
 
 

@@ -26,14 +26,8 @@ from pushlane.core.push import Kind
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Finished, Progress, State
 from pushlane.dispatcher.tasks import KnownTasks
-from pushlane.model.stop_rule import (
-    DEAD_ADDRESS,
-    MOST_REASONS,
-    OTHER,
-    Deaths,
-    StopRule,
-    read_stop_rule,
-)
+from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Reasons
+from pushlane.model.stop_rule import StopRule, read_stop_rule
 from pushlane.util.errors import UnknownTask
 from pushlane.util.retrying import for_each, whenever
 
@@ -236,8 +230,8 @@ class StopIfDead:
 
     async def _stop(self, passed: _Passed) -> None:
         task_id = passed.task_id
-        [deaths] = await self._backend.registry.deaths([task_id])
-        reason = _reason(passed, deaths)
+        [reasons] = await self._backend.registry.reasons([task_id])
+        reason = _reason(passed, reasons)
         with suppress(UnknownTask, UnknownFormat):  # it is forgotten, or is a newer version's
             task = await self._backend.stop(task_id, reason)
             self._tasks.apply(task)
@@ -246,8 +240,8 @@ class StopIfDead:
         del self._passed[task_id]
 
 
-def _reason(passed: _Passed, deaths: Deaths) -> str:
-    commonest = next((one for one in deaths.by_reason if one != DEAD_ADDRESS), "")
+def _reason(passed: _Passed, reasons: Reasons) -> str:
+    commonest = next((one for one in reasons.dead if one != DEAD_ADDRESS), "")
     most = f", most often {commonest}" if commonest else ""
     since = " since the limit was set" if passed.anew else ""
     task_id = passed.task_id

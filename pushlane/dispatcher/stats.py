@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.lane import Job
 from pushlane.core.ports import Delivery
-from pushlane.core.push import Kind, Outcome, Push, Scope
+from pushlane.core.push import EXPIRED, Kind, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.model.due import eligible_ms
 from pushlane.model.limits import KINDS
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER
+from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
 from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets
 from pushlane.util.texts import MASK
 
@@ -69,8 +69,8 @@ def as_label(reason: str, *, is_own_words: bool) -> str:
     return "".join(filter(str.isprintable, kind))[:_LONGEST_LABEL] or "none"
 
 
-def death_class(reason: str, *, is_own_words: bool) -> str:
-    """Return the same for logs and counts of dead pushes, which tell apart how a function failed.
+def reason_class(reason: str, *, is_own_words: bool) -> str:
+    """Return the same for logs and counts of a task, which tell apart how a function failed.
 
     What it raised is named by us; its own words are not told.
     """
@@ -259,12 +259,15 @@ class Stats:
         self.outcomes[level, Kind.RETRY] += 1
         self.retries.add(self._label(outcome.reason))
 
-    def died(self, outcome: Outcome) -> str:
-        """Count a push that died of this; return the class of the reason, which names nobody."""
-        self.dead.add(self._label(outcome.reason))
-        if outcome.scope is Scope.RECIPIENT:
-            return DEAD_ADDRESS
-        return death_class(outcome.reason, is_own_words=self._hosts_code)
+    def why(self, outcome: Outcome) -> str:
+        """Count a push that ended so; return the class of the reason, which names nobody."""
+        if outcome.kind is Kind.DEAD:
+            self.dead.add(self._label(outcome.reason))
+            if outcome.scope is Scope.RECIPIENT:
+                return DEAD_ADDRESS
+        elif outcome.reason in ("", EXPIRED.reason):
+            return outcome.reason
+        return reason_class(outcome.reason, is_own_words=self._hosts_code)
 
     def _label(self, reason: str) -> str:
         return as_label(reason, is_own_words=self._hosts_code)

@@ -1,44 +1,13 @@
-"""Of what the pushes of a task died, and when so many are dead that it is paused.
-
-A reason is a short class like `HTTP 404`, never what a sink or a push says in detail.
-"""
+"""When so many pushes of a task are dead that it is paused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Progress
-
-MOST_REASONS = 20
-"""So many reasons of a task are told apart; all behind them are `OTHER`."""
-
-OTHER = "other"
-DEAD_ADDRESS = "dead address"
-"""The reason of a push whose address is dead: about its recipient, so not counted as failed."""
-
-
-class Deaths(msgspec.Struct, frozen=True):
-    """How many distinct seqs of a task died of each reason, the commonest first.
-
-    At most `MOST_REASONS` are told apart. What an older version has counted has no reason: it is
-    in `Progress.dead` alone.
-    """
-
-    task_id: str
-    by_reason: Mapping[str, int] = {}
-
-    @staticmethod
-    def of(task_id: str, by_reason: Mapping[str, int]) -> Deaths:
-        """Return the deaths with the commonest reason first."""
-        commonest = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
-        return Deaths(task_id, dict(commonest))
-
 
 OFF = "off"
 EXAMPLES = "5%, 50% of the first 1000, or off"

@@ -6,6 +6,8 @@ made on a push's way are in `core.task`.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from pushlane.core.errors import InvalidChange
@@ -19,6 +21,7 @@ from pushlane.core.task import reached as reached
 from pushlane.core.task import seal as seal
 from pushlane.core.task import start as start
 from pushlane.model.names import another_key
+from pushlane.model.reasons import Reasons
 from pushlane.model.stop_rule import OFF, parse_stop_rule
 from pushlane.util.conversion import text, whole, word
 
@@ -221,9 +224,23 @@ def settled(task: Task, progress: Progress) -> Progress:
     was over. So delivered + dead + expired + dropped is the total. A task that ended before its
     submit was complete has no total: only the pushes that were taken are counted.
     """
-    untaken = max(0, (task.total or 0) - progress.finished)
+    untaken = _untaken(task, progress)
     if task.state is State.CANCELLED:
         return replace(progress, dropped=progress.dropped + untaken)
     if task.state is State.EXPIRED:
         return replace(progress, expired=progress.expired + untaken)
     return progress
+
+
+def settled_reasons(task: Task, progress: Progress, reasons: Reasons) -> Reasons:
+    """Return why its pushes were not delivered, with those that were never taken, as `settled`."""
+    untaken = Counter({f"task {task.state}": _untaken(task, progress)})
+    if task.state is State.CANCELLED:
+        return replace(reasons, dropped=Counter(reasons.dropped) + untaken)
+    if task.state is State.EXPIRED:
+        return replace(reasons, expired=Counter(reasons.expired) + untaken)
+    return reasons
+
+
+def _untaken(task: Task, progress: Progress) -> int:
+    return max(0, (task.total or 0) - progress.finished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -162,12 +163,13 @@ def test_a_sink_that_was_taken_out_of_the_settings_is_to_be_put_back(command: Co
     assert command("tasks").stderr.rstrip().endswith(do)
 
 
-def test_dropped_pushes_are_told_with_where_their_reasons_are(command: Command) -> None:
+def test_dropped_pushes_are_told_with_their_reasons(command: Command) -> None:
     task = command.submit("high", 3)
     command("suppress", "add", command.file("out.csv", "recipient\nuser-1\n"))
 
     assert command("dispatch", "--drain", "--sink", "null").exit_code == 0
 
-    assert "1 dropped (why is in their receipts: pushlane report" in command("why", task).stdout
-    assert "it may be what is suppressed (pushlane suppress))" in command("why", task).stdout
-    assert f"1 (why: pushlane report {task})" in command("task", "show", task).stdout
+    assert "2 delivered, 0 dead, 1 dropped (suppressed)" in command("why", task).stdout
+    assert "  1: suppressed\n" in command("task", "show", task).stdout
+    shown = json.loads(command("task", "show", task, "--json").stdout)
+    assert (shown["died_of"], shown["dropped_for"]) == ({}, {"suppressed": 1})

@@ -21,7 +21,7 @@ from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.metrics import DISPATCHER_METRICS, LEADER_METRICS, LINE_METRICS
 from pushlane.dispatcher.stats import ByReason, Stats
 from pushlane.model.limits import Limit, Subject, change_limit
-from pushlane.model.stop_rule import MOST_REASONS
+from pushlane.model.reasons import MOST_REASONS
 from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats
 from pushlane.pipeline.receipts.job import JOB_METRICS, JobStats
 from pushlane.pipeline.rules.runner import RULE_METRICS, RuleStats

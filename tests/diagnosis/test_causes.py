@@ -13,6 +13,7 @@ from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import Standing
 from pushlane.model.presence import LaneWait, Process, Resting, ServedSink
+from pushlane.model.reasons import Reasons
 from tests.diagnosis.support import (
     NOW_MS,
     busy_sink,
@@ -44,20 +45,17 @@ def test_dead_pushes_of_a_task_that_is_done_can_be_looked_at() -> None:
     assert cause.do == "pushlane dead list --task t"
 
 
-def test_dropped_pushes_are_told_with_where_and_what_the_reasons_may_be() -> None:
-    done = task_of(state=State.DONE, dedupe=True)
+def test_dropped_pushes_are_told_with_their_reasons_or_where_those_are() -> None:
+    done = task_of(state=State.DONE)
     counts = Progress("t", delivered=995, expired=2, dropped=3)
-    caps = {Subject("app", "default"): Limit(recipient_a_day={"all": 1})}
+    dropped = Reasons("t", dropped={"suppressed": 2, "duplicate": 1})
 
-    [plain] = causes(situation_of(task_of(state=State.DONE), progress=counts))
-    [guessed] = causes(situation_of(done, progress=counts, limits=caps, is_suppressing=True))
+    [told] = causes(situation_of(done, progress=counts, reasons=dropped))
+    [older] = causes(situation_of(done, progress=counts))
 
-    told = "2 expired, 3 dropped (why is in their receipts: pushlane report t"
-    assert plain.detail.endswith(f"995 delivered, 0 dead, {told})")
-    assert guessed.detail.endswith(
-        f"{told}; it may be what is suppressed (pushlane suppress) or the caps of its app "
-        "(pushlane limits) or its dedupe)"
-    )
+    told_so = "995 delivered, 0 dead, 2 expired, 3 dropped"
+    assert told.detail.endswith(f"{told_so} (suppressed (2), duplicate (1))")
+    assert older.detail.endswith(f"{told_so} (pushlane results t)")
 
 
 def test_a_scheduled_task_waits_for_its_start_alone() -> None:

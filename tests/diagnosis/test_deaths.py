@@ -5,7 +5,7 @@ from __future__ import annotations
 from pushlane.core.task import Progress, State
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.situation import deaths_text, matter, short_deaths_text
-from pushlane.model.stop_rule import DEAD_ADDRESS
+from pushlane.model.reasons import DEAD_ADDRESS, Reasons
 from tests.diagnosis.support import names, situation_of, task_of
 
 DIED_OF = {"HTTP 404": 4_990, "no answer": 8}
@@ -52,8 +52,10 @@ def test_a_few_deaths_of_many_and_dead_addresses_do_not_matter() -> None:
 
 
 def test_many_deaths_stand_first_and_few_last() -> None:
-    many = situation_of(task_of(total=9_000), progress=COUNTS, died_of=DIED_OF)
-    few = situation_of(progress=Progress("t", delivered=500, dead=1), died_of={"HTTP 404": 1})
+    many = situation_of(task_of(total=9_000), progress=COUNTS, reasons=Reasons("t", DIED_OF))
+    few = situation_of(
+        progress=Progress("t", delivered=500, dead=1), reasons=Reasons("t", {"HTTP 404": 1})
+    )
 
     assert names(many) == ["deaths", "going"]
     assert names(few) == ["going", "deaths"]
@@ -61,7 +63,9 @@ def test_many_deaths_stand_first_and_few_last() -> None:
 
 
 def test_a_task_that_is_done_tells_of_what_its_pushes_died() -> None:
-    done = situation_of(task_of(state=State.DONE, total=5_000), progress=COUNTS, died_of=DIED_OF)
+    done = situation_of(
+        task_of(state=State.DONE, total=5_000), progress=COUNTS, reasons=Reasons("t", DIED_OF)
+    )
 
     [cause] = causes(done)
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pushlane.dispatcher.deaths import DeathWarnings
-from pushlane.model.stop_rule import MOST_REASONS
+from pushlane.model.reasons import MOST_REASONS
 
 
 class Warned:

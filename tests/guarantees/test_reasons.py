@@ -7,7 +7,7 @@ import pytest
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome, Push, Scope
 from pushlane.core.task import Level
-from pushlane.dispatcher.stats import death_class, without_values
+from pushlane.dispatcher.stats import reason_class, without_values
 
 PUSH = Push(
     "task",
@@ -104,10 +104,10 @@ def test_a_batch_of_many_reasons_looks_at_each_value_once(monkeypatch: pytest.Mo
     ],
 )
 def test_of_a_function_only_our_own_words_are_a_class_of_deaths(reason: str, told: str) -> None:
-    assert death_class(reason, is_own_words=True) == told
+    assert reason_class(reason, is_own_words=True) == told
 
 
 def test_a_class_of_deaths_leaves_out_what_a_sink_says_in_detail() -> None:
     reason = "gave up after 5 attempts: HTTP 500: no route to 4711"
 
-    assert death_class(reason, is_own_words=False) == "HTTP 500"
+    assert reason_class(reason, is_own_words=False) == "HTTP 500"

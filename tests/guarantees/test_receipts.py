@@ -141,7 +141,7 @@ async def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path
                 pass
 
         outcomes = {(row["outcome"], row["reason"]) for row in found}
-        assert outcomes == {("expired", ""), ("dropped", "task cancelled")}
+        assert outcomes == {("expired", "past its expiry"), ("dropped", "task cancelled")}
         assert {row["dispatched_at_ms"] for row in found} == {0}
 
 

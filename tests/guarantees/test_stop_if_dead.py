@@ -19,7 +19,8 @@ from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.dispatcher.deaths import StopIfDead
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model import task_changes
-from pushlane.model.stop_rule import DEAD_ADDRESS, DEFAULT_STOP, Deaths
+from pushlane.model.reasons import DEAD_ADDRESS, Reasons
+from pushlane.model.stop_rule import DEFAULT_STOP
 from tests.core.support import (
     DEADLINE_S,
     MemorySink,
@@ -80,8 +81,8 @@ async def test_a_task_whose_pushes_all_die_is_paused_and_says_why(
         assert " died, most often HTTP 410; mend it, then pushlane resume " in paused.reason
         progress = await progress_of(backend, task)
         assert progress.dead == progress.failed == len(sink.received) < 400
-        deaths = [Deaths(task.id, {"HTTP 410": progress.dead})]
-        assert await backend.registry.deaths([task.id]) == deaths
+        reasons = [Reasons(task.id, {"HTTP 410": progress.dead})]
+        assert await backend.registry.reasons([task.id]) == reasons
 
 
 async def test_resumed_it_goes_on_to_its_end_without_asking_again(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ async def test_dead_addresses_are_told_as_such_and_warn_of_nothing(
 
         await drain(backend, sink, settings)
 
-        assert await backend.registry.deaths([task.id]) == [Deaths(task.id, {DEAD_ADDRESS: 5})]
+        assert await backend.registry.reasons([task.id]) == [Reasons(task.id, {DEAD_ADDRESS: 5})]
         warned = [record.getMessage() for record in caplog.records if "died" in record.getMessage()]
         assert warned[0] == f"default: 1 push died: HTTP 410 (task {other.id})"
         assert not [line for line in warned if task.id in line or "to-" in line]

@@ -21,11 +21,11 @@ from msgspec.structs import astuple
 
 from pushlane.backends.embedded.database import json_of, reads, writes
 from pushlane.backends.embedded.tasks import EmbeddedTasks, fade, has_faded
-from pushlane.backends.queries import counted_as, finished_seqs
+from pushlane.backends.queries import finished_seqs
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Moved, Progress, Span, now_ms
 from pushlane.model.due import QUARTER_MS, PutOff
-from pushlane.model.stop_rule import DEAD_ADDRESS, Deaths
+from pushlane.model.reasons import Reasons, counted_as, has_failed
 
 PAGE_SEQS = 8192
 """Seqs a page: 1 KiB at most, which SQLite keeps in one place; stored as far as it is used."""
@@ -34,7 +34,9 @@ _COUNTED = """
 SELECT task_id, delivered, dead, expired, dropped, failed FROM progress
 WHERE task_id IN (SELECT value FROM json_each(?))
 """
-_DEATHS = "SELECT task_id, deaths FROM progress WHERE task_id IN (SELECT value FROM json_each(?))"
+_REASONS = """
+SELECT task_id, deaths, reasons FROM progress WHERE task_id IN (SELECT value FROM json_each(?))
+"""
 _MARKED = """
 SELECT json_group_array(json_array(task_id, page, hex(bits)))
 FROM json_each(?) AS wanted CROSS JOIN seen
@@ -70,7 +72,7 @@ class EmbeddedRegistry(EmbeddedTasks):
             if new := sum(_mark(store, one.task_id, page, places) for page, places in pages):
                 _count(store, one.task_id, one.kind, new)
                 if one.reason:
-                    _count_deaths(store, one.task_id, one.reason, new)
+                    _count_reason(store, one, new)
         return _progress(store, list(dict.fromkeys(one.task_id for one in finished)))
 
     @reads
@@ -78,9 +80,9 @@ class EmbeddedRegistry(EmbeddedTasks):
         return _progress(store, task_ids)
 
     @reads
-    def deaths(self, store: Connection, task_ids: Sequence[str]) -> list[Deaths]:
-        known = _deaths(store, task_ids)
-        return [Deaths.of(task_id, known.get(task_id, {})) for task_id in task_ids]
+    def reasons(self, store: Connection, task_ids: Sequence[str]) -> list[Reasons]:
+        known = _reasons(store, task_ids)
+        return [Reasons.of(task_id, known.get(task_id, {})) for task_id in task_ids]
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await finished_seqs(self, task_id, seqs)
@@ -130,10 +132,13 @@ def _progress(store: Connection, task_ids: Sequence[str]) -> list[Progress]:
     return [known.get(task_id, Progress(task_id)) for task_id in task_ids]
 
 
-def _deaths(store: Connection, task_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return of what the dead pushes of these tasks died, by task and reason."""
-    rows = store.execute(_DEATHS, (json.dumps(task_ids),))
-    return {task_id: json.loads(by_reason) for task_id, by_reason in rows}
+def _reasons(store: Connection, task_ids: Sequence[str]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return why pushes of these tasks were not delivered, by task, outcome and reason."""
+    rows = store.execute(_REASONS, (json.dumps(task_ids),))
+    return {
+        task_id: {Kind.DEAD: json.loads(deaths), **json.loads(reasons)}
+        for task_id, deaths, reasons in rows
+    }
 
 
 def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
@@ -193,11 +198,14 @@ def _count(store: Connection, task_id: str, kind: Kind, new: int) -> None:
     store.execute(_ADD[kind], (new, task_id))
 
 
-def _count_deaths(store: Connection, task_id: str, reason: str, new: int) -> None:
-    failed = 0 if reason == DEAD_ADDRESS else new
-    counts = Counter(_deaths(store, [task_id])[task_id])
-    counts[counted_as(reason, counts)] += new
+def _count_reason(store: Connection, one: Finished, new: int) -> None:
+    by_kind = _reasons(store, [one.task_id])[one.task_id]
+    counts = Counter(by_kind.get(one.kind, {}))
+    counts[counted_as(one.reason, counts)] += new
+    by_kind[one.kind] = counts
+    deaths = by_kind.pop(Kind.DEAD)  # in the column that older processes use, too
+    failed = new if has_failed(one) else 0
     store.execute(
-        "UPDATE progress SET failed = failed + ?, deaths = ? WHERE task_id = ?",
-        (failed, json.dumps(counts), task_id),
+        "UPDATE progress SET failed = failed + ?, deaths = ?, reasons = ? WHERE task_id = ?",
+        (failed, json.dumps(deaths), json.dumps(by_kind), one.task_id),
     )

@@ -229,11 +229,13 @@ CREATE TABLE IF NOT EXISTS put_off (  -- pushes that wait for their time
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS put_off_by_age ON put_off (quarter);
 """
-# Columns of `progress` that came later: how many failed, and a JSON object of the dead by reason.
-# Older processes name the columns that they use, and so leave these alone.
+# Columns of `progress` that came later: how many failed, a JSON object of the dead by reason, and
+# one by outcome and reason of what expired or was dropped. Older processes name the columns that
+# they use, and so leave these alone.
 _ADDED_COLUMNS = {
     "failed": "ALTER TABLE progress ADD COLUMN failed INTEGER NOT NULL DEFAULT 0",
     "deaths": "ALTER TABLE progress ADD COLUMN deaths TEXT NOT NULL DEFAULT '{}'",
+    "reasons": "ALTER TABLE progress ADD COLUMN reasons TEXT NOT NULL DEFAULT '{}'",
 }
 _ADDED_TABLES = frozenset(
     {"counted", "suppressed", "rates", "places", "tallies", "dead_addresses", "registered"}

@@ -7,7 +7,7 @@ damaged, is met here too.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -18,11 +18,10 @@ from pushlane.backends.cells import check_fence
 from pushlane.backends.memory.claims import MemoryCells
 from pushlane.backends.memory.shared import Bell, LockAndClock, MemoryPort, one_step, pop_over
 from pushlane.backends.ports import PAGE, Changes, Edit, Fence, FoundTasks, TaskPage, TaskQuery
-from pushlane.backends.queries import counted_as
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Moved, Progress, Span, State, Task, Weights
 from pushlane.model.due import QUARTER_MS, PutOff, joined
-from pushlane.model.stop_rule import DEAD_ADDRESS, Deaths
+from pushlane.model.reasons import Reasons, counted_as, has_failed
 from pushlane.model.task_bytes import (
     Glimpse,
     Understood,
@@ -64,7 +63,7 @@ class _Counts:
         self.moved: set[int] = set()
         self.by_kind: Counter[Kind] = Counter()
         self.failed = 0
-        self.deaths: Counter[str] = Counter()
+        self.reasons: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.faded = False
 
     def record(self, one: Finished) -> None:
@@ -72,8 +71,9 @@ class _Counts:
         self.seqs |= new
         self.by_kind[one.kind] += len(new)
         if new and one.reason:
-            self.failed += 0 if one.reason == DEAD_ADDRESS else len(new)
-            self.deaths[counted_as(one.reason, self.deaths)] += len(new)
+            self.failed += len(new) if has_failed(one) else 0
+            counts = self.reasons[one.kind]
+            counts[counted_as(one.reason, counts)] += len(new)
 
     def progress(self, task_id: str) -> Progress:
         kinds = self.by_kind
@@ -205,8 +205,8 @@ class MemoryRegistry(MemoryPort):
         return self._progress(task_ids)
 
     @one_step
-    def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
-        return [Deaths.of(one, self._counts.get(one, _NOTHING).deaths) for one in task_ids]
+    def reasons(self, task_ids: Sequence[str]) -> list[Reasons]:
+        return [Reasons.of(one, self._counts.get(one, _NOTHING).reasons) for one in task_ids]
 
     @one_step
     def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:

@@ -7,6 +7,7 @@ counts live in Redis only: they cannot be rebuilt from the journal.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -16,7 +17,7 @@ from pushlane.backends.redis.client import OnRedis, mapping, words
 from pushlane.backends.redis.keys import KEPT_MS, READY
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Finished, Moved, Progress, Span
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, Deaths
+from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, Reasons, has_failed
 from pushlane.util.texts import paged
 
 MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
@@ -24,26 +25,24 @@ SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
 GROUPS_A_CALL = 500
 
 _KINDS = ("delivered", "dead", "expired", "dropped", "failed")
-_DIED_OF = b"dead:"  # what the fields of counts begin with that count deaths of one reason
 
 # KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
-# no task is kept; how many reasons are told apart; of each group id, kind, packed seqs, the reason
-# of dead ones, and whether they failed. Counts without their bitmap are of a task
-# whose lanes are long dropped: they stay as they are.
+# no task is kept; how many reasons are told apart of each kind, and which one always is; of each
+# group id, kind, packed seqs, the reason, and whether they failed. What is counted of one reason is
+# in the field `kind:reason`. Counts without their bitmap are of a task whose lanes are long
+# dropped: they stay as they are.
 _RECORD = READY
 _RECORD += """
 local replies = {}
-local function count_deaths(counts, reason, failed, new)
-  local field = 'dead:' .. reason
-  if failed ~= '' then
-    redis.call('HINCRBY', counts, 'failed', new)
-    if redis.call('HEXISTS', counts, field) == 0 then
-      local known = 0
-      for _, one in ipairs(redis.call('HKEYS', counts)) do
-        if string.sub(one, 1, 5) == 'dead:' then known = known + 1 end
-      end
-      if known >= tonumber(ARGV[2]) then field = 'dead:other' end
+local function count_reason(counts, kind, reason, new)
+  local prefix = kind .. ':'
+  local field = prefix .. reason
+  if reason ~= ARGV[3] and redis.call('HEXISTS', counts, field) == 0 then
+    local known = 0
+    for _, one in ipairs(redis.call('HKEYS', counts)) do
+      if string.sub(one, 1, #prefix) == prefix then known = known + 1 end
     end
+    if known >= tonumber(ARGV[2]) then field = prefix .. 'other' end
   end
   redis.call('HINCRBY', counts, field, new)
 end
@@ -56,7 +55,8 @@ local function count(id, kind, packed, reason, failed, seen, counts)
   end
   if new > 0 then
     redis.call('HINCRBY', counts, kind, new)
-    if reason ~= '' then count_deaths(counts, reason, failed, new) end
+    if failed ~= '' then redis.call('HINCRBY', counts, 'failed', new) end
+    if reason ~= '' then count_reason(counts, kind, reason, new) end
   end
   if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], id) == 0 then
     redis.call('PEXPIRE', seen, ARGV[1])
@@ -65,7 +65,7 @@ local function count(id, kind, packed, reason, failed, seen, counts)
 end
 for group = 1, (#KEYS - 3) / 2 do
   local seen, counts = KEYS[2 * group + 2], KEYS[2 * group + 3]
-  local id, kind, packed, reason, failed = unpack(ARGV, 5 * group - 2, 5 * group + 2)
+  local id, kind, packed, reason, failed = unpack(ARGV, 5 * group - 1, 5 * group + 3)
   count(id, kind, packed, reason, failed, seen, counts)
   replies[#replies + 1] =
     redis.call('HMGET', counts, 'delivered', 'dead', 'expired', 'dropped', 'failed')
@@ -112,7 +112,8 @@ class TaskProgress(OnRedis):
             task_ids = [group[0] for group in chunk]
             counted = [(self._keys.seen(one), self._keys.counts(one)) for one in task_ids]
             keys = [*self._registry_keys(), *chain.from_iterable(counted)]
-            args = [KEPT_MS, MOST_REASONS, *(arg for group in chunk for arg in group)]
+            args: list[str | bytes | int] = [KEPT_MS, MOST_REASONS, DEAD_ADDRESS]
+            args += chain.from_iterable(chunk)
             found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
             progress |= {one.task_id: one for one in found}
         return list(progress.values())
@@ -147,10 +148,11 @@ class TaskProgress(OnRedis):
         asked = [("HMGET", self._keys.counts(task_id), *_KINDS) for task_id in task_ids]
         return await self._client.call_each(asked, read=partial(_read, task_ids))
 
-    async def deaths(self, task_ids: Sequence[str]) -> list[Deaths]:
+    async def reasons(self, task_ids: Sequence[str]) -> list[Reasons]:
         asked = [("HGETALL", self._keys.counts(task_id)) for task_id in task_ids]
         return await self._client.call_each(
-            asked, read=lambda found: [_deaths(*pair) for pair in zip(task_ids, found, strict=True)]
+            asked,
+            read=lambda found: [_reasons(*pair) for pair in zip(task_ids, found, strict=True)],
         )
 
 
@@ -163,7 +165,7 @@ def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
             if chunk and (len(seqs) > room or len(chunk) == GROUPS_A_CALL):
                 yield chunk
                 chunk, room = [], SEQS_A_CALL
-            failed = "1" if item.reason and item.reason != DEAD_ADDRESS else ""
+            failed = "1" if has_failed(item) else ""
             packed = _packed(item.task_id, seqs)
             chunk.append((item.task_id, str(item.kind), packed, item.reason, failed))
             room -= len(seqs)
@@ -191,10 +193,10 @@ def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
     return [Progress(task_id, *(int(count or 0) for count in counts)) for task_id, counts in rows]
 
 
-def _deaths(task_id: str, counts: Any) -> Deaths:
-    by_reason = {
-        name.removeprefix(_DIED_OF).decode(): int(count)
-        for name, count in mapping(counts).items()
-        if name.startswith(_DIED_OF)
-    }
-    return Deaths.of(task_id, by_reason)
+def _reasons(task_id: str, counts: Any) -> Reasons:
+    by_kind: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for name, count in mapping(counts).items():
+        kind, colon, reason = name.decode().partition(":")
+        if colon:
+            by_kind[kind][reason] = int(count)
+    return Reasons.of(task_id, by_kind)

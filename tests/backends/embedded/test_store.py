@@ -82,12 +82,13 @@ async def test_a_store_from_before_deaths_had_reasons_counts_them_from_now_on(fo
     with sqlite3.connect(folder / STORE_FILE) as connection:
         connection.execute("ALTER TABLE progress DROP COLUMN failed")
         connection.execute("ALTER TABLE progress DROP COLUMN deaths")
+        connection.execute("ALTER TABLE progress DROP COLUMN reasons")
 
     async with connect(settings) as backend:
         [now] = await backend.registry.record([Finished("t", Kind.DEAD, [1, 2], "HTTP 404")])
-        [deaths] = await backend.registry.deaths(["t"])
+        [reasons] = await backend.registry.reasons(["t"])
 
-    assert (now.dead, now.failed, deaths.by_reason) == (2, 1, {"HTTP 404": 1})
+    assert (now.dead, now.failed, reasons.dead) == (2, 1, {"HTTP 404": 1})
 
 
 async def test_rows_of_processes_whose_time_is_over_go(folder):

@@ -1,4 +1,7 @@
-"""What every registry promises of why pushes died (see `backends.ports.ProgressStore.deaths`)."""
+"""What every registry promises of why pushes were not delivered.
+
+See `backends.ports.ProgressStore.reasons`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, Progress, State, Task
 from pushlane.model import task_changes
 from pushlane.model.names import new_task_id
-from pushlane.model.stop_rule import DEAD_ADDRESS, MOST_REASONS, OTHER, Deaths
+from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER, Reasons
 
 
 def dead(task: str, reason: str, *seqs: int) -> Finished:
@@ -24,9 +27,9 @@ async def test_deaths_are_counted_by_reason_the_commonest_first(connections):
         [progress] = await there.registry.record([dead("t", "HTTP 404", 4)])
 
         assert progress == Progress("t", dead=4, failed=4)
-        [deaths, none] = await here.registry.deaths(["t", "other"])
-        assert list(deaths.by_reason.items()) == [("HTTP 404", 3), ("timed out", 1)]
-        assert none == Deaths("other")
+        [reasons, none] = await here.registry.reasons(["t", "other"])
+        assert list(reasons.dead.items()) == [("HTTP 404", 3), ("timed out", 1)]
+        assert none == Reasons("other")
 
 
 async def test_a_dead_push_that_comes_again_is_counted_once_and_for_its_first_reason(connections):
@@ -37,7 +40,7 @@ async def test_a_dead_push_that_comes_again_is_counted_once_and_for_its_first_re
         again = [dead("t", "HTTP 500", 1, 2, 3), Finished("t", Kind.DELIVERED, [1])]
         assert await registry.record(again) == [Progress("t", dead=3, failed=3)]
 
-        assert await registry.deaths(["t"]) == [Deaths("t", {"HTTP 404": 2, "HTTP 500": 1})]
+        assert await registry.reasons(["t"]) == [Reasons("t", {"HTTP 404": 2, "HTTP 500": 1})]
 
 
 async def test_many_processes_count_every_death_once(connections):
@@ -52,8 +55,8 @@ async def test_many_processes_count_every_death_once(connections):
             )
         )
 
-        [deaths] = await pair[0].registry.deaths(["t"])
-        assert deaths.by_reason == {f"HTTP {400 + n}": 100 for n in range(4)}
+        [reasons] = await pair[0].registry.reasons(["t"])
+        assert reasons.dead == {f"HTTP {400 + n}": 100 for n in range(4)}
 
 
 async def test_a_dead_address_is_counted_apart_from_what_failed(connections):
@@ -64,7 +67,7 @@ async def test_a_dead_address_is_counted_apart_from_what_failed(connections):
 
         assert await registry.record(ends) == [Progress("t", dead=3, failed=1)]
         assert await registry.progress(["t"]) == [Progress("t", dead=3, failed=1)]
-        assert await registry.deaths(["t"]) == [Deaths("t", {DEAD_ADDRESS: 2, "HTTP 404": 1})]
+        assert await registry.reasons(["t"]) == [Reasons("t", {DEAD_ADDRESS: 2, "HTTP 404": 1})]
 
 
 async def test_what_is_counted_without_a_reason_is_dead_and_no_more(connections):
@@ -72,7 +75,7 @@ async def test_what_is_counted_without_a_reason_is_dead_and_no_more(connections)
         registry = (await connections.one()).registry
 
         assert await registry.record([Finished("t", Kind.DEAD, [1])]) == [Progress("t", dead=1)]
-        assert await registry.deaths(["t"]) == [Deaths("t")]
+        assert await registry.reasons(["t"]) == [Reasons("t")]
 
 
 async def test_very_many_reasons_are_told_apart_up_to_a_bound(connections):
@@ -83,12 +86,12 @@ async def test_very_many_reasons_are_told_apart_up_to_a_bound(connections):
         await registry.record([dead("t", f"HTTP {n}", n) for n in seqs])
         await registry.record([dead("t", "HTTP 1", 101), dead("t", DEAD_ADDRESS, 102)])
 
-        [deaths] = await registry.deaths(["t"])
-        assert len(deaths.by_reason) == MOST_REASONS + 2
-        assert deaths.by_reason[OTHER] == 10
-        assert deaths.by_reason["HTTP 1"] == 2
-        assert deaths.by_reason[DEAD_ADDRESS] == 1
-        assert sum(deaths.by_reason.values()) == MOST_REASONS + 12
+        [reasons] = await registry.reasons(["t"])
+        assert len(reasons.dead) == MOST_REASONS + 2
+        assert reasons.dead[OTHER] == 10
+        assert reasons.dead["HTTP 1"] == 2
+        assert reasons.dead[DEAD_ADDRESS] == 1
+        assert sum(reasons.dead.values()) == MOST_REASONS + 12
 
 
 async def test_deaths_are_forgotten_with_their_task(connections):
@@ -99,7 +102,41 @@ async def test_deaths_are_forgotten_with_their_task(connections):
         await registry.record([dead(task_id, "HTTP 404", 1)])
         await registry.change(task_id, task_changes.finish(State.DONE))
 
-        assert await registry.deaths([task_id]) == [Deaths(task_id, {"HTTP 404": 1})]
+        assert await registry.reasons([task_id]) == [Reasons(task_id, {"HTTP 404": 1})]
         await registry.forget(task_id)
 
-        assert await registry.deaths([task_id]) == [Deaths(task_id)]
+        assert await registry.reasons([task_id]) == [Reasons(task_id)]
+
+
+async def test_what_expired_and_what_was_dropped_have_reasons_of_their_own(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        ends = [
+            Finished("t", Kind.DROPPED, [1, 2], "suppressed"),
+            Finished("t", Kind.EXPIRED, [3], "past its expiry"),
+            Finished("t", Kind.DROPPED, [3, 4], "task cancelled"),
+            dead("t", "suppressed", 5),
+            Finished("t", Kind.DROPPED, [6]),
+        ]
+
+        [progress] = await registry.record(ends)
+
+        assert progress == Progress("t", dead=1, expired=1, dropped=4, failed=1)
+        [reasons] = await registry.reasons(["t"])
+        assert reasons.dead == {"suppressed": 1}
+        assert reasons.expired == {"past its expiry": 1}
+        assert list(reasons.dropped.items()) == [("suppressed", 2), ("task cancelled", 1)]
+
+
+async def test_the_bound_on_reasons_holds_for_each_outcome(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        seqs = range(1, MOST_REASONS + 4)
+
+        await registry.record([dead("t", f"HTTP {n}", n) for n in seqs])
+        await registry.record([Finished("t", Kind.DROPPED, [100 + n], f"why {n}") for n in seqs])
+
+        [reasons] = await registry.reasons(["t"])
+        for counts in (reasons.dead, reasons.dropped):
+            assert len(counts) == MOST_REASONS + 1
+            assert counts[OTHER] == 3
