@@ -1,5 +1,6 @@
 """Questions over the ordinary ports, whatever the adapter: a look through the messages of a lane
-without taking them away, how many lanes low tasks share, and which seqs have ended.
+without taking them away, how many lanes low tasks share, which seqs have ended, and the key of the
+hashes in receipts.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Self
 
 import msgspec
 
-from pushlane.backends.ports import Broker, ProgressStore
+from pushlane.backends.ports import Broker, ProgressStore, ReceiptWriter
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Unreachable
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.documents import DocumentStore, as_json
+from pushlane.model.recipients import Hasher
+from pushlane.settings import Settings
 from pushlane.util.conversion import whole
 
 MOST_HELD = 40_000
@@ -149,3 +152,9 @@ async def finished_seqs(store: ProgressStore, task_id: str, seqs: Sequence[int])
     ]
     ended = dict(zip(pages, await store.gone(spans), strict=True))
     return [bool(ended[seq // _SEQS_A_PAGE] >> seq % _SEQS_A_PAGE & 1) for seq in seqs]
+
+
+async def receipt_hasher(log: ReceiptWriter, settings: Settings) -> Hasher:
+    """Return what makes the hashes of recipients in receipts."""
+    key = settings.receipts_key
+    return Hasher(key.reveal().encode() if key else await log.secret())

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task
+from pushlane.cli.push import push_fields, texts_of
 from pushlane.cli.render import (
     Column,
     age_text,
@@ -304,7 +304,7 @@ def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
     if not reveal:
         return [*fields, ("message", "hidden; --reveal shows it")]
     message = _message(dead)
-    return [*fields, *((name, _text(value)) for name, value in message.items())]
+    return [*fields, *texts_of(message)]
 
 
 def _message(dead: DeadPush) -> dict[str, Any]:
@@ -313,14 +313,7 @@ def _message(dead: DeadPush) -> dict[str, Any]:
         push = decode(dead.body)
     except (MalformedPush, UnknownFormat):
         return {"bytes_hex": dead.body.hex()}
-    by_sink = picked(push, "addresses", "payloads")
-    return picked(push, "recipient", "title", "body", "data") | {
-        name: value for name, value in by_sink.items() if value is not None
-    }
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return push_fields(push)
 
 
 dead = Group("Look at dead pushes, retry or purge them.", (list_, show, retry, purge))

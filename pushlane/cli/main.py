@@ -85,6 +85,7 @@ _COMMANDS = {
     "limits": ("limit", "limits", "quota", "stop-if-dead"),
     "why": ("why",),
     "results": ("results",),
+    "push": ("push",),
     "pool": ("pool",),
     "suppress": ("suppress", "tokens"),
     "replay": ("replay", "clone"),

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.queries import receipt_hasher
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, switch
-from pushlane.cli.parsing import complete_task
-from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
-from pushlane.core.errors import BadInput
+from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.parsing import complete_task, pushes_text
+from pushlane.cli.push import print_story
+from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
+from pushlane.core.errors import BadInput, UserError
 from pushlane.core.push import Kind
 from pushlane.core.task import Task
 from pushlane.diagnosis.results import (
-    ENDS,
     ReceiptRow,
     Results,
+    TaskReceipts,
     Times,
     read_batches,
     results_of,
 )
+from pushlane.diagnosis.story import Wanted, story_of
+from pushlane.model.counted import ENDS
 from pushlane.settings import Settings
+from pushlane.util.texts import did_you_mean
 
 _REASONS: tuple[Column[tuple[Kind, str, int]], ...] = (
     Column("OUTCOME", lambda one: one[0].value),
@@ -35,34 +41,71 @@ _REASONS: tuple[Column[tuple[Kind, str, int]], ...] = (
     Column("REASON", lambda one: one[1] or "-", elastic=True),
 )
 _TIMES = ("submitted_at_ms", "dispatched_at_ms", "responded_at_ms")
-_HEADINGS = [name.removesuffix("_ms") for name in ReceiptRow._fields]
+_SHOWN = [name for name in ReceiptRow._fields if name not in ("task_id", "recipient_hash")]
+_HEADINGS = [name.removesuffix("_ms") for name in _SHOWN]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is asked of a task, or of all, and the form of the answer."""
+
+    recipient: Annotated[
+        str | None, option("WHO", "What became of the pushes to this recipient; - reads a line.")
+    ] = None
+    trace: Annotated[str | None, option("ID", "What became of the pushes of this trace id.")] = None
+    as_csv: Annotated[bool, switch("--csv", "One row for each push that has ended.")] = False
+    join: Annotated[
+        Path | None, option("FILE", "With --csv: name the recipients that this file has.")
+    ] = None
+    join_by: Annotated[str, option("COLUMN", "Column of recipients in that file.")] = "recipient"
+    reveal: Annotated[
+        bool, switch("--reveal", "With --csv: name recipients that its lane still has.")
+    ] = False
+    as_json: JsonFlag = False
+
+    @property
+    def is_of_pushes(self) -> bool:
+        return self.recipient is not None or self.trace is not None
+
+    def check(self, task: str | None) -> None:
+        """Raise BadInput for what does not go together."""
+        if self.as_csv and self.as_json:
+            raise BadInput("--csv and --json are two forms of one answer; give one of them")
+        if (self.join or self.reveal) and not self.as_csv:
+            flag = "--join" if self.join else "--reveal"
+            raise BadInput(f"{flag} names recipients in rows: add --csv")
+        if self.as_csv and self.is_of_pushes:
+            raise BadInput("--csv is of a whole task; without it you see these pushes")
+        if task is None and not self.is_of_pushes:
+            raise BadInput("name a TASK, or whose pushes you look for: --recipient or --trace")
 
 
 def results(
     flags: Flags,
-    task: Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)],
-    as_csv: Annotated[bool, switch("--csv", "One row for each push that has ended.")] = False,
-    as_json: JsonFlag = False,
+    asked: _Asked,
+    task: Annotated[
+        str | None, argument("[TASK]", "Its id, key or name.", autocompletion=complete_task)
+    ] = None,
 ) -> None:
     """Say how a task went: what was delivered, what died of what, how long it took.
 
     Read from the log of receipts, from which nothing is taken. Recipients are masked.
     """
-    if as_csv and as_json:
-        raise BadInput("--csv and --json are two forms of one answer; give one of them")
+    asked.check(task)
     settings = flags.settings()
 
     async def show(backend: Backend) -> None:
-        found = await backend.registry.get(task)
+        found = None if task is None else await backend.registry.get(task)
+        if asked.is_of_pushes or found is None:
+            await _show_pushes(backend, settings, found, asked)
+            return
         [progress] = await backend.registry.progress([found.id])
         said, receipts = await results_of(backend.receipts, found, progress)
-        if as_csv:
-            out = csv.writer(sys.stdout, lineterminator="\n")
-            out.writerow(_HEADINGS)
-            async for batch in read_batches(backend.receipts, found):
-                if batch is not None:
-                    out.writerows(map(_csv_row, receipts.take(batch)))
-        elif as_json:
+        if asked.as_csv:
+            names = await _names(backend, settings, found, asked)
+            unnamed = await _write_csv(backend, found, receipts, names)
+            _check_named(asked, said, unnamed)
+        elif asked.as_json:
             print_json(_document(found, said))
         else:
             _print(found, said)
@@ -70,6 +113,95 @@ def results(
             note(remark)
 
     on_backend(settings, show)
+
+
+async def _show_pushes(
+    backend: Backend, settings: Settings, task: Task | None, asked: _Asked
+) -> None:
+    who = asked.recipient
+    if who == "-":
+        who = sys.stdin.readline().strip()
+    hashed = None
+    if who is not None:
+        [hashed] = (await receipt_hasher(backend.receipts, settings)).hashes([who])
+    wanted = Wanted(task=task, recipient_hash=hashed, trace_id=asked.trace or "")
+    story = await story_of(backend.receipts, wanted)
+    if not story.rows:
+        of_task = "" if task is None else f" of task {task.id}"
+        raise UserError(
+            f"the log has no receipt{of_task} for that "
+            f"{'recipient' if who is not None else 'trace id'}: check how it is written, nothing "
+            "of it may have ended yet, or its receipts are off, dropped or hashed with another "
+            "receipts_key"
+        )
+    print_story(story, as_json=asked.as_json)
+
+
+Names = Callable[[ReceiptRow], str | None]
+"""Returns whom the push of a receipt was for, None when that is not known."""
+
+
+async def _names(backend: Backend, settings: Settings, task: Task, asked: _Asked) -> Names:
+    by_hash = await _joined(backend, settings, asked) if asked.join else {}
+    by_seq = {}
+    if asked.reveal:
+        from pushlane.producers.replay import retained_pushes  # which loads how tasks are made
+
+        by_seq = {one.seq: one.recipient async for one in retained_pushes(backend, task)}
+    return lambda row: by_seq.get(row.seq) or by_hash.get(row.recipient_hash)
+
+
+async def _joined(backend: Backend, settings: Settings, asked: _Asked) -> dict[int, str]:
+    """Return the recipients in the file by their hashes. Raises BadInput if it cannot be read."""
+    from pushlane.producers import rows
+    from pushlane.producers.encoder import recipient_text
+
+    assert asked.join is not None
+    source = rows.open_source(asked.join, rows.format_of(asked.join, None))
+    if source.fixed and asked.join_by not in source.columns:
+        nearest = did_you_mean(asked.join_by, source.columns)
+        raise BadInput(
+            f"{asked.join} has no column {asked.join_by!r}{nearest}; say with --join-by which one "
+            "has the recipients"
+        )
+    hasher = await receipt_hasher(backend.receipts, settings)
+    found: dict[int, str] = {}
+    for _, values in source.rows(rows.Wanted((asked.join_by,))):
+        if not isinstance(values, rows.BadRow) and (who := recipient_text(values[0])):
+            [hashed] = hasher.hashes([who])
+            found[hashed] = who
+    return found
+
+
+async def _write_csv(backend: Backend, task: Task, receipts: TaskReceipts, names: Names) -> int:
+    """Write a row for each push that has ended; return how many of them stay masked."""
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(_HEADINGS)
+    unnamed = 0
+    async for batch in read_batches(backend.receipts, task):
+        for row in receipts.take(batch) if batch is not None else ():
+            who = names(row)
+            unnamed += who is None
+            out.writerow(_csv_row(row if who is None else row._replace(recipient=who)))
+    return unnamed
+
+
+def _check_named(asked: _Asked, said: Results, unnamed: int) -> None:
+    """Say how many recipients stay masked. Raises UserError when the file has none of them."""
+    if not unnamed or not (asked.join or asked.reveal):
+        return
+    if asked.join is None:
+        note(
+            f"{pushes_text(unnamed)} stay masked: the lane of the task does not have them any more"
+        )
+        return
+    told = (
+        f"{asked.join} does not have the recipients of {pushes_text(unnamed)}: is it the file that "
+        f"was submitted, and {asked.join_by!r} its column of recipients (--join-by)?"
+    )
+    if unnamed == sum(said.counts.values()):
+        raise UserError(told)
+    note(told)
 
 
 def _print(task: Task, said: Results) -> None:
@@ -129,8 +261,9 @@ def _document(task: Task, said: Results) -> dict[str, Any]:
 
 
 def _csv_row(row: ReceiptRow) -> list[Any]:
-    times = [_iso(getattr(row, name)) for name in _TIMES]
-    return [*row[: -len(_TIMES)], *times]
+    return [
+        _iso(value) if name in _TIMES else value for name, value in picked(row, *_SHOWN).items()
+    ]
 
 
 def _iso(at_ms: int) -> str:

@@ -1,7 +1,7 @@
 """How a task went, by its receipts, which are read off their log by position and never committed.
 
-So nothing is taken from the pipeline, which reads the same log. Of a push that has several
-receipts of an end the first counts, as there.
+So nothing is taken from the pipeline, which reads the same log, and the same receipts count
+(`model.counted`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from pushlane.backends.ports import ReceiptReader
 from pushlane.core.errors import UnknownFormat
 from pushlane.core.push import Kind
 from pushlane.core.task import Progress, Task
-from pushlane.model.receipt import ReceiptBatch, decode_receipts
+from pushlane.model.counted import ENDS, read_receipts
+from pushlane.model.receipt import ReceiptBatch
 from pushlane.util.errors import MalformedReceipts, ReceiptsGone
 
-ENDS = (Kind.DELIVERED, Kind.DEAD, Kind.EXPIRED, Kind.DROPPED)
 MOST_REASONS = 20
 _OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
 _BEFORE_MS = 5_000  # the clock of the process that made the task may go before that of a dispatcher
 
 
 class ReceiptRow(NamedTuple):
-    """The receipt that says how one push ended; `recipient` is masked. Times are Unix ms."""
+    """One receipt of a push, as a rule of its end; `recipient` is masked. Times are Unix ms."""
 
+    task_id: str
     seq: int
     outcome: str
     reason: str
@@ -39,6 +40,12 @@ class ReceiptRow(NamedTuple):
     submitted_at_ms: int
     dispatched_at_ms: int
     responded_at_ms: int
+    trace_id: str
+    recipient_hash: int
+
+    @property
+    def push_id(self) -> str:
+        return f"{self.task_id}-{self.seq}"
 
 
 @dataclass(frozen=True)
@@ -110,17 +117,7 @@ class TaskReceipts:
             place = self._places.get(seq)
             if place is not None and self._at_ms[place] == at_ms:
                 del self._places[seq]
-                yield ReceiptRow(
-                    seq=seq,
-                    outcome=batch.outcome[row],
-                    reason=batch.reason[row],
-                    attempt=batch.attempt[row],
-                    sink=batch.sink,
-                    recipient=batch.recipient[row],
-                    submitted_at_ms=batch.submitted_at_ms[row],
-                    dispatched_at_ms=batch.dispatched_at_ms[row],
-                    responded_at_ms=at_ms,
-                )
+                yield row_of(batch, row)
 
     def results(self, progress: Progress, unread: int = 0) -> Results:
         """Return what they come to, beside the counts of the task."""
@@ -169,12 +166,35 @@ def rows_of(task_id: str, batch: ReceiptBatch) -> list[int]:
     return [row for row, of in enumerate(batch.task) if of == place and outcomes[row] in _OF_END]
 
 
-async def read_batches(log: ReceiptReader, task: Task) -> AsyncIterator[ReceiptBatch | None]:
-    """Yield all batches in the log since the task was made; None for a body that cannot be read.
+def row_of(batch: ReceiptBatch, row: int) -> ReceiptRow:
+    """Return one receipt of a batch."""
+    return ReceiptRow(
+        task_id=batch.tasks[batch.task[row]].task_id,
+        seq=batch.seq[row],
+        outcome=batch.outcome[row],
+        reason=batch.reason[row],
+        attempt=batch.attempt[row],
+        sink=batch.sink,
+        recipient=batch.recipient[row],
+        submitted_at_ms=batch.submitted_at_ms[row],
+        dispatched_at_ms=batch.dispatched_at_ms[row],
+        responded_at_ms=batch.responded_at_ms[row],
+        trace_id=batch.trace_ids[row] if batch.trace_ids else "",
+        recipient_hash=batch.recipient_hash[row],
+    )
+
+
+async def read_batches(
+    log: ReceiptReader, task: Task | None = None
+) -> AsyncIterator[ReceiptBatch | None]:
+    """Yield all batches in the log, or those since the task was made; None for a body unread.
 
     Bodies that the log has dropped meanwhile are left out: who reads finds them lacking.
     """
-    start = await log.since(max(0, task.created_at_ms - _BEFORE_MS))
+    if task is None:
+        start = await log.first()
+    else:
+        start = await log.since(max(0, task.created_at_ms - _BEFORE_MS))
     end = await log.advance(await log.kept(start))
     for partition, last in enumerate(end):
         with suppress(ReceiptsGone):
@@ -202,7 +222,7 @@ async def results_of(
 
 def _decoded(body: bytes) -> ReceiptBatch | None:
     try:
-        return decode_receipts(body)
+        return read_receipts(body)
     except (MalformedReceipts, UnknownFormat):
         return None
 

@@ -25,6 +25,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pushlane.backends.ports import ReceiptLog
+from pushlane.backends.queries import receipt_hasher
 from pushlane.core.endings import Ending
 from pushlane.core.lane import Job
 from pushlane.core.push import Push
@@ -295,8 +296,7 @@ class Receipts:
         return self._hasher
 
     async def _learn_key(self) -> Hasher:
-        key = self._settings.receipts_key
-        return Hasher(key.reveal().encode() if key else await self._log.secret())
+        return await receipt_hasher(self._log, self._settings)
 
     async def _bodies(self, receipts: Sequence[Ending], hasher: Hasher) -> list[bytes]:
         """Encode once, though an append is tried again: a reader knows a batch by its id.

@@ -141,7 +141,7 @@ async def _refuse_untold(backend: Backend, old: Task, since_ms: int) -> None:
 async def _count(backend: Backend, task: Task, since_ms: int) -> int:
     """Return how many pushes of the task are retained, each counted once."""
     seqs = Seqs()
-    async for push in _pushes(backend, task, since_ms):
+    async for push in retained_pushes(backend, task, since_ms):
         seqs.add(push.seq)
     return seqs.count
 
@@ -152,7 +152,7 @@ async def _chunks(
     """Yield whole bundles, so that a chunk that is sent again has the same ones."""
     seqs = Seqs()
     chunk: list[bytes] = []
-    async for push in _pushes(backend, old, since_ms):
+    async for push in retained_pushes(backend, old, since_ms):
         seq = seqs.add(push.seq)
         if seq is not None:
             # An expiry that was the old task's does not hold for the new one, which has none.
@@ -167,8 +167,11 @@ async def _chunks(
         yield chunk
 
 
-async def _pushes(backend: Backend, task: Task, since_ms: int) -> AsyncIterator[Push]:
-    """Yield the task's pushes out of its first lane, which may have those of others too."""
+async def retained_pushes(backend: Backend, task: Task, since_ms: int = 0) -> AsyncIterator[Push]:
+    """Yield the task's pushes that its first lane still has; one may come twice.
+
+    The lane may have those of others too. It takes nothing and disturbs nobody.
+    """
     async for messages in backend.broker.replay(_home(task), since_ms):
         for body in (body for message in messages for body in bodies_of(message)):
             try:

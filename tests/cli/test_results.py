@@ -106,3 +106,70 @@ def test_what_cannot_be_answered_is_refused(
 
     assert ran.exit_code == 1
     assert why in ran.stderr
+
+
+def test_the_submitted_file_names_the_recipients_of_the_rows(command: Command, went: str) -> None:
+    users = "".join(f"row {n},user-{n}\n" for n in reversed(range(4)))
+    file = command.file("users.csv", f"note,who\n{users}")
+
+    ran = command("results", "sale", "--csv", "--join", file, "--join-by", "who")
+
+    rows = {row["seq"]: row for row in csv.DictReader(ran.stdout.splitlines())}
+    assert {seq: row["recipient"] for seq, row in rows.items()} == {
+        str(n + 1): f"user-{n}" for n in range(4)
+    }
+    assert (ran.exit_code, ran.stderr) == (0, "")
+
+
+def test_a_file_that_lacks_some_leaves_those_masked_and_says_so(
+    command: Command, went: str
+) -> None:
+    file = command.file("users.csv", "recipient\nuser-0\nuser-2\n")
+
+    ran = command("results", "sale", "--csv", "--join", file)
+
+    assert ran.exit_code == 0
+    assert f"{file} does not have the recipients of 2 pushes: is it the file that was" in ran.stderr
+    assert ("user-0" in ran.stdout, "user-1" in ran.stdout) == (True, False)
+
+
+def test_another_file_is_an_error(command: Command, went: str) -> None:
+    other = command.file("others.csv", "recipient\nsomebody\nelse\n")
+
+    ran = command("results", "sale", "--csv", "--join", other)
+
+    assert ran.exit_code == 1
+    assert f"{other} does not have the recipients of 4 pushes" in ran.stderr
+    assert len(ran.stdout.splitlines()) == 5
+
+
+def test_recipients_that_the_lane_still_has_are_revealed(command: Command) -> None:
+    command.submit("high", 3, "--name", "kept", "--retention", "1h")
+    command.submit("low", 3, "--name", "gone")
+    command("dispatch", "--drain", "--sink", "null")
+
+    kept, gone = (command("results", name, "--csv", "--reveal") for name in ("kept", "gone"))
+
+    rows = list(csv.DictReader(kept.stdout.splitlines()))
+    assert sorted(row["recipient"] for row in rows) == ["user-0", "user-1", "user-2"]
+    assert "3 pushes stay masked: the lane of the task does not have them any more" in gone.stderr
+    assert "user-" not in gone.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("sale", "--join", "x.csv"), "--join names recipients in rows: add --csv"),
+        (("sale", "--reveal"), "--reveal names recipients in rows: add --csv"),
+        (("sale", "--csv", "--recipient", "x"), "--csv is of a whole task"),
+        (("sale", "--csv", "--join", "none.csv"), "none.csv does not exist"),
+        ((), "name a TASK, or whose pushes you look for: --recipient or --trace"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    command: Command, went: str, given: tuple[str, ...], told: str
+) -> None:
+    ran = command("results", *given)
+
+    assert ran.exit_code == 1
+    assert told in ran.stderr

@@ -24,17 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pushlane.core.task import now_ms
+from pushlane.model.counted import CLICKED, DISPLAYED, FINISHED
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.job_context import JobContext
-from pushlane.pipeline.receipts.log_source import (
-    CLICKED,
-    DISPLAYED,
-    FINISHED,
-    KEY_COLUMNS,
-    MARK,
-    QUARANTINED,
-    read_range,
-)
+from pushlane.pipeline.receipts.log_source import KEY_COLUMNS, MARK, QUARANTINED, read_range
 from pushlane.pipeline.receipts.tables import Numbers, Seen, find_new, seen_rows
 from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.manifest import local_uri

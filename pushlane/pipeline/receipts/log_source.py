@@ -17,30 +17,27 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.core.push import Kind
-from pushlane.model.receipt import VERSION, Event, ReceiptBatch, decode_receipts
+from pushlane.model.counted import (
+    CLICKED,
+    DISPLAYED,
+    FINISHED,
+    KINDS,
+    MOST_ATTEMPTS,
+    RETRIED,
+    read_receipts,
+)
+from pushlane.model.receipt import Event, ReceiptBatch
 from pushlane.pipeline.receipts.sync_log import log_of_process
 from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
 from pushlane.settings import Settings
 from pushlane.util.errors import MalformedReceipts
 
-FINISHED = 0
-DISPLAYED = 1
-CLICKED = 2
-RETRIED = 3
-"""The kind of a retry is this plus its attempt, so that each attempt counts once.
-
-Those over `_MOST_ATTEMPTS` count once together: there is no room for more kinds.
-"""
 QUARANTINED = -1
 MARK = -2
 
 KEY_COLUMNS = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
 """The columns that tell receipts apart, and which of two is the first."""
 _SHIFT = 40
-_KINDS = {Kind.RETRY.value: RETRIED, Event.DISPLAYED.value: DISPLAYED, Event.CLICKED.value: CLICKED}
-_OUTCOMES = {*Kind, *Event}
-_MOST_ATTEMPTS = 4_000
 
 ROWS = pa.schema(
     [
@@ -78,9 +75,9 @@ def rows_of(
 def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield the deduplication keys of rows of `detail` or `events`, as `find_new` takes them."""
     attempts = rows["attempt"] if "attempt" in rows.column_names else pa.scalar(0, pa.int32())
-    attempts = pc.min_element_wise(attempts, pa.scalar(_MOST_ATTEMPTS, pa.int32()))
+    attempts = pc.min_element_wise(attempts, pa.scalar(MOST_ATTEMPTS, pa.int32()))
     kinds = pa.scalar(FINISHED, pa.int32())
-    for outcome, kind in _KINDS.items():
+    for outcome, kind in KINDS.items():
         of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
         kinds = pc.if_else(pc.equal(rows["outcome"], outcome), of_it.cast(pa.int32()), kinds)
     yield _dedup_keys(rows, kinds)
@@ -103,7 +100,7 @@ def _rows_of_page(
     parts = []
     for place, body in enumerate(page, first):
         try:
-            parts.append(_receipts(_checked(body)))
+            parts.append(_receipts(read_receipts(body)))
         except (MalformedReceipts, pa.ArrowException, OverflowError) as error:
             why = str(error) if isinstance(error, MalformedReceipts) else "a value out of range"
             at = {"partition": partition, "position": f"{start}+{place}", "bytes": len(body)}
@@ -111,19 +108,6 @@ def _rows_of_page(
     table = pa.Table.from_batches(parts).combine_chunks()
     numbered = pa.array(np.arange(row, row + table.num_rows))
     [batch] = table.set_column(0, ROWS.field("row_id"), numbered).to_batches() or [_EMPTY]
-    return batch
-
-
-def _checked(body: bytes) -> ReceiptBatch:
-    batch = decode_receipts(body)
-    if batch.version != VERSION:
-        raise MalformedReceipts(f"receipts of version {batch.version}; this reads {VERSION}")
-    if not _OUTCOMES.issuperset(batch.outcome):
-        raise MalformedReceipts("receipts with an outcome that there is not")
-    if batch.seq and not 0 < min(batch.seq) <= max(batch.seq) < 2**32:
-        raise MalformedReceipts("receipts with a seq that there is not")
-    if batch.attempt and min(batch.attempt) < 0:
-        raise MalformedReceipts("receipts with an attempt that there is not")
     return batch
 
 
@@ -149,10 +133,10 @@ def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
 
 
 def _kinds(batch: ReceiptBatch) -> pa.Array:
-    if not any(outcome in _KINDS for outcome in set(batch.outcome)):
+    if not any(outcome in KINDS for outcome in set(batch.outcome)):
         return pa.array(np.zeros(len(batch), "int32"))
-    kinds = np.fromiter((_KINDS.get(each, FINISHED) for each in batch.outcome), "int32")
-    attempts = np.minimum(np.array(batch.attempt, "int32"), _MOST_ATTEMPTS)
+    kinds = np.fromiter((KINDS.get(each, FINISHED) for each in batch.outcome), "int32")
+    attempts = np.minimum(np.array(batch.attempt, "int32"), MOST_ATTEMPTS)
     return pa.array(np.where(kinds == RETRIED, RETRIED + attempts, kinds))
 
 

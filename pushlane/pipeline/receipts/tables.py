@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pushlane.pipeline.receipts.log_source import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pushlane.model.counted import CLICKED, DISPLAYED, FINISHED, RETRIED
 from pushlane.pipeline.store.manifest import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import (
     ATTRIBUTES,

@@ -7,17 +7,9 @@ import pyarrow as pa
 import pytest
 
 from pushlane.core.errors import UnknownFormat
+from pushlane.model.counted import CLICKED, FINISHED, RETRIED
 from pushlane.model.receipt import decode_receipts, encode_receipts
-from pushlane.pipeline.receipts.log_source import (
-    CLICKED,
-    FINISHED,
-    MARK,
-    QUARANTINED,
-    RETRIED,
-    ROWS,
-    dedup_keys_of,
-    rows_of,
-)
+from pushlane.pipeline.receipts.log_source import MARK, QUARANTINED, ROWS, dedup_keys_of, rows_of
 from tests.receipt_bodies import NOON_MS, body
 
 
