@@ -111,6 +111,21 @@ class Group:
     commands: Sequence[Command]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileFlags:
+    """The options that say how a file of rows is written."""
+
+    format: Annotated[str | None, option("csv|jsonl|parquet", "Format of FILE.")] = None
+    delimiter: Annotated[
+        str | None,
+        option("';'|tab", "What stands between the columns of CSV; a comma unless given."),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        option("NAME", "Of CSV and JSON Lines, like cp1252 or utf-16; UTF-8 unless given."),
+    ] = None
+
+
 def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> None:
     """Add a command, or a group of commands, each with the shared options."""
     if isinstance(found, Group):

@@ -14,7 +14,7 @@ import typer
 
 from pushlane.backends.backend import connect
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import (
     complete_delivery,
     complete_level,
@@ -192,9 +192,7 @@ def submit(
     flags: Flags,
     file: Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")],
     options: TaskFlags,
-    format_: Annotated[
-        str | None, option("csv|jsonl|parquet", "Format of FILE.", "--format")
-    ] = None,
+    written: FileFlags,
     rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
     spool: Annotated[
         Path | None,
@@ -220,7 +218,7 @@ def submit(
     """
     if reveal and not dry_run:
         raise typer.BadParameter("--reveal shows the recipients of a dry run; add --dry-run")
-    request = SubmitRequest(source=file, format=format_, rejects=rejects, **options.read(now_ms()))
+    request = SubmitRequest(source=file, rejects=rejects, **vars(written), **options.read(now_ms()))
     if dry_run:
         _try(flags.settings(), request, reveal=reveal, as_json=as_json)
         return

@@ -19,7 +19,17 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import (
+    FileFlags,
+    Flags,
+    Group,
+    JsonFlag,
+    YesFlag,
+    argument,
+    on_backend,
+    option,
+    switch,
+)
 from pushlane.cli.parsing import is_used, rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, age_text, print_json, print_table, time_text
@@ -55,7 +65,6 @@ FileArgument = Annotated[
     Path, argument("FILE", "CSV, JSON Lines or Parquet; - for standard input.")
 ]
 ColumnOption = Annotated[str, option("NAME", "The column with the values.")]
-FormatOption = Annotated[str | None, option("FORMAT", "csv, jsonl or parquet.", "--format")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +82,12 @@ def add(
     flags: Flags,
     file: FileArgument,
     where: _Where,
+    written: FileFlags,
     column: ColumnOption = "recipient",
-    kind: FormatOption = None,
 ) -> None:
     """Suppress the values of a file: no push goes to them from within a second on."""
     scope = where.scope()
-    done = _change(flags, Values(file, column, kind), scope, adds=True)
+    done = _change(flags, Values(file, column, **vars(written)), scope, adds=True)
     note(f"{done.changed:,} suppressed now, {done.given - done.changed:,} had been before")
     tell_left_out(done)
     tell_unknown(flags, scope)
@@ -88,11 +97,11 @@ def remove(
     flags: Flags,
     file: FileArgument,
     where: _Where,
+    written: FileFlags,
     column: ColumnOption = "recipient",
-    kind: FormatOption = None,
 ) -> None:
     """Suppress the values of a file no longer."""
-    done = _change(flags, Values(file, column, kind), where.scope(), adds=False)
+    done = _change(flags, Values(file, column, **vars(written)), where.scope(), adds=False)
     note(f"{done.changed:,} not suppressed any more, {done.given - done.changed:,} had not been")
     tell_left_out(done)
 
@@ -255,8 +264,8 @@ def register_(
     flags: Flags,
     file: AddressFile,
     sink: Annotated[str, option("NAME", "At this sink.")],
+    written: FileFlags,
     column: ColumnOption = "token",
-    kind: FormatOption = None,
 ) -> None:
     """Let addresses of a file be sent to again at a sink: devices have registered them anew.
 
@@ -264,13 +273,13 @@ def register_(
     comes late changes nothing.
     """
     settings = flags.settings()
-    if str(file) == "-" and kind is None:
+    if str(file) == "-" and written == FileFlags():
         lines = sys.stdin.buffer
         done = on_backend(
             settings, lambda backend: register_lines(backend, sink, lines), create=True
         )
     else:
-        values = Values(file, column, kind)
+        values = Values(file, column, **vars(written))
         with SubmitBar() as bar:
             done = on_backend(
                 settings, lambda backend: register_file(backend, sink, values, bar), create=True

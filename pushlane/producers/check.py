@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,14 @@ from pushlane.producers.request import (
     SubmitStage,
     as_file,
 )
-from pushlane.producers.rows import BadRow, RowSource, Wanted, open_source, prefetched
+from pushlane.producers.rows import (
+    BadRow,
+    RowSource,
+    Wanted,
+    content,
+    open_source,
+    prefetched,
+)
 from pushlane.producers.task_builder import (
     DESCRIBED,
     describe,
@@ -39,8 +46,6 @@ from pushlane.producers.task_builder import (
 )
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
-
-_BLOCK_BYTES = 1 << 22
 
 _POSSIBLE = (
     "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
@@ -87,12 +92,12 @@ async def checked_rows(
     Rows that cannot be used are listed, or stop it all at the first of them. Raises BadInput for a
     file or column that is not there, a bad row not to be skipped, or no good row.
     """
-    async with as_file(request, tell) as (path, kind, name):
-        source = await asyncio.to_thread(open_source, path, kind, name)
+    async with as_file(request, tell) as file:
+        source = await asyncio.to_thread(open_source, *file)
         limits = payload_limits(settings, task.chain)
-        rows = await _checked(request, path, source, task, limits, tell)
+        rows = await _checked(request, file.path, source, task, limits, tell)
         if request.key:
-            task = await _fingerprinted(task, request, settings, path, rows.empty)
+            task = await _fingerprinted(task, request, settings, content(*file), rows.empty)
         yield task, rows
 
 
@@ -162,7 +167,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
 
 
 async def _fingerprinted(
-    task: Task, request: SubmitRequest, settings: Settings, path: Path, empty: int
+    task: Task, request: SubmitRequest, settings: Settings, content: Iterator[bytes], empty: int
 ) -> Task:
     """Return the task with hashes of all that a repeat of the same submit must have in common.
 
@@ -174,11 +179,10 @@ async def _fingerprinted(
 
     def add_file() -> Generator[None, None, None]:
         nonlocal rows
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-                rows = zlib.crc32(block, rows)
-                yield
+        for block in content:
+            digest.update(block)
+            rows = zlib.crc32(block, rows)
+            yield
 
     async with prefetched(add_file()) as blocks:
         async for _ in blocks:

@@ -25,7 +25,7 @@ from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.receipt import VERSION, Event, ReceiptBatch, TaskLabel, encode_receipts
 from pushlane.model.times import FIRST_MS, LAST_MS, UTC
 from pushlane.producers.columns import checked, moment_ms
-from pushlane.producers.rows import bounded_lines
+from pushlane.producers.text_file import bounded_lines
 from pushlane.settings import Settings
 from pushlane.util.conversion import instance, kind_of, text
 from pushlane.util.conversion import moment_ms as given_ms

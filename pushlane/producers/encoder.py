@@ -26,7 +26,7 @@ from pushlane.producers.columns import (
     time_columns,
 )
 from pushlane.producers.payloads import payload_fields, read_payloads
-from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
+from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted, is_encodable
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
 from pushlane.producers.validate import nothing_in, refuse_doubled, refuse_empty
@@ -54,6 +54,7 @@ class Encoder:
 
     def __init__(self, options: TaskOptions, source: RowSource) -> None:
         self._options = options
+        self._misfit = source.misfit
         self._title = Template(options.title)
         self._body = Template(options.body)
         self._collapse = Template(options.collapse)
@@ -82,7 +83,7 @@ class Encoder:
         if options.ordered_by:
             key_at = names.index(options.ordered_by)
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
-        last = Predecessors()
+        last, misfit = Predecessors(), self._misfit
         no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
@@ -119,7 +120,7 @@ class Encoder:
             except Unusable as unusable:
                 return unusable.row
             except (TypeError, ValueError, OverflowError):
-                return _NOT_ENCODABLE
+                return _not_encodable(names, values, misfit)
             empty = None if options.silent else nothing_in(push, task.chain)
             bad = empty or _too_large(push, packed, limits)
             if key and not bad:
@@ -185,7 +186,13 @@ def shown_columns(source: RowSource) -> str:
 
 _NO_TIMES: RowTimes = (0, 0, "")
 _NO_LABELS: Labels = (None, "")
-_NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
+
+
+def _not_encodable(names: Sequence[str], values: Sequence[Any], misfit: str) -> BadRow:
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, str) and not is_encodable(value):
+            return BadRow(f"holds text in {name!r} that is {misfit}")
+    return BadRow("holds a value that a push cannot carry")
 
 
 def _too_large(push: Push, packed: bytes, limits: PayloadLimits) -> BadRow | None:

@@ -17,6 +17,7 @@ _BROKEN = (pa.ArrowException, UnicodeDecodeError, OSError)
 
 class ParquetRows:
     unit = "row"
+    misfit = "not UTF-8"
     fixed = True
 
     def __init__(self, path: Path, name: str) -> None:

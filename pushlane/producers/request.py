@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import Progress, Task
 from pushlane.producers.rows import format_of, prefetched
 from pushlane.producers.task_options import TaskOptions, read_payload_file
+from pushlane.producers.text_file import Dialect, delimiter_of, encoding_of, without_gz
 from pushlane.util.conversion import kind_of, path, text
 
 _STDIN = Path("-")
@@ -42,12 +43,16 @@ class SubmitRequest(TaskOptions):
     memory; all but a file are copied to a temporary file first, since every row is checked before
     the first is published. The task of a file has its name unless it is given one: `sale` for
     `sale.parquet`.
-    An empty `key` is none: each submit then makes another task. `rejects` is where bad rows are
-    listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
+    An empty `key` is none: each submit then makes another task. `delimiter` stands between the
+    columns of CSV: a comma unless given, another character or a word such as `tab`. `encoding` is
+    that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text in. `rejects`
+    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
     """
 
     source: RowsInput
     format: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
     rejects: Path | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +60,10 @@ class SubmitRequest(TaskOptions):
         object.__setattr__(self, "source", _source(self.source))
         if self.format is not None:
             object.__setattr__(self, "format", text("format", self.format))
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", delimiter_of(self.delimiter))
+        if self.encoding is not None:
+            object.__setattr__(self, "encoding", encoding_of(self.encoding))
         if self.rejects is not None:
             object.__setattr__(self, "rejects", path("rejects", self.rejects))
 
@@ -66,7 +75,7 @@ class SubmitRequest(TaskOptions):
         """
         source, name = self.source, self.name
         if not name and isinstance(source, Path) and source != _STDIN and source.is_file():
-            stem = source.stem.strip()
+            stem = without_gz(source).stem.strip()
             name = stem if stem.isprintable() and len(stem) <= LONGEST_LABEL else ""
         if isinstance(self.payload, Path):
             return replace(self, name=name, payload=read_payload_file(self.payload))
@@ -141,14 +150,24 @@ _ROWS = 4_096
 _PATIENCE_S = 0.2
 
 
+class RowFile(NamedTuple):
+    """A file of rows, its format, what messages call it, and how its text is written."""
+
+    path: Path
+    kind: str
+    name: str
+    dialect: Dialect
+
+
 @asynccontextmanager
-async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tuple[Path, str, str]]:
-    """Give a file of the request's rows, its format and its name. Raises BadInput without rows."""
+async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[RowFile]:
+    """Give a file of the request's rows. Raises BadInput without rows."""
     given = request.source
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
         if not given.exists():
             raise BadInput(f"{given} does not exist; check the path")
-        yield given, format_of(given, request.format), str(given)
+        kind = format_of(given, request.format)
+        yield RowFile(given, kind, str(given), _dialect(request, kind))
         return
     is_stream = isinstance(given, Path) or hasattr(given, "read")
     if is_stream and request.format is None:
@@ -161,14 +180,26 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[tup
         )
         if is_stream:
             kind, name = format_of(_STDIN, request.format), "standard input"
+            dialect = _dialect(request, kind)
             copying = copy_stream(_opened(given, opened), copy)
         else:
-            kind, name = "jsonl", "the rows given"
+            kind, name, dialect = "jsonl", "the rows given", _dialect(request, "rows in memory")
             copying = _copy_rows(cast("Iterable[Any]", given), copy)
         async with prefetched(copying) as copied:
             async for _ in copied:
                 tell(SubmitProgress(SubmitStage.READING))
-        yield Path(copy.name), kind, name
+        yield RowFile(Path(copy.name), kind, name, dialect)
+
+
+def _dialect(request: SubmitRequest, kind: str) -> Dialect:
+    """Raises BadInput for a delimiter or an encoding of what has none."""
+    given = {"delimiter": request.delimiter, "encoding": request.encoding}
+    has = {"csv": tuple(given), "jsonl": ("encoding",)}.get(kind, ())
+    for name, value in given.items():
+        if value is not None and name not in has:
+            of = "CSV" if name == "delimiter" else "CSV and JSON Lines"
+            raise BadInput(f"--{name} is for {of}, and this is {kind}; leave it out")
+    return Dialect(**{name: value for name, value in given.items() if value is not None})
 
 
 def _opened(given: RowsInput, opened: ExitStack) -> BinaryIO:

@@ -1,24 +1,33 @@
 """Reads rows of a file, CSV, JSON Lines or Parquet, and reads ahead of whoever uses them.
 
 A reason for a row that cannot be used names fields and places, never what the row holds. A file is
-never in memory whole, and its lines are of bounded length, so that one without line ends cannot
-fill the memory. CSV has a header, in UTF-8 with or without a BOM.
+never in memory whole, and its lines and rows are of bounded length. CSV has a header. CSV and JSON
+Lines may be packed with gzip, and in any encoding.
 """
 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import csv
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, AnyStr, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from pushlane.core.errors import BadInput
+from pushlane.producers.text_file import (
+    GZIP,
+    MAX_LINE,
+    WORKBOOK,
+    Dialect,
+    TextFile,
+    delimiter_in,
+    delimiter_word,
+    without_gz,
+)
 from pushlane.util.texts import did_you_mean
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 _END: Any = object()
+_BLOCK_BYTES = 1 << 22
 
 
 @asynccontextmanager
@@ -89,11 +99,13 @@ class Wanted(msgspec.Struct, frozen=True):
 class RowSource(Protocol):
     """A file of rows. `columns` are those of its header, or the fields of the first JSON row.
 
-    `fixed` says whether every row has just these; `unit` is what rows are counted in.
+    `fixed` says whether every row has just these; `unit` is what rows are counted in. `misfit` is
+    what text is that could not be read in its encoding: "not UTF-8".
     """
 
     name: str
     unit: str
+    misfit: str
     columns: tuple[str, ...]
     fixed: bool
 
@@ -104,29 +116,31 @@ class RowSource(Protocol):
         """
 
 
-MAX_LINE = 1 << 20
+MAX_ROW = 4 * MAX_LINE
 
 
 class CsvRows:
-    """Rows between commas, with double quotes around what holds one."""
+    """Rows between delimiters, with double quotes around what holds one."""
 
     unit = "line"
     fixed = True
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self.name = name
-        with self._reader() as (_, header):
+    def __init__(self, file: TextFile) -> None:
+        self._file = file
+        self.name = file.name
+        self.misfit = file.dialect.misfit
+        with self._reader() as (_, _, header):
             self.columns = tuple(column.strip() for column in header)
 
     def rows(self, wanted: Wanted) -> Iterator[Row]:
         width = len(self.columns)
         places = [self.columns.index(field) for field in wanted.names]
         pick: Any = itemgetter(*places) if len(places) > 1 else lambda row: [row[places[0]]]
-        with self._reader() as (reader, _):
+        with self._reader() as (reader, bounded, _):
             read = reader.__next__
             while True:
                 line = reader.line_num + 1
+                bounded.size = 0
                 try:
                     row = read()
                 except StopIteration:
@@ -143,25 +157,66 @@ class CsvRows:
                     yield line, BadRow(f"has {count}, the header has {width}")
 
     @contextmanager
-    def _reader(self) -> Iterator[tuple[Reader, list[str]]]:
-        """Give a reader of the rows behind the header, and the header."""
-        # What is not UTF-8 is kept as surrogates, so that only the rows that use it are bad.
-        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(bounded_lines(file.readline, self.name), strict=True)
-            yield reader, _header(reader, self.name)
+    def _reader(self) -> Iterator[tuple[Reader, _BoundedRow, list[str]]]:
+        """Give a reader of the rows behind the header, what bounds a row, and the header."""
+        with self._file.lines() as lines:
+            bounded = _BoundedRow(self.name)
+            delimiter = self._file.dialect.delimiter
+            reader = csv.reader(bounded.lines(lines), delimiter=delimiter, strict=True)
+            yield reader, bounded, self._header(reader)
+
+    def _header(self, reader: Reader) -> list[str]:
+        delimiter = self._file.dialect.delimiter
+        try:
+            header = next(reader, [])
+            if header == ["sep=", ""]:  # how Excel is told the delimiter
+                header = next(reader, [])
+        except csv.Error as error:
+            raise BadInput(f"{self.name}:1 is no CSV header; check the file's format") from error
+        line = f"{self.name}:{max(reader.line_num, 1)}"
+        for number, column in enumerate(header, start=1):
+            if not column.isascii() and not is_encodable(column):
+                raise BadInput(f"{line}: the name of column {number} is {self.misfit}")
+        if not any(header):
+            raise BadInput(f"{line} is blank; the first line must name the columns")
+        seen = delimiter_in(self._file.first_line)
+        if len(header) == 1 and seen and seen != delimiter:
+            add = "add" if delimiter == "," else "give"
+            raise BadInput(
+                f"{line} has no {delimiter!r}; its columns seem to be separated by "
+                f"{seen!r}: {add} --delimiter {delimiter_word(seen)}"
+            )
+        return header
 
 
-def _header(reader: Reader, name: str) -> list[str]:
+class _BoundedRow:
+    """Counts the characters of a row, whose quotes may span lines: `size` of the lines since it
+    was set to 0.
+    """
+
+    size = 0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def lines(self, lines: Iterator[str]) -> Iterator[str]:
+        """Yield the lines. Raises BadInput when those of a row are longer than 4 MiB."""
+        for number, line in enumerate(lines, start=1):
+            self.size += len(line)
+            if self.size > MAX_ROW:
+                raise BadInput(
+                    f"{self._name}:{number}: a row has over {MAX_ROW} characters; is a quote open?"
+                )
+            yield line
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a text was read without bytes that its encoding does not have."""
     try:
-        header = next(reader, [])
-        "".join(header).encode()
-    except (csv.Error, UnicodeEncodeError) as error:
-        raise BadInput(f"{name}:1 is no CSV header in UTF-8; check the file's format") from error
-    if not any(header):
-        raise BadInput(f"{name}:1 is blank; the first line must name the columns")
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise BadInput(f"{name}:1 has no comma; its columns must be separated by commas")
-    return header
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class JsonRows:
@@ -170,9 +225,10 @@ class JsonRows:
     unit = "line"
     fixed = False
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self.name = name
+    def __init__(self, file: TextFile) -> None:
+        self._file = file
+        self.name = file.name
+        self.misfit = file.dialect.misfit
         first = next(self._objects(), (0, None))[1]
         self.columns = tuple(first) if isinstance(first, dict) else ()
 
@@ -193,55 +249,57 @@ class JsonRows:
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         decode = msgspec.json.Decoder(dict[str, Any]).decode
-        with self._path.open("rb") as file:
-            for line, text in enumerate(bounded_lines(file.readline, self.name), start=1):
-                if line == 1:
-                    text = text.removeprefix(codecs.BOM_UTF8)
+        with self._file.lines("\n") as lines:
+            for line, text in enumerate(lines, start=1):
                 try:
                     yield line, decode(text)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except UnicodeEncodeError:
+                    yield line, BadRow(f"is {self.misfit}")
+                except msgspec.DecodeError:
                     if not text.isspace():
                         yield line, BadRow("is not one JSON object")
-
-
-def bounded_lines(readline: Callable[[int], AnyStr], name: str) -> Iterator[AnyStr]:
-    """Yield the lines of a file. Raises BadInput when a line is longer than 1 MiB."""
-    number = 0
-    while line := readline(MAX_LINE):
-        number += 1
-        if len(line) == MAX_LINE:
-            raise BadInput(
-                f"{name}:{number} is a line of over {MAX_LINE} characters; is the format right?"
-            )
-        yield line
 
 
 def _parquet(path: Path, name: str) -> RowSource:
     from pushlane.producers.parquet_rows import ParquetRows  # with pyarrow: that takes long
 
+    with path.open("rb") as file:
+        if file.read(len(GZIP)) == GZIP:
+            raise BadInput(f"{name} is packed with gzip, not Parquet; unpack it first, with gunzip")
     return ParquetRows(path, name)
 
 
-_READERS: dict[str, Callable[[Path, str], RowSource]] = {
-    "csv": CsvRows,
-    "jsonl": JsonRows,
-    "parquet": _parquet,
+_TEXTS: dict[str, Callable[[TextFile], RowSource]] = {"csv": CsvRows, "jsonl": JsonRows}
+_FORMATS = (*_TEXTS, "parquet")
+_EXTENSIONS = {**{f".{name}": name for name in _FORMATS}, ".ndjson": "jsonl", ".pq": "parquet"}
+_WORKBOOKS = (".xls", ".xlsx", ".xlsm", ".xlsb")
+_LIKELY = {
+    ".txt": "csv if its first line names the columns, jsonl if its lines are JSON objects",
+    ".json": "jsonl if each of its lines is one JSON object",
+    ".tsv": "csv --delimiter tab",
+    ".tab": "csv --delimiter tab",
 }
-_EXTENSIONS = {**{f".{name}": name for name in _READERS}, ".ndjson": "jsonl", ".pq": "parquet"}
 
 
 def format_of(path: Path, given: str | None) -> str:
     """Return the format asked for, or of the file's extension. Raises BadInput for no known one."""
-    known = ", ".join(_READERS)
-    found = given if given is not None else _EXTENSIONS.get(path.suffix.lower())
+    known = ", ".join(_FORMATS)
+    extension = without_gz(path).suffix.lower()
+    if given is None and extension in _WORKBOOKS:
+        raise BadInput(f"{path} {WORKBOOK}")
+    found = given if given is not None else _EXTENSIONS.get(extension)
     if found is None:
-        raise BadInput(f"the format of {path} is not clear from its name; add --format {known}")
-    if found not in _READERS:
-        raise BadInput(f"unknown format {given!r}; use {known}{did_you_mean(found, _READERS)}")
+        likely = _LIKELY.get(extension, known)
+        raise BadInput(f"the format of {path} is not clear from its name; add --format {likely}")
+    if found not in _FORMATS:
+        raise BadInput(f"unknown format {given!r}; use {known}{did_you_mean(found, _FORMATS)}")
     return found
 
 
-def open_source(path: Path, kind: str, name: str = "") -> RowSource:
+_USUAL = Dialect()
+
+
+def open_source(path: Path, kind: str, name: str = "", dialect: Dialect = _USUAL) -> RowSource:
     """Open the rows of a file that messages call `name`. Raises BadInput when it cannot be."""
     name = name or str(path)
     try:
@@ -251,8 +309,25 @@ def open_source(path: Path, kind: str, name: str = "") -> RowSource:
             raise BadInput(f"{name} is a device, not a file of rows; give a file, or - for stdin")
         if path.stat().st_size == 0:
             raise BadInput(f"{name} is empty: there is nothing to submit")
-        return _READERS[kind](path, name)
+        if kind not in _TEXTS:
+            return _parquet(path, name)
+        return _TEXTS[kind](TextFile(path, name, dialect))
     except FileNotFoundError as error:
         raise BadInput(f"{name} does not exist; check the path") from error
     except OSError as error:
         raise BadInput(f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def content(path: Path, kind: str, name: str, dialect: Dialect) -> Iterator[bytes]:
+    """Yield what tells a file from one with other rows: texts unpacked and in UTF-8.
+
+    Before it stands the delimiter, unless it is a comma.
+    """
+    if kind not in _TEXTS:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                yield block
+        return
+    if dialect.delimiter != ",":
+        yield f"delimiter {dialect.delimiter}\0".encode()
+    yield from TextFile(path, name, dialect).content()

@@ -38,11 +38,16 @@ ReadValue = Callable[[Any], str | None]
 
 
 class Values(NamedTuple):
-    """A column of a file, or of standard input (`-`), whose format is told by its name or given."""
+    """A column of a file, or of standard input (`-`), whose format is told by its name or given.
+
+    `delimiter` and `encoding` are as those of a submit.
+    """
 
     file: Path
     column: str = "recipient"
     format: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
 
 
 class ChangedSuppressions(NamedTuple):
@@ -85,7 +90,13 @@ async def change_hashes(
     Raises BadInput when the file cannot be read, or has no such column.
     """
     hasher = await kept_hasher(backend.documents)
-    request = SubmitRequest(source=values.file, format=values.format, level=Level.LOW)
+    request = SubmitRequest(
+        source=values.file,
+        format=values.format,
+        delimiter=values.delimiter,
+        encoding=values.encoding,
+        level=Level.LOW,
+    )
     given = changed = left_out = 0
     first = ""
     async with as_file(request, tell) as file:

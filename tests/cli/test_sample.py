@@ -16,6 +16,21 @@ def test_a_sample_can_be_submitted_as_it_is(command: Command) -> None:
     assert "5 pushes on the lane" in submitted.stderr
 
 
+def test_a_sample_can_be_written_in_other_ways(command: Command) -> None:
+    written = ("--delimiter", "tab", "--encoding", "cp1252")
+    quiet = ("--title", "Hi {city}", "--zone-column", "zone", "--quiet", "22:00-08:00")
+
+    assert command("sample", "people.csv.gz", *written).exit_code == 0
+    submitted = command("submit", "people.csv.gz", "--level", "high", *quiet, *written)
+    refused = command("sample", "more.csv", "--encoding", "shift_jis")
+
+    assert "20 pushes on the lane" in submitted.stderr
+    assert refused.exit_code == 1
+    assert "encoding 'shift_jis' has no ã, as in São Paulo; give another" in refused.stderr
+    assert (command.folder / "people.csv.gz").read_bytes().startswith(b"\x1f\x8b")
+    assert not (command.folder / "more.csv").exists()
+
+
 def test_a_file_that_is_there_is_kept(command: Command) -> None:
     path = command.file("people.csv", "mine")
 

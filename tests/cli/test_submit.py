@@ -41,6 +41,44 @@ def test_it_reads_standard_input(command: Command) -> None:
     assert ran.json["published"] == 2
 
 
+def test_a_file_as_excel_writes_it_needs_what_its_errors_name(command: Command) -> None:
+    path = command.folder / "kunden.csv"
+    path.write_bytes("E-Mail;Straße\na@x;Süd\nb@x;Ost\n".encode("cp1252"))
+    submit = ("submit", path, "--level", "high", "--title", "Hi {Straße}")
+
+    plain = command(*submit)
+    encoded = command(*submit, "--encoding", "cp1252")
+    parted = command(*submit, "--encoding", "cp1252", "--delimiter", ";")
+    whole = command(
+        *submit, "--encoding", "cp1252", "--delimiter", "semicolon", "--recipient", "E-Mail"
+    )
+
+    assert "the name of column 1 is not UTF-8; say its encoding: --encoding cp1252" in plain.stderr
+    assert encoded.stderr.endswith("separated by ';': add --delimiter ';'\n")
+    assert parted.stderr.endswith("its columns are: E-Mail, Straße; add --recipient E-Mail\n")
+    assert [ran.exit_code for ran in (plain, encoded, parted, whole)] == [1, 1, 1, 0]
+    assert "2 pushes on the lane" in whole.stderr
+
+
+def test_what_is_wrong_with_a_text_is_one_error_line_and_nothing_is_published(
+    command: Command,
+) -> None:
+    rows = command.folder / "rows.csv"
+    rows.write_bytes("recipient,name\na,ok\nb,Jürgen\n".encode("latin-1"))
+    for more, words in (
+        ([], "rows.csv:3 holds text in 'name' that is not UTF-8; say its encoding: --encoding cp"),
+        (["--encoding", "ascii"], "rows.csv:3 holds text in 'name' that is not ascii; give anoth"),
+        (["--encoding", "utf-61"], "unknown encoding 'utf-61'; use utf-8, cp1252, latin-1, utf-1"),
+        (["--delimiter", "tabb"], "delimiter 'tabb' is no character; use one, or comma, semicolo"),
+    ):
+        ran = command("submit", rows, "--level", "high", "--title", "{name}", *more)
+
+        assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+        assert words in ran.stderr
+        assert "rgen" not in ran.stderr
+    assert command("tasks", "--all", "--json").json == []
+
+
 def test_the_same_key_makes_one_task(command: Command) -> None:
     arguments = ("submit", command.file("a.csv", ROWS), *HI, "--key", "k")
 

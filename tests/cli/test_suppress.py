@@ -38,6 +38,19 @@ def test_a_column_that_no_row_has_is_an_error(command: Command, change: str) -> 
     assert "t1" not in ran.stderr
 
 
+@pytest.mark.parametrize("change", ["suppress add", "suppress remove", "tokens register"])
+def test_a_list_may_be_written_as_a_file_of_a_submit(command: Command, change: str) -> None:
+    path = command.folder / "out.csv"
+    path.write_bytes("größe;token\n1;t1\n2;t2\n".encode("utf-16"))
+    written = ("--encoding", "utf-16", "--delimiter", "semicolon")
+
+    ran = command(*change.split(), path, "--sink", "fcm", "--column", "token", *written)
+    bare = command(*change.split(), path, "--sink", "fcm", "--column", "token")
+
+    assert ran.exit_code == 0
+    assert "out.csv is in UTF-16: add --encoding utf-16 --delimiter ';'\n" in bare.stderr
+
+
 def test_nothing_of_a_list_is_kept_in_the_clear(command: Command) -> None:
     path = command.file("out.csv", LIST)
     command("suppress", "add", path)

@@ -117,7 +117,7 @@ async def test_a_value_that_json_has_not_makes_a_bad_row(
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"recipient": ["a"], "n": [float("nan")]}), path)
 
-    with pytest.raises(BadInput, match="row 1, holds text that is not UTF-8, or a value"):
+    with pytest.raises(BadInput, match="row 1, holds a value that a push cannot carry"):
         await submitted(settings, path, {"fcm": {"n": "{n}"}})
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gzip
 import io
 import json
 import os
@@ -189,6 +190,7 @@ async def test_the_task_runs_and_is_sealed_with_its_total(tmp_path):
     ("file", "given", "name"),
     [
         ("sale.parquet.csv", {}, "sale.parquet"),
+        ("sale.csv.gz", {}, "sale"),
         ("sale.csv", {"name": "spring"}, "spring"),
         (" sale .csv", {}, "sale"),
         ("sa\x1b[31mle.csv", {}, ""),
@@ -839,7 +841,7 @@ async def test_text_that_is_not_utf8_is_a_bad_row_whose_content_is_not_shown(tmp
     async with submitting(tmp_path) as f:
         path = f.folder / "in.csv"
         path.write_bytes(b"recipient,name\nanna@x,J\xfcrgen\n")
-        with pytest.raises(BadInput, match=":2 holds text that is not UTF-8") as caught:
+        with pytest.raises(BadInput, match=":2 holds text in 'name' that is not UTF-8") as caught:
             await f.submit(path, title="{name}")
         message = str(caught.value)
 
@@ -976,6 +978,70 @@ async def test_a_task_cancelled_meanwhile_is_published_no_further(tmp_path):
         backend = with_broker(f.backend, publish=then_cancel)
         with pytest.raises(TaskConflict, match="is cancelled, after 4090 pushes"):
             await f.submit(f.file(rows=5000), backend=backend)
+
+
+SALE = "recipient,name\nann@x,Jürgen\nbo@x,Zoë\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "more"),
+    [
+        (gzip.compress(SALE.encode()), {}),
+        (SALE.encode("cp1252"), {"encoding": "cp1252"}),
+        (gzip.compress(SALE.encode("utf-16")), {"encoding": "UTF-16"}),
+    ],
+    ids=["gzip", "cp1252", "gzip of UTF-16"],
+)
+async def test_the_same_text_packed_or_in_another_encoding_is_the_same_submit(
+    tmp_path, content, more
+):
+    async with submitting(tmp_path) as f:
+        first = await f.submit(f.file(text=SALE), key="sale", title="{name}")
+        (other := tmp_path / "other.csv").write_bytes(content)
+        again = await f.submit(other, key="sale", title="{name}", **more)
+        stream = io.BytesIO(content)
+        streamed = await f.submit(stream, key="sale", title="{name}", format="csv", **more)
+
+    assert again.already_done
+    assert again.task.id == first.task.id == streamed.task.id
+
+
+async def test_the_same_bytes_between_other_delimiters_are_other_rows(tmp_path):
+    async with submitting(tmp_path) as f:
+        path = f.file(text="recipient,name;x\na,b;c\n")
+        await f.submit(path, key="sale")
+        with pytest.raises(TaskConflict, match="rows"):
+            await f.submit(path, key="sale", delimiter=";", recipient="recipient,name")
+
+
+async def test_what_has_no_delimiter_or_encoding_is_given_none(tmp_path):
+    async with submitting(tmp_path) as f:
+        for source, more, words in (
+            (f.file("a.jsonl", "{}"), {"delimiter": ";"}, "--delimiter is for CSV, and this is js"),
+            (f.file("a.parquet", "x"), {"delimiter": ";"}, "for CSV, and this is parquet; leave"),
+            (f.file("a.parquet", "x"), {"encoding": "utf-8"}, "for CSV and JSON Lines, and this i"),
+            ([{"recipient": "a"}], {"encoding": "cp1252"}, "and this is rows in memory; leave it"),
+        ):
+            with pytest.raises(BadInput, match=words):
+                await f.submit(source, **more)
+        assert await f.tasks() == []
+
+
+async def test_a_packed_file_that_changes_meanwhile_cancels_the_task(tmp_path):
+    async with submitting(tmp_path) as f:
+        path = tmp_path / "sale.csv.gz"
+        path.write_bytes(gzip.compress(SALE.encode()))
+
+        def then_cut_off(publish):
+            async def call(*args, **options):
+                await publish(*args, **options)
+                path.write_bytes(path.read_bytes()[:-4])
+
+            return call
+
+        backend = with_broker(f.backend, publish=then_cut_off)
+        with pytest.raises(BadInput, match=r"changed while it was submitted.*is cancelled; 2 of"):
+            await f.submit(path, backend=backend)
 
 
 async def test_a_file_that_changes_meanwhile_cancels_the_task(tmp_path):

@@ -63,6 +63,7 @@ class Columns:
     name: str
     columns: tuple[str, ...]
     unit: str = "row"
+    misfit: str = "not UTF-8"
     fixed: bool = True
 
     def rows(self, wanted: Wanted) -> Iterator[Row]:
