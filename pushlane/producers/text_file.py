@@ -31,8 +31,8 @@ WORKBOOK = "is an Excel workbook; save it in Excel as 'CSV UTF-8', then submit t
 _HEAD = 8_192
 _BLOCK = 1 << 22
 GZIP = b"\x1f\x8b"
-_ZIP, _OLE, _PARQUET = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PAR1"
-_IN_WORKBOOKS = (b"[Content_Types].xml", b"xl/", b"_rels/")
+_ZIP, _OLE, _PARQUET = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PAR1\x15"
+_IN_WORKBOOKS = (b"[Content_Types].xml", b"xl/")
 _BROKEN_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
 _BYTE_ORDER_MARKS = (  # that of UTF-16 is the begin of that of UTF-32
     (codecs.BOM_UTF8, "utf-8", "utf-8-sig"),
@@ -154,7 +154,9 @@ class TextFile:
         except _BROKEN_GZIP as error:
             raise self._broken(f" after line {number}") from error
         except UnicodeDecodeError as error:
-            good = error.object[: error.start].decode(error.encoding, "ignore")
+            is_wide = error.encoding.startswith("utf")  # which names the order of bytes, too
+            encoding = error.encoding if is_wide else self._encoding
+            good = error.object[: error.start].decode(encoding, "ignore")
             line_number = number + 1 + good.count("\n")
             raise BadInput(f"{self.name}:{line_number} is {self.dialect.misfit}") from error
 
@@ -174,9 +176,8 @@ class TextFile:
 
     @contextmanager
     def _text(self, newline: str) -> Iterator[io.TextIOWrapper]:
-        errors = "surrogateescape"
         with self._bytes() as file:
-            yield io.TextIOWrapper(file, self._encoding, errors, newline)
+            yield io.TextIOWrapper(file, self._encoding, "surrogateescape", newline)
 
     def _head(self) -> bytes:
         with self._bytes() as file:
@@ -202,6 +203,11 @@ class TextFile:
                 return codec
         if self.dialect.is_utf8 and (wide := _utf_16_without_mark(head)):
             self._refuse_encoding(wide, _first_line(head, wide))
+        if said in ("utf-16", "utf-32"):  # that Python does not read without the mark
+            raise BadInput(
+                f"{self.name} has no byte order mark of {said.upper()}: give --encoding {said}-le, "
+                f"{said}-be, or another"
+            )
         return said
 
     def _refuse_encoding(self, right: str, first_line: str) -> None:

@@ -145,6 +145,16 @@ def test_a_byte_order_mark_contradicts_another_encoding(write: Write) -> None:
     assert refusal(path, encoding="cp1252") == "a.csv is in UTF-8: give --encoding utf-8"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_wide_text_without_a_byte_order_mark_has_to_be_said(write: Write, encoding: str) -> None:
+    told = refusal(write("a.csv", b"recipient\na\n"), encoding=encoding)
+
+    assert told == (
+        f"a.csv has no byte order mark of {encoding.upper()}: give --encoding {encoding}-le, "
+        f"{encoding}-be, or another"
+    )
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "UTF16"])
 def test_a_byte_order_mark_is_no_part_of_a_column(write: Write, encoding: str) -> None:
     family = "utf-16" if "16" in encoding else "utf-8-sig"
