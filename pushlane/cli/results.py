@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.queries import receipt_hasher
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task, pushes_text
 from pushlane.cli.push import print_story
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, UserError
 from pushlane.core.push import Kind
-from pushlane.core.task import Task
+from pushlane.core.task import Level, Task
 from pushlane.diagnosis.results import (
     ReceiptRow,
     Results,
@@ -32,6 +32,7 @@ from pushlane.diagnosis.results import (
 )
 from pushlane.diagnosis.story import Wanted, story_of
 from pushlane.model.counted import ENDS
+from pushlane.model.recipients import Hasher
 from pushlane.settings import Settings
 from pushlane.util.texts import did_you_mean
 
@@ -83,6 +84,7 @@ class _Asked:
 def results(
     flags: Flags,
     asked: _Asked,
+    written: FileFlags,
     task: Annotated[
         str | None, argument("[TASK]", "Its id, key or name.", autocompletion=complete_task)
     ] = None,
@@ -92,6 +94,8 @@ def results(
     Read from the log of receipts, from which nothing is taken. Recipients are masked.
     """
     asked.check(task)
+    if written != FileFlags() and asked.join is None:
+        raise BadInput("--format, --delimiter and --encoding say how the file of --join is written")
     settings = flags.settings()
 
     async def show(backend: Backend) -> None:
@@ -102,7 +106,11 @@ def results(
         [progress] = await backend.registry.progress([found.id])
         said, receipts = await results_of(backend.receipts, found, progress)
         if asked.as_csv:
-            names = await _names(backend, settings, found, asked)
+            by_hash = {}
+            if asked.join:
+                hasher = await receipt_hasher(backend.receipts, settings)
+                by_hash = await _joined(hasher, asked.join, asked.join_by, written)
+            names = Names(by_hash, await _kept(backend, found) if asked.reveal else {})
             unnamed = await _write_csv(backend, found, receipts, names)
             _check_named(asked, said, unnamed)
         elif asked.as_json:
@@ -137,39 +145,43 @@ async def _show_pushes(
     print_story(story, as_json=asked.as_json)
 
 
-Names = Callable[[ReceiptRow], str | None]
-"""Returns whom the push of a receipt was for, None when that is not known."""
+class Names(NamedTuple):
+    """Those whom pushes were for, as far as that is known."""
+
+    by_hash: Mapping[int, str]
+    by_seq: Mapping[int, str]
+
+    def of(self, row: ReceiptRow) -> str | None:
+        return self.by_seq.get(row.seq) or self.by_hash.get(row.recipient_hash)
 
 
-async def _names(backend: Backend, settings: Settings, task: Task, asked: _Asked) -> Names:
-    by_hash = await _joined(backend, settings, asked) if asked.join else {}
-    by_seq = {}
-    if asked.reveal:
-        from pushlane.producers.replay import retained_pushes  # which loads how tasks are made
+async def _kept(backend: Backend, task: Task) -> dict[int, str]:
+    """Return the recipients that the lane of the task still has, by seq."""
+    from pushlane.producers.replay import retained_pushes  # which loads how tasks are made
 
-        by_seq = {one.seq: one.recipient async for one in retained_pushes(backend, task)}
-    return lambda row: by_seq.get(row.seq) or by_hash.get(row.recipient_hash)
+    return {one.seq: one.recipient async for one in retained_pushes(backend, task)}
 
 
-async def _joined(backend: Backend, settings: Settings, asked: _Asked) -> dict[int, str]:
+async def _joined(hasher: Hasher, given: Path, column: str, written: FileFlags) -> dict[int, str]:
     """Return the recipients in the file by their hashes. Raises BadInput if it cannot be read."""
-    from pushlane.producers import rows
     from pushlane.producers.encoder import recipient_text
+    from pushlane.producers.request import SubmitRequest, as_file
+    from pushlane.producers.rows import BadRow, open_source
+    from pushlane.producers.rows import Wanted as Columns
 
-    assert asked.join is not None
-    source = rows.open_source(asked.join, rows.format_of(asked.join, None))
-    if source.fixed and asked.join_by not in source.columns:
-        nearest = did_you_mean(asked.join_by, source.columns)
-        raise BadInput(
-            f"{asked.join} has no column {asked.join_by!r}{nearest}; say with --join-by which one "
-            "has the recipients"
-        )
-    hasher = await receipt_hasher(backend.receipts, settings)
     found: dict[int, str] = {}
-    for _, values in source.rows(rows.Wanted((asked.join_by,))):
-        if not isinstance(values, rows.BadRow) and (who := recipient_text(values[0])):
-            [hashed] = hasher.hashes([who])
-            found[hashed] = who
+    request = SubmitRequest(source=given, level=Level.LOW, **vars(written))
+    async with as_file(request, lambda progress: None) as file:
+        source = open_source(*file)
+        if source.fixed and column not in source.columns:
+            raise BadInput(
+                f"{source.name} has no column {column!r}{did_you_mean(column, source.columns)}; "
+                "say with --join-by which one has the recipients"
+            )
+        for _, values in source.rows(Columns((column,))):
+            if not isinstance(values, BadRow) and (who := recipient_text(values[0])):
+                [hashed] = hasher.hashes([who])
+                found[hashed] = who
     return found
 
 
@@ -180,7 +192,7 @@ async def _write_csv(backend: Backend, task: Task, receipts: TaskReceipts, names
     unnamed = 0
     async for batch in read_batches(backend.receipts, task):
         for row in receipts.take(batch) if batch is not None else ():
-            who = names(row)
+            who = names.of(row)
             unnamed += who is None
             out.writerow(_csv_row(row if who is None else row._replace(recipient=who)))
     return unnamed

@@ -173,3 +173,20 @@ def test_what_does_not_go_together_is_refused(
 
     assert ran.exit_code == 1
     assert told in ran.stderr
+
+
+def test_a_file_of_another_dialect_is_joined_as_it_was_submitted(command: Command) -> None:
+    path = command.folder / "menschen.csv"
+    path.write_bytes("empfänger;ort\nJürgen;Köln\nZoë;Bonn\n".encode("cp1252"))
+    as_excel = ("--delimiter", "semicolon", "--encoding", "cp1252")
+    template = ("--level", "high", "--name", "sale", "--recipient", "empfänger", "--title", "{ort}")
+    assert command("submit", path, *template, *as_excel).exit_code == 0
+    command("dispatch", "--drain", "--sink", "null")
+
+    ran = command("results", "sale", "--csv", "--join", path, "--join-by", "empfänger", *as_excel)
+
+    rows = csv.DictReader(ran.stdout.splitlines())
+    assert sorted(row["recipient"] for row in rows) == ["Jürgen", "Zoë"]
+    assert "--format, --delimiter and --encoding say how the file of --join is written" in (
+        command("results", "sale", "--encoding", "cp1252").stderr
+    )
