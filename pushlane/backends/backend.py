@@ -197,6 +197,17 @@ class Backend:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, task_changes.promote(level))
 
+    async def set_quota(self, task_id: str, quota: int | str) -> Task:
+        """Let a task send so many pushes in its turn.
+
+        A pooled one moves to a lane of its own, at its level; its backlog follows.
+
+        Raises:
+            BadInput: no such quota.
+            InvalidChange: the task is finished.
+        """
+        return await self._move(task_id, task_changes.set_quota(quota))
+
     async def isolate(self, task_id: str) -> Task:
         """Give a task that shares a lane one of its own; its backlog follows."""
         return await self._move(task_id, task_changes.isolate)
@@ -285,9 +296,11 @@ class Backend:
 
     async def _move(self, task_id: str, edit: task_changes.Edit) -> Task:
         task = await self.registry.get(task_id)
-        if edit(task) == task:  # or refuse, before anything is made
+        changed = edit(task)  # or refuse, before anything is made
+        if changed == task:
             return task
-        await self.broker.open_lane(own_lane(task.id))
+        if changed.lane != task.lane:
+            await self.broker.open_lane(changed.lane)
         return await self.registry.change(task.id, edit)
 
 

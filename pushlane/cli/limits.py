@@ -15,11 +15,11 @@ from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
-from pushlane.cli.render import Column, print_json, print_rows
+from pushlane.cli.render import Column, picked, print_json, print_rows
+from pushlane.cli.task_view import stop_text, task_fields
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Task
 from pushlane.core.turns import EVERY_APP
-from pushlane.model import task_changes
 from pushlane.model.limits import (
     Limit,
     Subject,
@@ -28,8 +28,13 @@ from pushlane.model.limits import (
     remove_limit,
     set_app_share,
 )
-from pushlane.model.stop_rule import OFF
-from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
+from pushlane.producers.limit_changes import (
+    LimitInUse,
+    find_subject,
+    limit_in_use,
+    limits_in_use,
+    set_limit,
+)
 from pushlane.settings import Settings
 from pushlane.util.errors import DamagedRecord
 
@@ -50,7 +55,12 @@ _FLAGS = {
 
 def limit(
     flags: Flags,
-    subject: Annotated[str, argument("SUBJECT", "task/ID, app/NAME, app/* or sink/NAME.")],
+    subject: Annotated[str, argument(
+            "SUBJECT",
+            "A task's id, key or name, or task/ID, app/NAME, app/* or sink/NAME.",
+            autocompletion=complete_task,
+        ),
+    ],
     rate: Annotated[str | None, option("N/s|N/min|N/h|N/day", "So much cost in this time.")] = None,
     in_flight: Annotated[str | None, option("N", "So many deliveries at once.")] = None,
     total: Annotated[str | None, option("N", "So many pushes in all.")] = None,
@@ -65,7 +75,7 @@ def limit(
 ) -> None:
     """Limit what a task, an app or a sink may take, from now on, over all processes.
 
-    What is not given stays as it is, and `none` takes a limit away, as in `--rate none`.
+    Without a limit it shows those that are set. What is not given stays as it is, and `none` takes a limit away, as in `--rate none`.
     """
     given = {
         "rate_per_s": _read(rate, "--rate", _rate),
@@ -77,12 +87,29 @@ def limit(
         "recipient_a_day": _read(recipient_a_day, "--recipient-a-day", _by_level),
     }
     changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
-    if bool(changes) is none:
+    if changes and none:
         raise BadInput(f"{subject}: give a limit, like --rate 100/s, or --none alone")
+    if not changes and not none:
+        _show_limit(flags.settings(), subject, as_json)
+        return
     found, now, remark = _set(flags.settings(), subject, changes)
     if as_json:
         print_json({"subject": str(found), "limit": now})
     note(f"{found} from now on: {_text(now)}")
+    if remark:
+        note(remark)
+
+
+def _show_limit(settings: Settings, subject: str, as_json: bool) -> None:
+    async def work(backend: Backend) -> tuple[LimitInUse, str]:
+        found = await limit_in_use(backend, await find_subject(backend, subject))
+        return found, await unknown_text(backend, settings, found.subject)
+
+    found, remark = on_backend(settings, work)
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        typer.echo(f"{found.subject}: {_text(found.limit)}")
     if remark:
         note(remark)
 
@@ -245,29 +272,61 @@ def quota(
     none: Annotated[
         bool, switch("--none", "With --app: take its quota and its part away.")
     ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Change how many pushes a task or an app sends in its turn, from now on.
+    """Change how many pushes a task or an app sends in its turn, from now on; without N show it.
 
-    With --app alone it shows the app's quota, and its part of the high level.
+    A task that shares a pool lane gets a lane of its own, at its level; its backlog follows. With
+    --app alone it shows the app's part of the high level, too.
     """
     if app is not None:
-        _of_app(flags, app, _quota_number(task, pushes), high_part, none)
+        _of_app(flags, app, _quota_number(task, pushes), high_part, none, as_json)
     elif none or high_part is not None:
         given = "--none" if none else "--high-part"
         raise BadInput(f"{given} is of an app, and no app is named; add --app NAME")
-    elif task is None or pushes is None:
+    elif task is None:
         raise BadInput(
-            "a quota takes a task and a number: pushlane quota TASK N; of an app: pushlane quota "
-            "--app NAME N"
+            "a quota is of a task: pushlane quota TASK N; of an app: pushlane quota --app NAME N"
+        )
+    elif pushes is None:
+        _show_quota(flags, task, as_json)
+    else:
+        _set_quota(flags, task, pushes, as_json)
+
+
+def _show_quota(flags: Flags, task: str, as_json: bool) -> None:
+    found = on_backend(flags.settings(), lambda backend: backend.registry.get(task))
+    if as_json:
+        print_json(task_fields(found))
+    elif found.pooled:
+        typer.echo(
+            f"task {found.id} shares a pool lane, and has no quota; one gives it a lane of its "
+            f"own: pushlane quota {found.id} N"
         )
     else:
-        edit = task_changes.set_quota(pushes)
-        changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
-        note(f"task {changed.id} sends {changed.quota} in its turn")
+        typer.echo(f"task {found.id} sends {found.quota} in its turn")
+
+
+def _set_quota(flags: Flags, task: str, pushes: int, as_json: bool) -> None:
+    async def work(backend: Backend) -> tuple[Task, Task]:
+        before = await backend.registry.get(task)
+        return before, await backend.set_quota(before.id, pushes)
+
+    before, changed = on_backend(flags.settings(), work)
+    if as_json:
+        print_json(task_fields(changed))
+    has_moved = before.lane != changed.lane
+    moved = "; it has a lane of its own now, and its backlog follows" if has_moved else ""
+    note(f"task {changed.id} sends {changed.quota} in its turn{moved}")
 
 
 def _of_app(
-    flags: Flags, app: str, pushes: int | None, high_part: float | None, none: bool
+    flags: Flags,
+    app: str,
+    pushes: int | None,
+    high_part: float | None,
+    none: bool,
+    as_json: bool,
 ) -> None:
     is_shown = pushes is None and high_part is None
     if none and not is_shown:
@@ -285,9 +344,11 @@ def _of_app(
         return limit, await unknown_text(backend, settings, Subject("app", app))
 
     limit, remark = on_backend(settings, work, create=not (is_shown or none))
-    if is_shown and not none:
+    if as_json:
+        print_json({"app": app, **picked(limit, "quota", "high_part")})
+    elif is_shown and not none:
         typer.echo(_share_text(app, limit))
-    else:
+    if not is_shown or none:
         note(_share_text(app, limit))
     if remark:
         note(remark)
@@ -321,18 +382,13 @@ def stop_if_dead(
     flags: Flags,
     task: Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)],
     rule: Annotated[str, argument("5%|off", "The share of dead pushes that pauses it.")],
+    as_json: JsonFlag = False,
 ) -> None:
     """Pause a task when more of its pushes die than this, counted from now on.
 
     One that is paused stays so. The limit that it has already changes nothing, unless it paused it.
     """
     changed = on_backend(flags.settings(), lambda backend: backend.set_stop_if_dead(task, rule))
+    if as_json:
+        print_json(task_fields(changed))
     note(f"task {changed.id} stops if: {stop_text(changed)}")
-
-
-def stop_text(task: Task) -> str:
-    """Return how many dead pushes stop a task, for people."""
-    if task.stop_if_dead == OFF:
-        return "off"
-    again = "; it did, and does not again" if task.stopped else ""
-    return f"more than {task.stop_if_dead} are dead{again}"

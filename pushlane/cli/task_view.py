@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
-from pushlane.cli.limits import stop_text
 from pushlane.cli.parsing import pushes_text, shown_state
 from pushlane.cli.render import Column, age_text, time_text
 from pushlane.core.task import DeliveryMode, Progress, Task, now_ms
@@ -18,6 +17,7 @@ from pushlane.diagnosis.look import is_stalled, put_offs_of, reasons_of
 from pushlane.diagnosis.situation import reasons_text
 from pushlane.model.presence import Process
 from pushlane.model.reasons import Reasons
+from pushlane.model.stop_rule import OFF
 from pushlane.model.task_changes import settled, settled_reasons
 
 COLUMNS: tuple[Column[TaskView], ...] = (
@@ -150,6 +150,14 @@ def _delivery_text(task: Task) -> str:
     if task.delivery is DeliveryMode.ONCE:
         return f"{task.delivery} (on unknown: {task.on_unknown})"
     return task.delivery
+
+
+def stop_text(task: Task) -> str:
+    """Return how many dead pushes stop a task, for people."""
+    if task.stop_if_dead == OFF:
+        return "off"
+    again = "; it did, and does not again" if task.stopped else ""
+    return f"more than {task.stop_if_dead} are dead{again}"
 
 
 def _quiet_text(task: Task) -> str:

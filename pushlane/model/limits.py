@@ -119,6 +119,12 @@ async def readable_limits(documents: DocumentStore) -> ReadableLimits:
     return found
 
 
+async def limit_of(documents: DocumentStore, subject: Subject) -> Limit:
+    """Return all limits of a subject. Raises DamagedRecord when they cannot be read."""
+    found = await documents.get(KIND, str(subject))
+    return Limit() if found is None else _decoded(str(subject), found.body)
+
+
 async def change_limit(
     documents: DocumentStore, subject: Subject, edit: Callable[[Limit], Limit]
 ) -> Limit:
@@ -250,7 +256,7 @@ async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
 async def app_share(documents: DocumentStore, app: str) -> Limit:
     """Return what an app is limited to. Raises BadInput when the app has no name."""
     _require_name(app)
-    return (await read_limits(documents)).get(Subject("app", app), Limit())
+    return await limit_of(documents, Subject("app", app))
 
 
 def _require_name(app: str) -> None:

@@ -92,17 +92,14 @@ def cancel(task: Task) -> Task:
 
 
 def set_quota(quota: int | str) -> Edit:
-    """Let a task send so many pushes in its turn. Raises BadInput for what is no quota."""
+    """Let a task send so many pushes in its turn, on a lane of its own; its backlog follows.
+
+    Raises BadInput for what is no quota.
+    """
     pushes = whole("quota", quota, 1, MAX_QUOTA, hint="; to stop a task, pause it")
 
     def edit(task: Task) -> Task:
-        _live(task, "given a quota")
-        if task.pooled:
-            raise InvalidChange(
-                f"task {task.id} is {task.level} and shares a pool lane, which has no quota of its "
-                f"own; promote it first: pushlane promote {task.id}"
-            )
-        return replace(task, quota=pushes)
+        return replace(_on_own_lane(_live(task, "given a quota")), quota=pushes)
 
     return edit
 

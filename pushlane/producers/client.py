@@ -83,11 +83,13 @@ class Client:
     async def set_quota(self, task_id: str, quota: int | str) -> Task:
         """Set how many pushes the task sends in its turn, from now on.
 
+        A task that shares a lane moves to one of its own, at its level; its backlog follows.
+
         Raises:
             BadInput: the quota is no whole number, or out of range; it is never rounded.
-            InvalidChange: the task is finished or shares a lane.
+            InvalidChange: the task is finished.
         """
-        return await self._open.registry.change(_id(task_id), task_changes.set_quota(quota))
+        return await self._open.set_quota(_id(task_id), quota)
 
     async def set_app_quota(
         self, app: str, quota: int | str | None = None, *, high_part: float | str | None = None

@@ -13,13 +13,16 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import Usage
+from pushlane.backends.ports import ALL
 from pushlane.core.errors import BadInput
-from pushlane.model.limits import Limit, Subject, change_limit, readable_limits
+from pushlane.model.limits import Limit, Subject, change_limit, limit_of, readable_limits
 from pushlane.util.conversion import text
-from pushlane.util.texts import did_you_mean
+from pushlane.util.errors import UnknownTask
+from pushlane.util.texts import did_you_mean, nearest
 
 log = logging.getLogger("pushlane.limits")
 
+_LOOKED_AT = 1_000
 _NAMES = tuple(field.name for field in msgspec.structs.fields(Limit))
 
 
@@ -49,15 +52,43 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
 
 
 async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
-    """Return a subject by its text; a task may be named by its key or its name, too.
+    """Return a subject by its text, or a task's by its id, key or name alone.
 
     Raises BadInput for no such kind of subject, UnknownTask for no such task.
     """
     given = str(subject) if isinstance(subject, Subject) else text("subject", subject)
-    found = Subject.parse(given)
+    try:
+        found = Subject.parse(given)
+    except BadInput as error:
+        return await _task_named(backend, given, error)
     if found.kind == "task":
         return Subject("task", (await backend.registry.get(found.name)).id)
     return found
+
+
+async def _task_named(backend: Backend, given: str, otherwise: BadInput) -> Subject:
+    """Return the subject of the task of this id, key or name.
+
+    Raises BadInput as it is for what is of another form, UnknownTask for no such task.
+    """
+    try:
+        return Subject("task", (await backend.registry.get(given)).id)
+    except UnknownTask as error:
+        if "/" in given:
+            raise otherwise from error
+        page = await backend.registry.page(ALL, most=_LOOKED_AT)
+        others = {sink: f"sink/{sink}" for task in page.tasks for sink in task.chain}
+        others |= {task.app: f"app/{task.app}" for task in page.tasks}
+        near = nearest(given, others)
+        hint = f"; did you mean {others[near]!r}?" if near else ""
+        raise UnknownTask(f"{error}; of an app or a sink: app/NAME, sink/NAME{hint}") from error
+
+
+async def limit_in_use(backend: Backend, subject: Subject) -> LimitInUse:
+    """Return the limits of one subject, and what is used of them. Raises DamagedRecord."""
+    limit = await limit_of(backend.documents, subject)
+    [used] = await backend.limiter.usage([str(subject)], _today())
+    return LimitInUse(subject, limit, used)
 
 
 async def limits_in_use(backend: Backend) -> list[LimitInUse]:
@@ -70,9 +101,12 @@ async def limits_in_use(backend: Backend) -> list[LimitInUse]:
         told = "left out, as they cannot be read (pushlane doctor): the limits of %s"
         log.warning(told, ", ".join(unread), extra={"action": "format_unknown"})
     limits = sorted(pair for pair in found.items() if not _is_share(pair[1]))
-    day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
-    usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)
+    usage = await backend.limiter.usage([str(subject) for subject, _ in limits], _today())
     return [LimitInUse(*pair, used) for pair, used in zip(limits, usage, strict=True)]
+
+
+def _today() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).date().isoformat()
 
 
 def _is_share(limit: Limit) -> bool:

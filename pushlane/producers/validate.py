@@ -137,7 +137,8 @@ def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     if options.level is Level.LOW and options.quota != 1:
         raise BadInput(
             f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
-            "has no quota of its own; submit it as medium or high, or promote it later"
+            "has no quota of its own; submit it as medium or high, or give it one later: pushlane "
+            "quota TASK N"
         )
     check_names(options.attributes)
     _validate_sinks(options.sink)

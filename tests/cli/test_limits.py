@@ -43,6 +43,38 @@ def test_a_task_is_found_by_its_name_and_kept_by_its_id(command: Command) -> Non
     assert [one["subject"] for one in command("limits", "--json").json] == [f"task/{task_id}"]
 
 
+@pytest.mark.parametrize("by", ["id", "key", "name"])
+def test_a_task_needs_no_task_before_it(command: Command, by: str) -> None:
+    task_id = command.submit("high", 3, "--name", "sale", "--key", "s1")
+    word = {"id": task_id, "key": "s1", "name": "sale"}[by]
+
+    ran = command("limit", word, "--total", "2", "--json")
+
+    assert ran.json == {"subject": f"task/{task_id}", "limit": {"total": 2}}
+
+
+def test_a_limit_is_shown_when_none_is_given(command: Command) -> None:
+    task_id = command.submit("high", 3, "--name", "sale", "--app", "shop")
+    command("limit", "sale", "--total", "2", "--rate", "30/min")
+
+    assert command("limit", "sale").stdout == f"task/{task_id}: rate 30/min, total 2\n"
+    assert command("limit", "app/shop").stdout == "app/shop: no limits\n"
+    assert command("limit", f"task/{task_id}", "--json").json == {
+        "subject": f"task/{task_id}",
+        "limit": {"rate_per_s": 0.5, "total": 2},
+        "used": {"in_flight": 0},
+    }
+
+
+def test_the_name_of_an_app_or_a_sink_alone_is_answered_with_its_subject(command: Command) -> None:
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "null"\n')
+    command.submit("high", 1, "--app", "shop", "--sink", "sms", "--name", "sale")
+
+    assert "; did you mean 'app/shop'?" in command("limit", "shopp").stderr
+    assert "; did you mean 'sink/sms'?" in command("limit", "sms").stderr
+    assert "there is no task 'sal'; did you mean 'sale'?" in command("limit", "sal").stderr
+
+
 def test_a_forgotten_task_takes_its_limits_with_it(command: Command) -> None:
     task_id = command.submit()
     command("limit", f"task/{task_id}", "--total", "2")
@@ -88,10 +120,12 @@ def test_a_cap_by_recipient_of_0_lets_nothing_of_its_level_go(command: Command) 
         (["app/shop", "--in-flight", "2.5"], "--in-flight '2.5' is no whole number"),
         (["app/shop", "--total-cost", "x"], "--total-cost 'x' is no number"),
         (["ap/shop", "--total", "5"], "did you mean 'app'?"),
-        (["shop", "--total", "5"], "'shop' is no subject of a limit; use task/ID"),
+        (["shop", "--total", "5"], "there is no task 'shop'"),
+        (["shop", "--total", "5"], "; of an app or a sink: app/NAME, sink/NAME"),
         (["task/nobody", "--total", "5"], "there is no task 'nobody'"),
         (["host/a:1", "--total", "5"], "use task/ID, app/NAME or sink/NAME"),
-        (["app/shop"], "give a limit, like --rate 100/s"),
+        (["shop"], "there is no task 'shop'"),
+        (["ap/shop"], "did you mean 'app'?"),
         (["app/shop", "--none", "--total", "5"], "or --none alone"),
         (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
         (["app/shop", "--recipient-a-day", "hgh=3"], "unknown level 'hgh'; use high, medium, low"),

@@ -50,6 +50,16 @@ def test_an_apps_quota_and_part_are_shown_and_taken_away(command: Command, tmp_p
     assert limits_in(tmp_path / "data") == {Subject("app", "shop"): Limit(a_day=9)}
 
 
+def test_an_apps_quota_as_json_is_null_where_it_has_none(command: Command) -> None:
+    changed = command("quota", "--app", "shop", "5", "--json")
+    shown = command("quota", "--app", "shop", "--json")
+    ended = command("quota", "--app", "shop", "--none", "--json")
+
+    assert changed.json == shown.json == {"app": "shop", "quota": 5, "high_part": None}
+    assert ended.json == {"app": "shop", "quota": None, "high_part": None}
+    assert ended.stderr == "app shop has no quota of its own\n"
+
+
 def test_what_every_app_sends_is_a_number(command: Command) -> None:
     assert (
         command("quota", "--app", "*").stdout == "every app without its own sends 1 in its turn\n"
@@ -73,7 +83,8 @@ def test_an_app_that_no_task_has_is_remarked_on(command: Command) -> None:
         (("--app", "shop", "3", "--none"), "give it alone"),
         (("task-1", "--none"), "--none is of an app, and no app is named"),
         (("task-1", "3", "--high-part", "0.5"), "no app is named; add --app NAME"),
-        (("task-1",), "takes a task and a number: pushlane quota TASK N"),
+        ((), "a quota is of a task: pushlane quota TASK N; of an app: pushlane quota --app NAME N"),
+        (("task-1",), "there is no task 'task-1'"),
     ],
 )
 def test_what_cannot_be_is_refused(command: Command, words: tuple[str, ...], told: str) -> None:

@@ -153,13 +153,28 @@ def test_a_quota_under_one_is_refused(command: Command, quota: str) -> None:
     assert f"quota {quota}" in ran.stderr
 
 
-def test_a_quota_for_a_pooled_task_names_the_way_out(command: Command) -> None:
+def test_a_quota_gives_a_pooled_task_a_lane_of_its_own(command: Command) -> None:
     task = command.submit("low")
 
-    ran = command("quota", task, "2")
+    ran = command("quota", task, "2", "--json")
+    again = command("quota", task, "3")
 
-    assert ran.exit_code == 1
-    assert f"pushlane promote {task}" in ran.stderr
+    moved = f"task {task} sends 2 in its turn; it has a lane of its own now, and its backlog follows"
+    assert ran.stderr == f"{moved}\n"
+    assert (ran.json["quota"], ran.json["level"], ran.json["lane"]) == (2, "low", f"task-{task}")
+    assert again.stderr == f"task {task} sends 3 in its turn\n"
+
+
+def test_a_quota_is_shown(command: Command) -> None:
+    low, high = command.submit("low"), command.submit("high", 3, "--quota", "2")
+
+    assert command("quota", high).stdout == f"task {high} sends 2 in its turn\n"
+    assert command("quota", low).stdout == (
+        f"task {low} shares a pool lane, and has no quota; one gives it a lane of its own: "
+        f"pushlane quota {low} N\n"
+    )
+    shown = command("quota", high, "--json").json
+    assert (shown["id"], shown["quota"]) == (high, 2)
 
 
 def test_a_quota_that_is_no_number_is_wrong_usage(command: Command) -> None:

@@ -9,12 +9,20 @@ import pytest
 from pushlane.backends.backend import Backend
 from pushlane.backends.queries import pool_size, set_pool_size
 from pushlane.core.errors import BadInput
-from pushlane.core.names import pool_lane, pool_lanes
+from pushlane.core.names import own_lane, pool_lane, pool_lanes
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level, State, Task
 from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 from tests.contract.conftest import BATCH, Connections
+from tests.core.support import (
+    DEADLINE_S,
+    MemorySink,
+    add_task,
+    dispatching,
+    until,
+    until_state,
+)
 
 POOL = 4
 
@@ -108,6 +116,37 @@ async def test_a_key_that_is_known_keeps_its_lane(connections: Connections, sett
         again = await backend.add(low_task("k"), settings)
 
         assert (again.id, again.lane) == (first.id, first.lane)
+
+
+@pytest.mark.parametrize("change", ["quota", "promote"])
+async def test_a_task_that_leaves_its_lane_while_it_drains_loses_and_repeats_nothing(
+    connections: Connections, settings: Settings, change: str
+) -> None:
+    async with connections, asyncio.timeout(DEADLINE_S):
+        backend = await connections.one()
+        tasks = [await add_task(backend, Level.LOW, 300) for _ in range(4)]
+        moves = tasks[0]
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings.but(pool_lanes=2, slots=8)) as dispatcher:
+            await sink.until(lambda: len(sink.pushes(moves)) >= 40)
+            sink.gate.clear()
+            if change == "quota":
+                moved = await backend.set_quota(moves.id, 3)
+            else:
+                moved = await backend.promote(moves.id, Level.MEDIUM)
+            await until(lambda: dispatcher.reads(moved.lane))
+            assert dispatcher.quota(moved.lane) == moved.quota
+            sent = len(sink.pushes(moves))
+            sink.gate.set()
+            for task in tasks:
+                await until_state(backend, task, State.DONE)
+
+        assert sent < 300
+        assert (moved.lane, moved.first_lane) == (own_lane(moves.id), moves.first_lane)
+        for task in tasks:
+            assert sorted(sink.pushes(task)) == [(task.id, seq) for seq in range(1, 301)]
+            [progress] = await backend.registry.progress([task.id])
+            assert (progress.delivered, progress.finished) == (300, 300)
 
 
 async def test_a_task_of_another_level_stays_on_its_own_lane(

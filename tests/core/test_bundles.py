@@ -474,14 +474,16 @@ async def test_what_a_newer_version_added_to_a_push_survives_a_retry(tmp_path: P
         ]
 
 
-@pytest.mark.parametrize("change", ["pause", "promote"])
+@pytest.mark.parametrize("change", ["pause", "promote", "quota"])
 async def test_a_pooled_task_moves_to_a_lane_of_its_own(tmp_path: Path, change: str) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         moved, other = [await add_task(backend, Level.LOW, 300, bundle=32) for _ in range(2)]
         if change == "pause":
             await backend.pause(moved.id)
-        else:
+        elif change == "promote":
             await backend.promote(moved.id, Level.HIGH)
+        else:
+            await backend.set_quota(moved.id, 3)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):

@@ -176,7 +176,7 @@ async def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) 
         assert sorted(sink.pushes(paused)) == [(paused.id, seq) for seq in range(1, 501)]
 
 
-@pytest.mark.parametrize("change", ["pause", "promote"])
+@pytest.mark.parametrize("change", ["pause", "promote", "quota"])
 async def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
     tmp_path: Path, change: str
 ) -> None:
@@ -185,8 +185,10 @@ async def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
         others = [await add_task(backend, Level.LOW, 300) for _ in range(3)]
         if change == "pause":
             await backend.pause(moved.id)
-        else:
+        elif change == "promote":
             await backend.promote(moved.id, Level.HIGH)
+        else:
+            await backend.set_quota(moved.id, 3)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):

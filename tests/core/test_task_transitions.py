@@ -84,11 +84,6 @@ def test_a_quota_in_range_is_set(quota):
     assert task_changes.set_quota(quota)(RUNNING).quota == quota
 
 
-def test_a_pooled_task_has_no_quota_and_is_told_to_be_promoted():
-    with pytest.raises(InvalidChange, match="pushlane promote t1"):
-        task_changes.set_quota(2)(POOLED)
-
-
 def test_promoting_downwards_is_refused_and_names_the_way():
     with pytest.raises(InvalidChange, match="pushlane demote t1 --to low"):
         task_changes.promote(Level.LOW)(RUNNING)
@@ -125,7 +120,23 @@ def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
     )
 
 
-MOVES = [task_changes.pause(), task_changes.promote(Level.LOW), task_changes.isolate]
+def test_a_pooled_task_with_a_quota_has_its_level_and_a_lane_of_its_own():
+    given = task_changes.set_quota(2)(POOLED)
+
+    assert (given.level, given.lane, given.quota, given.state) == (
+        Level.LOW,
+        own_lane("t1"),
+        2,
+        State.RUNNING,
+    )
+
+
+MOVES = [
+    task_changes.pause(),
+    task_changes.promote(Level.LOW),
+    task_changes.isolate,
+    task_changes.set_quota(1),
+]
 
 
 @pytest.mark.parametrize("move", MOVES)
