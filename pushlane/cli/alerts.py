@@ -64,6 +64,7 @@ def add(
     at_least: Annotated[int, option("N", "Fewer receipts in a window are not judged.", min=1)] = 1,
     remind: Annotated[str, option("4h", "Tell again while it fires; never unless given.")] = "0s",
     replace: Annotated[bool, switch("--replace", "Change the alert so named.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Save an alert. It is looked after while `pushlane alerts run` runs."""
     with pipeline_extra():
@@ -81,6 +82,8 @@ def add(
         remind_s=parse_age(remind) // 1000,
     )
     _in_store(flags, lambda store: store.add(rule, replace=replace), create=True)
+    if as_json:
+        print_json(_rule_json(rule))
     note(f"alert {name} is saved; `pushlane alerts test {name}` says what it finds now")
 
 
@@ -106,9 +109,11 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
         print_fields([*fields, *alarming])
 
 
-def remove(flags: Flags, name: Name) -> None:
+def remove(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Remove an alert; nothing more is told of it."""
     _in_store(flags, lambda store: store.remove(name))
+    if as_json:
+        print_json({"name": name, "removed": True})
     note(f"alert {name} is removed")
 
 

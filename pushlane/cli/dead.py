@@ -203,6 +203,7 @@ def purge(
     wanted: _Choice,
     dry_run: Annotated[bool, switch("--dry-run", "Only say how many.")] = False,
     yes: YesFlag = False,
+    wants_json: JsonFlag = False,
 ) -> None:
     """Delete dead pushes for good."""
     wanted.refuse_unbounded("purge")
@@ -211,21 +212,19 @@ def purge(
         found = _find(settings, wanted.chosen)
         count = _count(len(found.letters)) + (" or more" if found.cut else "")
         if dry_run:
+            if wants_json:
+                print_json({"would_purge": len(found.letters), "is_cut": bool(found.cut)})
             note(f"{count} would be purged")
             return
         if not found.letters:
-            _purged_nothing(wanted)
+            _purged(wanted, 0, wants_json)
             return
         confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
 
     async def work(backend: Backend) -> int:
         return await DeadLetters(backend).purge(await wanted.chosen(backend))
 
-    if purged := on_backend(settings, work):
-        note(f"{_count(purged)} purged")
-        _tell_missing(wanted, purged)
-    else:
-        _purged_nothing(wanted)
+    _purged(wanted, on_backend(settings, work), wants_json)
 
 
 def _settings(flags: Flags) -> Settings:
@@ -240,8 +239,14 @@ def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]])
     return on_backend(settings, find)
 
 
-def _purged_nothing(wanted: _Choice) -> None:
-    """Raise an error for pushes that were named; else only say that nothing was found."""
+def _purged(wanted: _Choice, purged: int, wants_json: bool) -> None:
+    """Say how many were purged. Raises UserError when none was of those that were named."""
+    if wants_json:
+        print_json({"purged": purged})
+    if purged:
+        note(f"{_count(purged)} purged")
+        _tell_missing(wanted, purged)
+        return
     if wanted.pushes:
         raise UserError(_nothing(wanted, "nothing is purged"))
     note(_nothing(wanted, "nothing is purged"))

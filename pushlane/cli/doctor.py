@@ -286,6 +286,7 @@ def stats_dump(
         int, typer.Option("--topics", min=1, max=1_000, help="Topics at most, largest first.")
     ] = _MOST_TOPICS,
     bookie_url: Annotated[str, option("URL", "Web server of a bookie.")] = "",
+    as_json: JsonFlag = False,
 ) -> None:
     """Collect stats, policies, settings and findings into one file, without secrets.
 
@@ -305,6 +306,8 @@ def stats_dump(
         raise _is_there(file) from error
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json({"file": file, "bytes": len(content), "documents": list(documents)})
     note(f"{file}: {len(content):,} bytes, {', '.join(documents)}")
 
 

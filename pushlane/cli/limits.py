@@ -55,7 +55,9 @@ _FLAGS = {
 
 def limit(
     flags: Flags,
-    subject: Annotated[str, argument(
+    subject: Annotated[
+        str,
+        argument(
             "SUBJECT",
             "A task's id, key or name, or task/ID, app/NAME, app/* or sink/NAME.",
             autocompletion=complete_task,
@@ -75,7 +77,8 @@ def limit(
 ) -> None:
     """Limit what a task, an app or a sink may take, from now on, over all processes.
 
-    Without a limit it shows those that are set. What is not given stays as it is, and `none` takes a limit away, as in `--rate none`.
+    Without a limit it shows those that are set. What is not given stays as it is, and `none` takes
+    a limit away, as in `--rate none`.
     """
     given = {
         "rate_per_s": _read(rate, "--rate", _rate),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,20 +20,24 @@ from pushlane.settings import Settings
 FileArgument = Annotated[Path, argument("FILE", "The copy.")]
 
 
-def backup(flags: Flags, file: FileArgument) -> None:
+def backup(flags: Flags, file: FileArgument, as_json: JsonFlag = False) -> None:
     """Copy the registry into a new file, while others use it.
 
     Of the embedded store all is copied, lanes too; on Pulsar the tasks, weights and documents.
     """
     settings = flags.settings()
     tasks = asyncio.run(load_package(settings).back_up(settings, file))
+    if as_json:
+        print_json({"file": file, "tasks": tasks})
     note(f"tasks in {file}: {tasks:,}, with {_besides(settings)}")
 
 
-def restore(flags: Flags, file: FileArgument) -> None:
+def restore(flags: Flags, file: FileArgument, as_json: JsonFlag = False) -> None:
     """Make the registry of a copy, where there is none. Dispatchers are started afterwards."""
     settings = flags.settings()
     tasks = asyncio.run(load_package(settings).restore(settings, file))
+    if as_json:
+        print_json({"file": file, "tasks": tasks})
     note(f"tasks in {settings.location} again: {tasks:,}, with {_besides(settings)}")
 
 
@@ -59,16 +63,14 @@ def rebuild(
     """
     if accept_loss and keep:
         raise BadInput("--accept-loss removes what --keep keeps; give one of them")
-    if json and not dry_run:
-        raise BadInput("--json shows what each has: give it with --dry-run")
     settings = flags.settings()
     package = load_package(settings)
     found = asyncio.run(package.compare_registry(settings))
-    if json:
-        print_json({**msgspec.to_builtins(found), "refused": found.is_loss})
-        return
     if dry_run:
-        print_fields(_fields(found))
+        if json:
+            print_json(_document(found, rebuilt=False))
+        else:
+            print_fields(_fields(found))
         return
     if found.is_loss and not (accept_loss or keep):
         lost, unfinished = found.registry_alone.unfinished, found.registry.unfinished
@@ -79,8 +81,15 @@ def rebuild(
     beside = Beside.REMOVED if accept_loss else Beside.KEPT if keep else Beside.REFUSED
     asyncio.run(package.rebuild_registry(settings, beside))
     alone = _text(found.registry_alone)
+    if json:
+        print_json(_document(found, rebuilt=True))
     what = f"journalled again: {alone}" if keep else f"removed: {alone}"
     note(f"the registry in Redis at {found.where} is filled from the journal; {what}")
+
+
+def _document(found: RegistryGap, *, rebuilt: bool) -> dict[str, Any]:
+    refused = found.is_loss and not rebuilt
+    return {**msgspec.to_builtins(found), "refused": refused, "rebuilt": rebuilt}
 
 
 def _fields(found: RegistryGap) -> Iterator[tuple[str, str]]:

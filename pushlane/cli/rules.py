@@ -139,18 +139,21 @@ def history(
     )
 
 
-def pause(flags: Flags, rule: RuleName) -> None:
+def pause(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Run a rule no more, but by hand. A run under way goes on to its end."""
-    name = _set_paused(flags, rule, True).rule.name
+    page = _set_paused(flags, rule, True)
+    if as_json:
+        print_json(rule_json(page))
+    name = page.rule.name
     note(f"rule {name} is paused; go on with: pushlane rules resume {name}")
 
 
-def resume(flags: Flags, rule: RuleName) -> None:
+def resume(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Let a paused rule run again. What came due meanwhile is not made up for."""
-    _tell(_set_paused(flags, rule, False), "on")
+    _tell(_set_paused(flags, rule, False), "on", as_json)
 
 
-def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
+def remove(flags: Flags, rule: RuleName, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
     page = rules_run.in_store(settings, lambda store: store.record(rule))
@@ -161,6 +164,8 @@ def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
             question += " A run is under way: what it has put on its lane is still sent."
         confirm(f"removing rule {rule}", question, f"rule {rule} is not removed")
     rules_run.in_store(settings, lambda store: store.remove(rule))
+    if as_json:
+        print_json({"name": rule, "removed": True})
     note(f"rule {rule} is removed")
 
 
@@ -172,7 +177,7 @@ def _set_paused(flags: Flags, name: str, paused: bool) -> RuleRecord:
     return rules_run.in_store(flags.settings(), change)
 
 
-def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
+def _tell(page: RuleRecord, verb: str, as_json: bool) -> None:
     note(changed_text(page, verb))
     if as_json:
         print_json(rule_json(page))

@@ -6,7 +6,9 @@ What live processes deliver to is compared with the settings of this shell. Secr
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -38,7 +40,7 @@ from pushlane.model.presence import (
     targets_by_sink,
     told_apart,
 )
-from pushlane.model.targets import SinkTargets, target_history
+from pushlane.model.targets import PlainTarget, SinkTargets, target_history
 from pushlane.model.targets import accept as accept_target
 from pushlane.settings import Settings
 from pushlane.settings.sinks import option_of
@@ -103,6 +105,7 @@ def accept(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="SINK")],
     undo: Annotated[bool, switch("--undo", "Believe them no longer.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Believe a sink that has never delivered and gives final answers, like HTTP 404, to all.
 
@@ -117,7 +120,11 @@ def accept(
             await accept_target(backend.documents, one.hash, 0 if undo else now_ms())
         return targets
 
-    for one in on_backend(settings, apply):
+    targets = on_backend(settings, apply)
+    if as_json:
+        found = [msgspec.to_builtins(one) for one in targets]
+        print_json({"sink": name, "accepted": not undo, "targets": found})
+    for one in targets:
         if undo:
             note(f"sink {name}: once {one} gives final answers to 20 pushes in a row, it rests")
         else:
@@ -235,6 +242,7 @@ def test(
     flags: Flags,
     name: Annotated[str, typer.Argument(metavar="SINK")],
     to: Annotated[str | None, option("ADDRESS", "Send one push to this address.")] = None,  # noqa: PT028
+    as_json: JsonFlag = False,  # noqa: PT028
 ) -> None:
     """Open a sink by this shell's settings, and with --to send one push through it.
 
@@ -243,7 +251,10 @@ def test(
     """
     settings = flags.settings()
     target = target_in(settings, name)
-    outcome = asyncio.run(_tried(settings, name, to))
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # of a sink that prints
+        outcome = asyncio.run(_tried(settings, name, to))
+    if as_json:
+        print_json(_tried_json(name, target, outcome))
     _warn(settings, name)
     if (live := asyncio.run(live_if_any(settings))) is not None:
         _tell_difference(live, name, "; this test goes by this shell's settings")
@@ -261,6 +272,17 @@ def test(
         raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _tried_json(name: str, target: PlainTarget, outcome: Outcome | None) -> dict[str, Any]:
+    """Return what became of the one push; without one the outcome and its reason are None."""
+    return {
+        "sink": name,
+        **picked(target, "kind", "host"),
+        "outcome": outcome and outcome.kind.value,
+        "reason": (outcome and outcome.reason) or None,
+        "delivered": bool(outcome and outcome.kind is Kind.DELIVERED and target.delivers),
+    }
 
 
 def _instead(kind: str) -> str:

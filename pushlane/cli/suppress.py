@@ -32,7 +32,7 @@ from pushlane.cli.flags import (
 )
 from pushlane.cli.parsing import is_used, rows_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import Column, age_text, print_json, print_table, time_text
+from pushlane.cli.render import Column, age_text, picked, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import now_ms
 from pushlane.model.masks import FieldType, Masks
@@ -84,12 +84,13 @@ def add(
     where: _Where,
     written: FileFlags,
     column: ColumnOption = "recipient",
+    as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file: no push goes to them from within a second on."""
     scope = where.scope()
     done = _change(flags, Values(file, column, **vars(written)), scope, adds=True)
     note(f"{done.changed:,} suppressed now, {done.given - done.changed:,} had been before")
-    tell_left_out(done)
+    _tell_changed(done, as_json)
     tell_unknown(flags, scope)
 
 
@@ -99,11 +100,12 @@ def remove(
     where: _Where,
     written: FileFlags,
     column: ColumnOption = "recipient",
+    as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file no longer."""
     done = _change(flags, Values(file, column, **vars(written)), where.scope(), adds=False)
     note(f"{done.changed:,} not suppressed any more, {done.given - done.changed:,} had not been")
-    tell_left_out(done)
+    _tell_changed(done, as_json)
 
 
 def count(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -135,11 +137,13 @@ def check(
         typer.echo("not suppressed")
 
 
-def clear(flags: Flags, where: _Where, yes: YesFlag = False) -> None:
+def clear(flags: Flags, where: _Where, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Remove all suppressions of an app, of a sink, or with neither those that hold everywhere."""
     settings, scope = flags.settings(), where.scope()
     size = on_backend(settings, lambda backend: backend.suppressions.counts()).get(scope, 0)
     if not size:
+        if as_json:
+            print_json({"removed": 0})
         note(f"nothing is suppressed {_named(scope)}")
         return
     if not yes:
@@ -147,6 +151,8 @@ def clear(flags: Flags, where: _Where, yes: YesFlag = False) -> None:
         question = f"Remove {what}? They can be sent to again."
         confirm(f"removing {what}", question, f"{what}: not removed")
     on_backend(settings, lambda backend: backend.suppressions.clear(scope))
+    if as_json:
+        print_json({"removed": size})
     note(f"{size:,} not suppressed {_named(scope)} any more")
 
 
@@ -160,12 +166,14 @@ def _change(
         return on_backend(flags.settings(), change, create=adds)
 
 
-def tell_left_out(done: ChangedSuppressions) -> None:
-    """Say how many rows of a file had no value.
+def _tell_changed(done: ChangedSuppressions, as_json: bool) -> None:
+    """Print the counts, if they are asked for; say how many rows of a file had no value.
 
     Raises:
         UserError: none had one, so the column may be misspelt.
     """
+    if as_json:
+        print_json(picked(done, "given", "changed", "left_out"))
     if not done.given and not done.left_out:
         note("the file has no rows: nothing is changed")
     if done.left_out:
@@ -266,6 +274,7 @@ def register_(
     sink: Annotated[str, option("NAME", "At this sink.")],
     written: FileFlags,
     column: ColumnOption = "token",
+    as_json: JsonFlag = False,
 ) -> None:
     """Let addresses of a file be sent to again at a sink: devices have registered them anew.
 
@@ -285,7 +294,7 @@ def register_(
                 settings, lambda backend: register_file(backend, sink, values, bar), create=True
             )
     note(f"{done.given:,} registered, of which {done.changed:,} had been dead or suppressed")
-    tell_left_out(done)
+    _tell_changed(done, as_json)
     tell_unknown(flags, SuppressionScope("sink", sink))
 
 

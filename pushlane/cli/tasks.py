@@ -212,9 +212,12 @@ def pause(
     flags: Flags,
     task: TaskId,
     reason: Annotated[str, typer.Option(help="Kept with the task.")] = "",
+    as_json: JsonFlag = False,
 ) -> None:
     """Hold a task; its pushes wait."""
     changed = on_backend(flags.settings(), lambda backend: backend.pause(task, reason))
+    if as_json:
+        print_json(task_fields(changed))
     note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
 
 
@@ -229,7 +232,7 @@ def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     note(f"task {changed.id} is {shown_state(changed, now_ms())}{not_again}")
 
 
-def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
+def cancel(flags: Flags, task: TaskId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """End a task; what it has not sent is never sent. One that cannot be read is removed."""
     settings = flags.settings()
     try:
@@ -238,9 +241,13 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
         if not error.task_id:
             raise
         remove_unreadable(settings, [error], yes=yes)
+        if as_json:
+            print_json({"id": error.task_id, "removed": True})
         return
     task_changes.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
+        if as_json:
+            print_json(task_fields(view.task))
         note(f"task {view.task.id} is cancelled already")
         return
     if not yes:
@@ -248,7 +255,11 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
         name = f" {view.task.name!r}" if view.task.name else ""
         question = f"Cancel {what}{name}? {_unsent(view).capitalize()} will not go out."
         confirm(f"cancelling {what}", question, f"{what} is not cancelled")
-    on_backend(settings, lambda backend: backend.registry.change(view.task.id, task_changes.cancel))
+    changed = on_backend(
+        settings, lambda backend: backend.registry.change(view.task.id, task_changes.cancel)
+    )
+    if as_json:
+        print_json(task_fields(changed))
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
 
 
@@ -259,9 +270,10 @@ def promote(
         str | None,
         option("high|medium|low", "The level; one up unless given.", autocompletion=complete_level),
     ] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
-    _move(flags, task, to, _ONE_UP, lambda backend, level: backend.promote(task, level))
+    _move(flags, task, to, _ONE_UP, lambda backend, level: backend.promote(task, level), as_json)
 
 
 def demote(
@@ -271,6 +283,7 @@ def demote(
         str | None,
         option("medium|low", "The level; one down unless given.", autocompletion=complete_level),
     ] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
     _move(
@@ -279,6 +292,7 @@ def demote(
         to,
         _ONE_DOWN,
         lambda backend, level: backend.registry.change(task, task_changes.demote(level)),
+        as_json,
     )
 
 
@@ -288,14 +302,19 @@ def _move(
     to: str | None,
     nearest: Mapping[Level, Level],
     move: Callable[[Backend, Level], Awaitable[Task]],
+    as_json: bool,
 ) -> None:
     level = None if to is None else parse_level(to)
 
-    async def apply(backend: Backend) -> Task:
-        return await move(backend, level or nearest[(await backend.registry.get(task)).level])
+    async def apply(backend: Backend) -> tuple[Task, Task]:
+        before = await backend.registry.get(task)
+        return before, await move(backend, level or nearest[before.level])
 
-    changed = on_backend(flags.settings(), apply)
-    note(f"task {changed.id} is {changed.level}")
+    before, changed = on_backend(flags.settings(), apply)
+    if as_json:
+        print_json(task_fields(changed))
+    is_same = (before.level, before.lane) == (changed.level, changed.lane)
+    note(f"task {changed.id} is {changed.level}{' already' if is_same else ''}")
 
 
 async def _newest(
@@ -335,6 +354,7 @@ def forget(
     ],
     force: Annotated[bool, switch("--force", "Remove those that cannot be read, too.")] = False,
     yes: YesFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Remove tasks that have ended, with their counts, keys, lanes and dead pushes.
 
@@ -357,6 +377,8 @@ def forget(
         remove_unreadable(settings, list(faults.values()), yes=yes)
     if wanted:
         on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+    if as_json:
+        print_json({"forgotten": list(wanted), "removed": list(faults)})
 
 
 async def _load(
@@ -392,4 +414,4 @@ async def _purge_dead(backend: Backend, task_id: str) -> None:
     await DeadLetters(backend).purge(Selection(task=task_id))
 
 
-task = Group("Look at one task.", (show,))
+task = Group("Look at one task: `task TASK` is `task show TASK`.", (show,), has_default=True)

@@ -159,7 +159,9 @@ def test_a_quota_gives_a_pooled_task_a_lane_of_its_own(command: Command) -> None
     ran = command("quota", task, "2", "--json")
     again = command("quota", task, "3")
 
-    moved = f"task {task} sends 2 in its turn; it has a lane of its own now, and its backlog follows"
+    moved = (
+        f"task {task} sends 2 in its turn; it has a lane of its own now, and its backlog follows"
+    )
     assert ran.stderr == f"{moved}\n"
     assert (ran.json["quota"], ran.json["level"], ran.json["lane"]) == (2, "low", f"task-{task}")
     assert again.stderr == f"task {task} sends 3 in its turn\n"

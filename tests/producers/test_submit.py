@@ -866,7 +866,10 @@ async def test_a_json_row_without_a_template_field_names_row_and_field(tmp_path)
         ({"title": "{nam}"}, "no column 'nam', .*title template.*recipient, name"),
         ({"data": ("age",)}, "no column 'age', .*data"),
         ({"quota": 0}, "quota 0 is not from 1"),
-        ({"quota": 2, "level": Level.LOW}, "quota 2 cannot be given to a low task.*: pushlane quota TASK N$"),
+        (
+            {"quota": 2, "level": Level.LOW},
+            "quota 2 cannot be given to a low task.*: pushlane quota TASK N$",
+        ),
         ({"expires_at_ms": 1_000}, "s in the past"),
         ({"expires_at_ms": 10**17}, "expiry is after the year 3000"),
         ({"not_before_ms": 1_000}, "start is .* s in the past; leave it out"),
