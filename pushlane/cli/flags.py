@@ -18,6 +18,7 @@ import typer
 
 from pushlane import settings
 from pushlane.cli.errors import errors_told, note
+from pushlane.cli.groups import CommandGroup, FirstByDefault
 from pushlane.cli.logs import keep_values_out
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
@@ -109,6 +110,8 @@ class Group:
 
     about: str
     commands: Sequence[Command]
+    has_default: bool = False
+    """The first command is meant where none is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +132,8 @@ class FileFlags:
 def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> None:
     """Add a command, or a group of commands, each with the shared options."""
     if isinstance(found, Group):
-        group = typer.Typer(help=found.about, no_args_is_help=True, rich_markup_mode=None)
+        cls = FirstByDefault if found.has_default else CommandGroup
+        group = typer.Typer(cls=cls, help=found.about, no_args_is_help=True, rich_markup_mode=None)
         for each in found.commands:
             add(group, each.__name__.rstrip("_"), each)
         app.add_typer(group, name=name)

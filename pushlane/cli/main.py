@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
 
+from pushlane.cli.groups import Program
 from pushlane.version import VERSION
 
 _UNWRITTEN = 1
@@ -110,7 +110,7 @@ _MAY_BE_NEGATIVE = ("limit", "levels", "pool", "quota")
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 
 
-class _Commands(TyperGroup):
+class _Commands(Program):
     """The group of commands; it imports a command's module when the command is asked for."""
 
     def __init__(self, **options: Any) -> None:
@@ -151,6 +151,7 @@ def _typer(**options: Any) -> typer.Typer:
     app = typer.Typer(
         name="pushlane",
         help="Sends pushes by priority: every task has a lane, and the right message goes next.",
+        epilog="Options of every command, like --data-dir, may stand before it, too.",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -180,4 +181,4 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Take the options that stand before a command, and are of none."""

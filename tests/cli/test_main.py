@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pushlane.cli.groups import ALONE, WITH_VALUE
 from pushlane.cli.main import _COMMANDS, commands_of
+from pushlane.version import VERSION
 from tests.command import make_store
 
 
@@ -74,3 +77,100 @@ def test_a_misspelt_command_is_answered_with_those_that_are_near(command) -> Non
 
     assert ran.exit_code == 2
     assert "Did you mean 'tasks'" in ran.stderr
+
+
+_ALL = [
+    (f"{name} {inner}" if inner else name, command)
+    for module in _COMMANDS
+    for name, found in commands_of(module).items()
+    for inner, command in getattr(found, "commands", {"": found}).items()
+]
+_OWN_ENVIRONMENT = ("demo", "up", "down")
+
+
+def options_of(command: Any) -> set[str]:
+    return {name for one in command.params for name in one.opts}
+
+
+_WITHOUT_JSON = {
+    "sample": "its file is its output",
+    "dispatch": "it runs until it is stopped, and says in its log what it does",
+    "pipeline run": "the same",
+    "rules serve": "the same",
+    "alerts run": "the same",
+    "down": "it says what it stops, and prints nothing",
+}
+
+
+def test_every_command_prints_json_but_those_that_have_nothing_to_print() -> None:
+    without = {name for name, command in _ALL if "--json" not in options_of(command)}
+
+    assert without == set(_WITHOUT_JSON)
+
+
+def test_the_options_that_may_stand_before_a_command_are_those_of_every_command() -> None:
+    each = [options_of(command) for name, command in _ALL if name not in _OWN_ENVIRONMENT]
+
+    shared = {name for name in set.intersection(*each) if name.startswith("-")}
+    assert shared == {*WITH_VALUE, *ALONE}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--data-dir", "here", "task", "show", "sale", "--json"),
+        ("--data-dir=here", "--debug", "task", "show", "sale", "--json"),
+        ("task", "--data-dir", "here", "show", "sale", "--json"),
+        ("--data-dir", "here", "task", "sale", "--json"),
+        ("task", "--data-dir", "here", "--json", "sale"),
+        ("--data-dir", "elsewhere", "task", "sale", "--json", "--data-dir", "here"),
+    ],
+)
+def test_options_of_every_command_may_stand_before_it(command, words: tuple[str, ...]) -> None:
+    task = command.submit("high", 1, "--name", "sale", "--data-dir", "here")
+
+    assert command(*words).json["id"] == task
+
+
+def test_other_options_are_told_to_stand_after_the_command(command) -> None:
+    ran = command("--json", "tasks")
+
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith(
+        "Error: No such option before a command: --json; put it after 'tasks'.\n"
+    )
+
+
+def test_a_value_that_is_missing_shows_the_help_and_does_nothing(command) -> None:
+    ran = command("--data-dir", "tasks")
+
+    assert (ran.exit_code, (command.folder / "tasks").exists()) == (2, False)
+
+
+@pytest.mark.parametrize("words", [("--data-dir", "here", "--version"), ("--version",)])
+def test_the_version_needs_no_command(command, words: tuple[str, ...]) -> None:
+    assert command(*words).stdout == f"pushlane {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("list", "`pushlane tasks` lists the tasks"),
+        ("status", "`pushlane tasks` lists the tasks, `pushlane why` says what anything waits for"),
+        ("version", "`pushlane --version` prints it"),
+        (
+            "help",
+            "`pushlane --help` lists the commands, `pushlane COMMAND --help` says what one takes",
+        ),
+        (
+            "logs",
+            "each process writes its log to stderr; what became of a task: `pushlane results "
+            "TASK`, what it waits for: `pushlane why TASK`",
+        ),
+    ],
+)
+def test_a_word_that_others_have_a_command_for_leads_to_ours(command, word: str, told: str) -> None:
+    ran = command(word)
+
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith(f"Error: No such command {word!r}: {told}.\n")
