@@ -239,6 +239,16 @@ def test_a_dump_has_all_and_is_its_owners_alone(command: Command, dump, name: st
     assert stat.S_IMODE((command.folder / name).stat().st_mode) == 0o600
 
 
+def test_a_dump_says_how_large_it_is(command: Command, wrong: Wrong) -> None:
+    ran = command("stats-dump", "all.json.gz", "--json")
+
+    assert ran.json == {
+        "file": "all.json.gz",
+        "bytes": (command.folder / "all.json.gz").stat().st_size,
+        "documents": ["settings", "versions", "doctor", "processes", "store"],
+    }
+
+
 def test_a_dump_holds_no_secret_recipient_or_payload(
     command: Command, dump, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,19 @@ async def test_it_steers_a_task(settings: Settings) -> None:
         assert await client.tasks([State.CANCELLED]) == [await client.task(task_id)]
 
 
+async def test_a_quota_gives_a_pooled_task_a_lane_of_its_own(settings: Settings) -> None:
+    async with Client(settings) as client:
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.LOW, title="Hi"))
+        pool = result.task.lane
+
+        given = await client.set_quota(result.task.id, 4)
+
+        assert (given.level, given.quota) == (Level.LOW, 4)
+        assert (given.lane, given.first_lane) == (f"task-{given.id}", pool)
+    async with connect(settings) as backend:
+        assert given.lane in await backend.broker.lanes()
+
+
 async def test_it_shares_the_sink_anew(settings: Settings) -> None:
     async with Client(settings) as client:
         await client.set_levels("5:4:1")
