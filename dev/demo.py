@@ -238,7 +238,7 @@ async def _watch(
             played.rest_at = time.time()
         if elapsed >= QUOTA_AT_S and not played.quota_at:
             task = played.tasks[QUOTA_TASK]
-            await backend.registry.change(task.id, task_changes.set_quota(NEW_QUOTA))
+            await backend.set_quota(task.id, NEW_QUOTA)
             played.quota_at = time.time()
         if elapsed >= GO_ON_AT_S and not played.go_on_at:
             played.go_on_at = time.time()
