@@ -31,6 +31,7 @@ MEASURED = (
     "providers",
     "quota-change",
     "receipts",
+    "results",
     "scale",
     "sink",
     "sinks",

@@ -27,6 +27,8 @@ from pushlane.cli.groups import Program
 from pushlane.version import VERSION
 
 _UNWRITTEN = 1
+_POLITELY = 10  # of the 19 steps that a process may let others go before
+_is_program = False
 
 
 def run_and_end(command: Callable[[], object]) -> NoReturn:
@@ -162,8 +164,19 @@ def _typer(**options: Any) -> typer.Typer:
     return app
 
 
+def give_way() -> None:
+    """Let other processes of this machine go first, as this command only reads, and much.
+
+    It is for the rest of the process, so it does nothing in one that is not the program's own.
+    """
+    if _is_program:
+        os.nice(_POLITELY)
+
+
 def main() -> NoReturn:
     """Run the console script, and end the process with the command's exit code."""
+    global _is_program
+    _is_program = True
     run_and_end(lambda: build()(prog_name="pushlane"))
 
 

@@ -11,6 +11,7 @@ import typer
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, switch
+from pushlane.cli.main import give_way
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import UserError
 from pushlane.core.push import Push, decode
@@ -41,6 +42,7 @@ def show(
 ) -> None:
     """Show what became of one push: each attempt, its end, and what the device said."""
     word, seq = _parts(push)
+    give_way()
 
     async def look(backend: Backend) -> _Found:
         task = await backend.registry.get(word)

@@ -16,6 +16,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.queries import receipt_hasher
 from pushlane.cli.errors import note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task, pushes_text
 from pushlane.cli.push import print_story
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
@@ -97,6 +98,7 @@ def results(
     if written != FileFlags() and asked.join is None:
         raise BadInput("--format, --delimiter and --encoding say how the file of --join is written")
     settings = flags.settings()
+    give_way()
 
     async def show(backend: Backend) -> None:
         found = None if task is None else await backend.registry.get(task)
