@@ -53,6 +53,7 @@ from pushlane.core.task import ACTIVE_STATES, Level, Task
 from pushlane.model import task_changes
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Subject, remove_limit
+from pushlane.model.names import PARTS
 from pushlane.settings import Settings, default_data_dir
 from pushlane.settings.adapters import adapter_of
 from pushlane.util.errors import Denied, NoStore, UnknownTask
@@ -178,6 +179,10 @@ class Backend:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
         return await self._move(task_id, task_changes.pause(reason))
 
+    async def hold(self, task_id: str, reason: str) -> Task:
+        """Pause a task that was not started yet, so that it never runs before it is resumed."""
+        return await self._move(task_id, task_changes.hold(reason))
+
     async def stop(self, task_id: str, reason: str) -> Task:
         """Pause a running task of which too many pushes died, unless it was for that before."""
         return await self._move(task_id, task_changes.stop(reason))
@@ -249,7 +254,7 @@ class Backend:
             if not await self.broker.drop_lane(name):
                 return False
         await self.registry.forget(task.id, fence)
-        await self._forget_limits(task.id)
+        await self._forget_documents(task.id)
         return True
 
     async def discard(self, task_id: str) -> bool:
@@ -264,7 +269,7 @@ class Backend:
         """
         await self.refuse_newer(f"task {task_id}")
         await self.registry.discard(task_id)
-        await self._forget_limits(task_id)
+        await self._forget_documents(task_id)
         own = [lane for lane in await self.broker.lanes() if task_of(lane) == task_id]
         dropped = [await self.broker.drop_lane(lane) for lane in own]
         return all(dropped)
@@ -277,9 +282,10 @@ class Backend:
                 f"{'; '.join(newer[:_NAMED])}; do it with that version, or stop these first"
             )
 
-    async def _forget_limits(self, task_id: str) -> None:
+    async def _forget_documents(self, task_id: str) -> None:
         limited = Subject("task", task_id)
         await remove_limit(self.documents, limited)
+        await self.documents.remove(PARTS, task_id)
         await self.limiter.forget([str(limited)])
 
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.errors import note
+from pushlane.cli.limits import limit_text
 from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import plain, print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text, waits_as_json
@@ -24,6 +25,7 @@ from pushlane.core.task import now_ms
 from pushlane.diagnosis.look import SinkPrediction, predict
 from pushlane.diagnosis.situation import due_text, what_text
 from pushlane.model.due import waiting_of
+from pushlane.model.limits import Limit
 from pushlane.model.receipt import masked_recipients
 from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
 from pushlane.producers.payloads import OTHERS
@@ -40,7 +42,8 @@ async def try_submit(
 ) -> Tried:
     """Return what a submit would do, and how its pushes would fare at each sink."""
     ran = await dry_run(backend, settings, request, tell)
-    return ran, await predict(backend, settings, ran.task, ran.by_sink, ran.put_off)
+    limit = None if request.limit.is_none else request.limit
+    return ran, await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
 
 
 def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
@@ -72,7 +75,7 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
         _print_sample(sample)
     if unread := next((one.unread_limits for one in predictions), ()):
         note(unread_text(unread))
-    _remark(ran, reveal=reveal)
+    _remark(ran, request, reveal=reveal)
 
 
 def _wait_lines(ran: DryRun, one: SinkPrediction) -> Iterator[str]:
@@ -89,7 +92,16 @@ def _wait_lines(ran: DryRun, one: SinkPrediction) -> Iterator[str]:
         yield f"{waits.pushes:,} of {of_all} {would} for {what}{hours}, until {until}"
 
 
-def _remark(ran: DryRun, *, reveal: bool) -> None:
+def _remark(ran: DryRun, request: SubmitRequest, *, reveal: bool) -> None:
+    if request.rate_per_s:
+        least_s = ran.accepted / request.rate_per_s
+        at = limit_text(Limit(rate_per_s=request.rate_per_s))
+        note(f"at a {at} these {pushes_text(ran.accepted)} take at least {seconds_text(least_s)}")
+    if request.first is not None:
+        first = min(request.first, ran.accepted)
+        note(f"with --first only {pushes_text(first)} of them would be submitted")
+    if request.paused:
+        note("it would be paused, and send nothing until it is resumed")
     if ran.rejected:
         note(f"{ran.rejected:,} bad rows; see {ran.rejects}")
     if ran.existing is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shlex import quote
@@ -21,10 +20,12 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import Task
 from pushlane.core.turns import EVERY_APP
 from pushlane.model.limits import (
+    RATE_UNIT_S,
     Limit,
     Subject,
     app_share,
     clear_app_share,
+    parse_rate,
     remove_limit,
     set_app_share,
 )
@@ -38,8 +39,6 @@ from pushlane.producers.limit_changes import (
 from pushlane.settings import Settings
 from pushlane.util.errors import DamagedRecord
 
-_UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
-_RATE = re.compile(r"([^/]+)/([a-z]+)")
 _ROUNDING = 1e-9
 
 _FLAGS = {
@@ -98,7 +97,7 @@ def limit(
     found, now, remark = _set(flags.settings(), subject, changes)
     if as_json:
         print_json({"subject": str(found), "limit": now})
-    note(f"{found} from now on: {_text(now)}")
+    note(f"{found} from now on: {limit_text(now)}")
     if remark:
         note(remark)
 
@@ -112,7 +111,7 @@ def _show_limit(settings: Settings, subject: str, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(found))
     else:
-        typer.echo(f"{found.subject}: {_text(found.limit)}")
+        typer.echo(f"{found.subject}: {limit_text(found.limit)}")
     if remark:
         note(remark)
 
@@ -185,13 +184,12 @@ def _whole(text: str) -> int:
 
 
 def _rate(text: str) -> float:
-    match = _RATE.fullmatch(text)
-    unit_s = _UNIT_S.get(match[2]) if match else None
     if text == "0":
         raise ValueError("no limit: nothing would go; pause the tasks instead")
-    if match is None or unit_s is None:
-        raise ValueError("no rate; use one like 100/s, 30/min, 500/h or 9/day, or none")
-    return _number(match[1]) / unit_s
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or none") from None
 
 
 def _by_level(text: str) -> dict[str, int]:
@@ -208,7 +206,7 @@ def _rate_text(limit: Limit) -> str:
     rate = limit.rate_per_s
     if rate is None:
         return "-"
-    amounts = {unit: rate * _UNIT_S[unit] for unit in ("s", "min", "h", "day")}
+    amounts = {unit: rate * RATE_UNIT_S[unit] for unit in ("s", "min", "h", "day")}
     whole = [(unit, amount) for unit, amount in amounts.items() if amount > 1 - _ROUNDING]
     texts = [f"{amount:,.8g}/{unit}" for unit, amount in whole or [("day", amounts["day"])]]
     return min(texts, key=len)
@@ -218,7 +216,8 @@ def _recipient_text(limit: Limit) -> str:
     return ",".join(f"{level}={count}" for level, count in limit.recipient_a_day.items()) or "-"
 
 
-def _text(limit: Limit) -> str:
+def limit_text(limit: Limit) -> str:
+    """Return what is limited, for people."""
     texts = {"rate": _rate_text(limit)}
     for name in ("in_flight", "total", "total_cost", "a_day", "cost_a_day"):
         value = getattr(limit, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from pushlane.backends.backend import connect
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.limits import limit_text
 from pushlane.cli.parsing import (
     complete_delivery,
     complete_level,
@@ -25,13 +26,15 @@ from pushlane.cli.parsing import (
     rows_text,
 )
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import print_json, time_text
+from pushlane.cli.render import print_json, seconds_text, time_text
 from pushlane.cli.task_view import already_text, task_fields
-from pushlane.core.errors import Unreachable
-from pushlane.core.task import DeliveryMode, OnUnknown, now_ms
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.task import DeliveryMode, OnUnknown, State, now_ms
+from pushlane.model.limits import Limit, parse_rate
+from pushlane.model.receipt import masked_recipients
 from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.submit import refuse_spooling, submit_offline
 from pushlane.producers.submit import submit as submit_rows
-from pushlane.producers.submit import submit_offline
 from pushlane.producers.task_options import read_options, sink_names
 from pushlane.settings import Settings
 
@@ -194,6 +197,32 @@ def submit(
     options: TaskFlags,
     written: FileFlags,
     rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
+    rate: Annotated[
+        str | None,
+        option("N/s|N/min|N/h|N/day", "So much cost in this time, from its first push on."),
+    ] = None,
+    in_flight: Annotated[
+        int | None, option("N", "So many deliveries at once, from its first push on.")
+    ] = None,
+    paused: Annotated[
+        bool, switch("--paused", "Send nothing of it until `pushlane resume TASK`.")
+    ] = False,
+    first: Annotated[
+        int | None,
+        option(
+            "N",
+            "Submit the first N rows alone; with its --key and without this, the same command "
+            "goes on with the rest.",
+        ),
+    ] = None,
+    test_to: Annotated[
+        list[str] | None,
+        option(
+            "ADDRESS[,ADDRESS]",
+            "Send the first row (a row for each address) at once to these alone, as a task of its "
+            "own (repeatable).",
+        ),
+    ] = None,
     spool: Annotated[
         Path | None,
         option(
@@ -218,17 +247,46 @@ def submit(
     """
     if reveal and not dry_run:
         raise typer.BadParameter("--reveal shows the recipients of a dry run; add --dry-run")
-    request = SubmitRequest(source=file, rejects=rejects, **vars(written), **options.read(now_ms()))
+    request = SubmitRequest(
+        source=file,
+        rejects=rejects,
+        **vars(written),
+        rate_per_s=None if rate is None else _read_rate(rate),
+        in_flight=in_flight,
+        paused=paused,
+        first=first,
+        test_to=_addresses(test_to or ()),
+        **options.read(now_ms()),
+    )
+    if spool:
+        refuse_spooling(request)
     if dry_run:
         _try(flags.settings(), request, reveal=reveal, as_json=as_json)
         return
-    result = _run(flags.settings(), request, spool)
-    _remark(result, spool)
+    settings = flags.settings()
+    result = _run(settings, request, spool)
+    _remark(result, request, settings, spool)
     if as_json:
         task = task_fields(result.task)
         print_json({"task_id": result.task.id, **asdict(result), "task": task})
     else:
         typer.echo(result.task.id)
+
+
+def _read_rate(given: str) -> float:
+    """Raises BadInput for what is no rate."""
+    if given.strip() == "0":
+        return 0.0
+    try:
+        return parse_rate(given)
+    except ValueError as error:
+        raise BadInput(f"--rate {given[:40]!r} is {error}") from None
+
+
+def _addresses(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses between commas; one that is a JSON object has commas of its own."""
+    parts = ([one] if one.lstrip().startswith("{") else one.split(",") for one in given)
+    return tuple(address for some in parts for address in some)
 
 
 def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> SubmitResult:
@@ -291,9 +349,17 @@ def _way_on(key: str, task_id: str) -> str:
     )
 
 
-def _remark(result: SubmitResult, spool: Path | None) -> None:
+def _remark(
+    result: SubmitResult, request: SubmitRequest, settings: Settings, spool: Path | None
+) -> None:
     task = result.task
-    if result.spooled:
+    if result.part is not None:
+        _remark_part(result, result.part, settings)
+    elif request.test_to:
+        masked = ", ".join(masked_recipients(request.test_to))
+        note(f"{pushes_text(result.published)} to {masked} alone, as task {task.id}, {task.name!r}")
+        note(f"next: pushlane task show {task.id}")
+    elif result.spooled:
         waits = "waits in the spool already" if result.resumed else "waits in the spool"
         note(f"{pushes_text(result.spooled)}: it {waits}; to send it: pushlane spool send {spool}")
     elif result.already_done:
@@ -304,6 +370,44 @@ def _remark(result: SubmitResult, spool: Path | None) -> None:
         start_ms = task.not_before_ms
         start = f", to start at {time_text(start_ms)}" if start_ms else ""
         note(f"{pushes_text(result.published)} on the lane, level {task.level}{start}")
-        note(f"next: pushlane why {task.id}")
+        if not request.paused:
+            note(f"next: pushlane why {task.id}")
+    _remark_hold(result, request)
     if result.rejected:
         note(f"{rows_text(result.rejected, 'bad row')} left out; see {result.rejects}")
+
+
+def _remark_part(result: SubmitResult, part: int, settings: Settings) -> None:
+    """Tell of a submit with --first: what is submitted, and how to go on."""
+    if not result.published:
+        note(f"its first {part:,} rows were submitted before: nothing submitted now")
+    else:
+        first = f"the first {part:,} of {pushes_text(result.accepted)}"
+        now = f", {result.published:,} of them now" if result.published < part else ""
+        note(f"{first} on the lane{now}, level {result.task.level}")
+    kept = seconds_text(settings.half_made_retention_s)
+    note(
+        "go on with the same command without --first; the task waits for that, and ends by itself "
+        f"if nobody does for {kept}"
+    )
+
+
+def _remark_hold(result: SubmitResult, request: SubmitRequest) -> None:
+    """Tell what a task that was there before has of the limits and the pause asked for."""
+    task, limit = result.task, result.limit
+    if limit is not None and _lacks(limit, request.limit):
+        has = limit_text(limit)
+        note(
+            f"it is limited as it was before: {has}; to change that: pushlane limit task/{task.id}"
+        )
+    if task.state is State.PAUSED:
+        note(f"it is paused; go on with: pushlane resume {task.id}")
+    elif request.paused and not request.test_to and not task.state.is_terminal:
+        note(f"it is not paused, since it was started before; to hold it: pushlane pause {task.id}")
+
+
+def _lacks(limit: Limit, asked: Limit) -> bool:
+    """Return whether a limit that was asked for is not the one that holds."""
+    names = ("rate_per_s", "in_flight")
+    wanted = {name: getattr(asked, name) for name in names if getattr(asked, name) is not None}
+    return any(getattr(limit, name) != value for name, value in wanted.items())

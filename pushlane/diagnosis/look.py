@@ -28,7 +28,7 @@ from pushlane.diagnosis.situation import (
 )
 from pushlane.diagnosis.slowing import Expected, entitled_share, forecast
 from pushlane.model.due import PutOff, Waiting
-from pushlane.model.limits import readable_limits
+from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import Standing, spent_of, subjects_of
 from pushlane.model.names import submit_lease
 from pushlane.model.presence import Process
@@ -297,11 +297,13 @@ async def predict(
     task: Task,
     by_sink: Mapping[str, int],
     put_off: Mapping[str, Sequence[PutOff]] | None = None,
+    limit: Limit | None = None,
 ) -> list[SinkPrediction]:
     """Return for each sink how so many pushes of the task would fare, from now on.
 
-    `put_off` are those of them that would wait for their time, by sink.
+    `put_off` are those of them that would wait for their time, by sink; `limit` is the task's.
     """
+    own = {Subject("task", task.id): limit} if limit else {}
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
     made = with_fields(task, state=State.RUNNING, lane=lane)
     predicted = []
@@ -311,7 +313,14 @@ async def predict(
             later = sum(one.pushes for one in notes)
             alone = with_fields(made, total=pushes, lane=made.lane_at(sink), sinks=(sink,))
             now = await situation_of(backend, alone, settings)
-            here = replace(now, waiting=pushes - later, later=later, put_off=notes, knows_rows=True)
+            here = replace(
+                now,
+                waiting=pushes - later,
+                later=later,
+                put_off=notes,
+                knows_rows=True,
+                limits={**now.limits, **own},
+            )
             predicted.append(_predicted(here))
     return predicted
 

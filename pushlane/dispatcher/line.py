@@ -83,13 +83,13 @@ class Shared:
     def __init__(self, backend: Backend, clocks: Clocks, limits: Limits) -> None:
         self.backend = backend
         self.clocks = clocks
-        self.tasks = KnownTasks(backend)
+        self.limits = LimitsFollower(backend.documents)
+        self.tasks = KnownTasks(backend, self.limits.look)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
         self.stops = StopIfDead(backend, self.tasks)
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
-        self.limits = LimitsFollower(backend.documents)
         self.targets = SinkTargets(backend.documents)
         self.outages: dict[str, Outage] = {}
         self.limits.add_listener(self.budgets)

@@ -54,6 +54,8 @@ class RegistryFollower:
         for line in self._lines:
             if changes.weights.by_level() != line.scheduler.weights():
                 line.scheduler.set_weights(changes.weights)
+        read_limits = partial(self._tasks.limit_first, changes.tasks)
+        await Backoff(log, "the limits").until_done(read_limits)
         for some in paged(changes.tasks, _APPLIED_AT_ONCE):
             for task in some:
                 self._tasks.apply(task)

@@ -18,7 +18,7 @@ import logging
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -99,11 +99,14 @@ class KnownTasks:
     """Remembers tasks that go on, and the last that ended; older values change nothing.
 
     Listeners hear of a change in the order in which they were added. `synced` is set once the
-    registry has told of all tasks.
+    registry has told of all tasks. `read_limits` makes known here the limits that are set.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(
+        self, backend: Backend, read_limits: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._backend = backend
+        self._read_limits = read_limits
         self._listeners: list[TaskListener] = []
         self._ended: OrderedDict[str, Task] = OrderedDict()
         self.active: dict[str, Task] = {}
@@ -133,8 +136,21 @@ class KnownTasks:
         for listener in self._listeners:
             listener.on_unread(task_id)
 
-    def take(self, found: FoundTasks) -> None:
-        """Take an answer of the registry into account."""
+    async def limit_first(self, tasks: Iterable[Task]) -> None:
+        """Read the limits if one of these tasks, not yet applied, may begin to send.
+
+        So not a push of it goes over a limit that was set before it could. Raises Unreachable.
+        """
+        if self._read_limits is not None and any(map(self._begins, tasks)):
+            await self._read_limits()
+
+    def _begins(self, task: Task) -> bool:
+        known = self.find(task.id)
+        return task.state is State.RUNNING and (known is None or known.state is not State.RUNNING)
+
+    async def take(self, found: FoundTasks) -> None:
+        """Take an answer of the registry into account. Raises Unreachable."""
+        await self.limit_first(found.tasks)
         for task in found.tasks:
             self.apply(task)
         for task_id in found.forgotten:
@@ -283,7 +299,7 @@ class TaskLookups:
 
     async def _look_up(self, task_ids: Sequence[str]) -> None:
         found = await self.registry.some(task_ids)
-        self.tasks.take(found)
+        await self.tasks.take(found)
         for task_id in found.unread:
             await self._leave(task_id)
         for task_id in task_ids:
@@ -323,8 +339,8 @@ class TaskLookups:
         """Ask the registry to find out, which may take long. What is said is heard of as ever."""
         task_ids = list(self._doubted)
         found = await self.registry.find_out(task_ids)
+        await self.tasks.take(found)
         self._doubted.difference_update(task_ids)
-        self.tasks.take(found)
         for task_id in (*(task.id for task in found.tasks), *found.unread, *found.forgotten):
             self.doubts.clear(task_id)
         self.doubts.tell()

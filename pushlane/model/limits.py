@@ -11,6 +11,7 @@ have to be one app.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from shlex import quote
@@ -42,6 +43,24 @@ KIND = "limit"
 """The kind of document that a limit is."""
 
 _TRIES = 10
+
+RATE_UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
+_RATE = re.compile(r"([^/]+)/([a-z]+)")
+
+
+def parse_rate(given: str) -> float:
+    """Return how much a second a text like `100/s`, `30/min`, `500/h` or `9/day` is.
+
+    Raises ValueError for what is no rate; its text is the end of a sentence.
+    """
+    match = _RATE.fullmatch(given.strip())
+    unit_s = RATE_UNIT_S.get(match[2]) if match else None
+    if match is None or unit_s is None:
+        raise ValueError("no rate; use one like 100/s, 30/min, 500/h or 9/day")
+    try:
+        return float(match[1]) / unit_s
+    except ValueError:
+        raise ValueError("no rate: before the / stands no number; use one like 100/s") from None
 
 
 class Subject(NamedTuple):

@@ -1,4 +1,4 @@
-"""Names beside those of lanes: of leases, of sources that publish, and keys to use next."""
+"""Names beside those of lanes: of leases, documents and sources, and keys to use next."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ def another_key(key: str) -> str:
     if dash and re.fullmatch("[1-9][0-9]{0,2}", number):
         return f"{stem}-{int(number) + 1}"
     return f"{key}-2"
+
+
+PARTS = "submit-parts"
+"""The kind of document, by task id, that says how far a submit in parts has come."""
 
 
 def submit_lease(task_id: str) -> str:

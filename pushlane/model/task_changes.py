@@ -41,6 +41,12 @@ def pause(reason: str = "") -> Edit:
     return edit
 
 
+def hold(reason: str) -> Edit:
+    """Pause a task that was not started yet; any other stays as it is."""
+    paused = pause(reason)
+    return lambda task: paused(task) if task.state is State.SUBMITTED else task
+
+
 def stop(reason: str) -> Edit:
     """Pause a task of which too many pushes died, unless it was for that before."""
 

@@ -44,6 +44,7 @@ from pushlane.producers.task_builder import (
     other_content,
     short_hashes,
 )
+from pushlane.producers.trial import TrialRows
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 
@@ -94,6 +95,8 @@ async def checked_rows(
     """
     async with as_file(request, tell) as file:
         source = await asyncio.to_thread(open_source, *file)
+        if request.test_to:
+            source = TrialRows(source, request)
         limits = payload_limits(settings, task.chain)
         rows = await _checked(request, file.path, source, task, limits, tell)
         if request.key:

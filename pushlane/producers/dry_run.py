@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
 from pushlane.core.publish import chunk_size
 from pushlane.core.push import Push, decode_many
 from pushlane.core.task import Task, now_ms
@@ -69,8 +70,10 @@ async def dry_run(
         BadInput: the request or its rows cannot be used.
         TaskConflict: the key belongs to other content, or to a task that was cancelled or expired.
     """
+    if request.test_to:
+        raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
     request = request.complete()
-    made = new_task(request, settings)
+    made = new_task(request, settings, on_own_lane=request.needs_own_lane)
     await refuse_unknown_sinks(backend, settings, made)
     async with checked_rows(request, settings, made, tell) as (task, rows):
         existing = await task_of_key(backend, task.key)

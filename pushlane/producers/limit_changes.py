@@ -15,6 +15,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import Usage
 from pushlane.backends.ports import ALL
 from pushlane.core.errors import BadInput
+from pushlane.core.task import State, Task
 from pushlane.model.limits import Limit, Subject, change_limit, limit_of, readable_limits
 from pushlane.util.conversion import text
 from pushlane.util.errors import UnknownTask
@@ -49,6 +50,26 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
         values["recipient_a_day"] = {}
     found = await find_subject(backend, subject)
     return await change_limit(backend.documents, found, lambda limit: replace(limit, **values))
+
+
+async def limit_at_start(backend: Backend, task: Task, limit: Limit) -> Limit:
+    """Limit a task that was not started yet, and return all that it is limited to.
+
+    What is limited already stays as it is; so does a task that was started, since its limits may
+    have been changed or taken away.
+
+    Raises:
+        BadInput: a limit cannot be so.
+        DamagedRecord: the one that is there cannot be read.
+    """
+
+    def edit(had: Limit) -> Limit:
+        if task.state is not State.SUBMITTED:
+            return had
+        names = (name for name in _NAMES if getattr(had, name) is None)
+        return replace(had, **{name: getattr(limit, name) for name in names})
+
+    return await change_limit(backend.documents, Subject("task", task.id), edit)
 
 
 async def find_subject(backend: Backend, subject: str | Subject) -> Subject:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -23,14 +23,27 @@ import msgspec
 
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Progress, Task
+from pushlane.model.limits import Limit, parse_rate
 from pushlane.producers.rows import format_of, prefetched
 from pushlane.producers.task_options import TaskOptions, read_payload_file
 from pushlane.producers.text_file import Dialect, delimiter_of, encoding_of, without_gz
-from pushlane.util.conversion import kind_of, path, text
+from pushlane.util.conversion import (
+    instance,
+    kind_of,
+    number,
+    path,
+    shown,
+    text,
+    texts,
+    whole,
+)
 
 _STDIN = Path("-")
 LONGEST_LABEL = 200
 """The most characters of a name, a key or an app."""
+
+MOST_TESTED = 20
+"""The most addresses that one test goes to."""
 
 RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 
@@ -47,6 +60,12 @@ class SubmitRequest(TaskOptions):
     columns of CSV: a comma unless given, another character or a word such as `tab`. `encoding` is
     that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text in. `rejects`
     is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
+
+    `rate_per_s` and `in_flight` are limits that the task has before anything of it can go; the rate
+    may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`
+    only so many of the rows are published, and the task is not sealed: the same request without it
+    goes on with the rest, so it needs a key. With `test_to` only these addresses get something, in
+    a small task of its own (`producers.trial`).
     """
 
     source: RowsInput
@@ -54,9 +73,17 @@ class SubmitRequest(TaskOptions):
     delimiter: str | None = None
     encoding: str | None = None
     rejects: Path | None = None
+    rate_per_s: float | None = None
+    in_flight: int | None = None
+    paused: bool = False
+    first: int | None = None
+    test_to: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name, converted in _CONVERSIONS.items():
+            object.__setattr__(self, name, converted(getattr(self, name)))
+        _refuse_together(self)
         object.__setattr__(self, "source", _source(self.source))
         if self.format is not None:
             object.__setattr__(self, "format", text("format", self.format))
@@ -80,6 +107,76 @@ class SubmitRequest(TaskOptions):
         if isinstance(self.payload, Path):
             return replace(self, name=name, payload=read_payload_file(self.payload))
         return replace(self, name=name)
+
+    @property
+    def limit(self) -> Limit:
+        """The limits of its task, none unless given."""
+        return Limit(rate_per_s=self.rate_per_s, in_flight=self.in_flight)
+
+    @property
+    def needs_own_lane(self) -> bool:
+        """True when its task may wait, and so may share no lane with others."""
+        return self.paused or not self.limit.is_none
+
+
+def _rate(given: Any) -> float | None:
+    if given is None:
+        return None
+    try:
+        rate = parse_rate(given) if isinstance(given, str) and "/" in given else given
+    except ValueError as error:
+        raise BadInput(f"rate {shown(given)} is {error}") from None
+    return _above_0("rate", number("rate", rate, 0))
+
+
+def _above_0(name: str, value: float) -> float:
+    if value == 0:
+        raise BadInput(
+            f"{name} 0 would let nothing of the task go; to have it wait until it is resumed, "
+            "submit it --paused (`paused=True`)"
+        )
+    return value
+
+
+def _in_flight(given: Any) -> int | None:
+    return None if given is None else int(_above_0("in flight", whole("in flight", given, 0)))
+
+
+def _first(given: Any) -> int | None:
+    hint = "; to look at rows and send none: --dry-run"
+    return None if given is None else whole("first", given, 1, hint=hint)
+
+
+def _test_to(given: Any) -> tuple[str, ...]:
+    """Raises BadInput without any of the addresses in it."""
+    found = tuple(dict.fromkeys(one.strip() for one in texts("test_to", given)))
+    if not all(found):
+        raise BadInput("an address to test with is empty; give one, or several between commas")
+    if len(found) > MOST_TESTED:
+        raise BadInput(f"{len(found)} addresses to test with; give at most {MOST_TESTED}")
+    return found
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "rate_per_s": _rate,
+    "in_flight": _in_flight,
+    "paused": lambda given: instance("paused", given, bool),
+    "first": _first,
+    "test_to": _test_to,
+}
+
+
+def _refuse_together(request: SubmitRequest) -> None:
+    if request.first is not None and request.test_to:
+        raise BadInput(
+            f"--first {request.first} sends to the first recipients of the file, --test-to to none "
+            "of them; leave one of the two out"
+        )
+    if request.first is not None and not request.key:
+        raise BadInput(
+            f"--first {request.first} needs a --key: by that the same command without --first goes "
+            "on with the rest, each push once; add one, like --key sale-1"
+        )
 
 
 def _source(given: Any) -> RowsInput:
@@ -124,13 +221,15 @@ class SubmitProgress:
 
 @dataclass(frozen=True)
 class SubmitResult:
-    """The sealed task of a submit, and what the call did for it.
+    """The task of a submit, sealed but for one with `first`, and what the call did for it.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
     says that an earlier submit of the key had stopped half-way, `already_done` that it had not:
     `progress` is then what has become of that one's pushes, else None.
     `spooled` counts the pushes that wait in a spool, of a task that no dispatcher knows of yet.
-    `rejects` is None when no row was bad.
+    `rejects` is None when no row was bad. `part` is, with `first`, how many of the task's pushes,
+    `accepted` in all, are submitted by now; else None. `limit` is what a task for which limits were
+    asked is limited to: those that it had stay.
     """
 
     task: Task
@@ -141,6 +240,9 @@ class SubmitResult:
     already_done: bool = False
     spooled: int = 0
     progress: Progress | None = None
+    part: int | None = None
+    accepted: int = 0
+    limit: Limit | None = None
 
 
 OnProgress = Callable[[SubmitProgress], None]
@@ -256,17 +358,17 @@ def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[
     """Copy rows as JSON Lines; yield how many so far. Raises BadInput for what JSON cannot hold."""
     encode = msgspec.json.Encoder().encode
     lines: list[bytes] = []
-    for number, row in enumerate(rows, start=1):
+    for count, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
-            raise BadInput(f"row {number} is a {type(row).__name__}, not a mapping")
+            raise BadInput(f"row {count} is a {type(row).__name__}, not a mapping")
         try:
             lines.append(encode(dict(row)) + b"\n")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise BadInput(f"row {number} holds a value that JSON cannot") from error
-        if number % _ROWS == 0:
+            raise BadInput(f"row {count} holds a value that JSON cannot") from error
+        if count % _ROWS == 0:
             _write(file, b"".join(lines))
             lines.clear()
-            yield number
+            yield count
     _write(file, b"".join(lines))
 
 

@@ -31,13 +31,16 @@ from pushlane.util.texts import did_you_mean
 _NAMED_SINKS = 2  # the format of tasks that processes which know one sink alone must not take
 
 
-def new_task(options: TaskOptions, settings: Settings) -> Task:
-    """Return a task as the options ask for it, not stored yet. Raises BadInput if it cannot be."""
+def new_task(options: TaskOptions, settings: Settings, *, on_own_lane: bool = False) -> Task:
+    """Return a task as the options ask for it, not stored yet. Raises BadInput if it cannot be.
+
+    With `on_own_lane` it shares none, whatever its level.
+    """
     now = now_ms()
     attempts = options.max_attempts if options.max_attempts is not None else settings.max_attempts
     validate(options, settings, now)
     task_id = new_task_id()
-    lane = _first_lane(options, task_id, settings)
+    lane = own_lane(task_id) if on_own_lane else _first_lane(options, task_id, settings)
     return Task(
         id=task_id,
         level=options.level,

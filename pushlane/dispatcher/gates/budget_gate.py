@@ -5,7 +5,8 @@ shared, so there a push of a limited task or app steps aside, and its task is as
 lane of its own: then its pushes are forwarded as they surface, and others go on.
 
 The limits that are set are all read again and again, as they are few and small: so a change holds
-here within a second.
+here within a second. They are read before a task is known to run, too, so that one that is limited
+before its start never goes without.
 """
 
 from __future__ import annotations
@@ -239,6 +240,7 @@ class LimitsFollower:
         self._listeners: list[LimitsListener] = []
         self._known: Limits | None = None
         self._once = Once(limits_log)
+        self._looking = asyncio.Lock()  # an older answer must not come behind a newer one
 
     def add_listener(self, listener: LimitsListener) -> None:
         """Tell this one, too; what is known already it hears now."""
@@ -259,11 +261,12 @@ class LimitsFollower:
 
     async def look(self) -> None:
         """Read them once, and tell them if one has changed."""
-        limits = await self._read()
-        if limits != self._known:
-            self._known = limits
-            for listener in self._listeners:
-                listener.on_limits(limits)
+        async with self._looking:
+            limits = await self._read()
+            if limits != self._known:
+                self._known = limits
+                for listener in self._listeners:
+                    listener.on_limits(limits)
 
     async def _read(self) -> Limits:
         found = await readable_limits(self._documents)
