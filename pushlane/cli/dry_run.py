@@ -95,11 +95,11 @@ def _wait_lines(ran: DryRun, one: SinkPrediction) -> Iterator[str]:
 def _remark(ran: DryRun, request: SubmitRequest, *, reveal: bool) -> None:
     if request.rate_per_s:
         least_s = ran.accepted / request.rate_per_s
-        at = limit_text(Limit(rate_per_s=request.rate_per_s))
-        note(f"at a {at} these {pushes_text(ran.accepted)} take at least {seconds_text(least_s)}")
+        rate = limit_text(Limit(rate_per_s=request.rate_per_s))
+        note(f"with {rate} these {pushes_text(ran.accepted)} take at least {seconds_text(least_s)}")
     if request.first is not None:
         first = min(request.first, ran.accepted)
-        note(f"with --first only {pushes_text(first)} of them would be submitted")
+        note(f"only the first {first:,} of these would be submitted now (--first)")
     if request.paused:
         note("it would be paused, and send nothing until it is resumed")
     if ran.rejected:

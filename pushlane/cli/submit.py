@@ -393,13 +393,11 @@ def _remark_part(result: SubmitResult, part: int, settings: Settings) -> None:
 
 
 def _remark_hold(result: SubmitResult, request: SubmitRequest) -> None:
-    """Tell what a task that was there before has of the limits and the pause asked for."""
+    """Tell which limits a task has that are not those asked for, and whether it is paused."""
     task, limit = result.task, result.limit
     if limit is not None and _lacks(limit, request.limit):
-        has = limit_text(limit)
-        note(
-            f"it is limited as it was before: {has}; to change that: pushlane limit task/{task.id}"
-        )
+        way = f"pushlane limit task/{task.id}"
+        note(f"its limits stay as they were ({limit_text(limit)}); to change them: {way}")
     if task.state is State.PAUSED:
         note(f"it is paused; go on with: pushlane resume {task.id}")
     elif request.paused and not request.test_to and not task.state.is_terminal:

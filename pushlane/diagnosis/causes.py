@@ -127,8 +127,8 @@ def stalled_advice(task: Task) -> tuple[str, str]:
         detail = "its producer is not running"
         return detail, "start that, `pushlane spool send` its spool, or cancel the task"
     if task.key:
-        detail = "its submit stopped half-way"
-        return detail, "run it again with the same --key, or cancel the task"
+        detail = "its submit stopped half-way, or at its --first rows"
+        return detail, "to go on, run it again with the same --key, or cancel the task"
     return "its submit stopped half-way, and cannot go on without a --key", "cancel the task"
 
 

@@ -115,7 +115,7 @@ class SubmitRequest(TaskOptions):
 
     @property
     def needs_own_lane(self) -> bool:
-        """True when its task may wait, and so may share no lane with others."""
+        """True when its task may have to wait, which no task on a shared lane is to wait for."""
         return self.paused or not self.limit.is_none
 
 

@@ -262,7 +262,7 @@ async def submit_offline(
 
 
 def refuse_spooling(request: SubmitRequest) -> None:
-    """Raise BadInput for what a task in a spool cannot keep to: it runs as soon as it is sent."""
+    """Raise BadInput for what a task in a spool cannot keep to, as it runs once it is sent."""
     asked = {
         "--rate": request.rate_per_s is not None,
         "--in-flight": request.in_flight is not None,
