@@ -46,7 +46,9 @@ async def try_submit(
     return ran, await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
 
 
-def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
+def print_tried(
+    tried: Tried, settings: Settings, request: SubmitRequest, *, reveal: bool, as_json: bool
+) -> None:
     """Print it; what rows hold is shown with `reveal` only."""
     ran, predictions = tried
     of_recipients = _of_recipients(ran, dedupes=bool(request.dedupe))
@@ -75,6 +77,8 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
         _print_sample(sample)
     if unread := next((one.unread_limits for one in predictions), ()):
         note(unread_text(unread))
+    if request.rate_per_s:
+        note(_rate_text(ran, settings, request.rate_per_s))
     _remark(ran, request, reveal=reveal)
 
 
@@ -92,14 +96,19 @@ def _wait_lines(ran: DryRun, one: SinkPrediction) -> Iterator[str]:
         yield f"{waits.pushes:,} of {of_all} {would} for {what}{hours}, until {until}"
 
 
+def _rate_text(ran: DryRun, settings: Settings, per_s: float) -> str:
+    """Return how long a rate has its pushes take, by what each costs at its sink."""
+    costs = {name: own.cost for name, own in settings.sinks.items()}
+    cost = sum(pushes * costs.get(sink, 1.0) for sink, pushes in ran.by_sink.items())
+    rate = limit_text(Limit(rate_per_s=per_s))
+    return f"with {rate} {pushes_text(ran.accepted)} take at least {seconds_text(cost / per_s)}"
+
+
 def _remark(ran: DryRun, request: SubmitRequest, *, reveal: bool) -> None:
-    if request.rate_per_s:
-        least_s = ran.accepted / request.rate_per_s
-        rate = limit_text(Limit(rate_per_s=request.rate_per_s))
-        note(f"with {rate} these {pushes_text(ran.accepted)} take at least {seconds_text(least_s)}")
     if request.first is not None:
         first = min(request.first, ran.accepted)
-        note(f"only the first {first:,} of these would be submitted now (--first)")
+        rows = "row" if first == 1 else f"{first:,} rows"
+        note(f"only the first {rows} would be submitted now (--first)")
     if request.paused:
         note("it would be paused, and send nothing until it is resumed")
     if ran.rejected:

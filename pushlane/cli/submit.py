@@ -312,7 +312,7 @@ def _try(settings: Settings, request: SubmitRequest, *, reveal: bool, as_json: b
 
     with _store_to_try(settings) as looked_at, SubmitBar() as bar:
         tried = asyncio.run(look(looked_at))
-    print_tried(tried, request, reveal=reveal, as_json=as_json)
+    print_tried(tried, settings, request, reveal=reveal, as_json=as_json)
 
 
 @contextmanager
@@ -380,7 +380,8 @@ def _remark(
 def _remark_part(result: SubmitResult, part: int, settings: Settings) -> None:
     """Tell of a submit with --first: what is submitted, and how to go on."""
     if not result.published:
-        note(f"its first {part:,} rows were submitted before: nothing submitted now")
+        before = "row was" if part == 1 else f"{part:,} rows were"
+        note(f"its first {before} submitted before: nothing submitted now")
     else:
         first = f"the first {part:,} of {pushes_text(result.accepted)}"
         now = f", {result.published:,} of them now" if result.published < part else ""

@@ -453,3 +453,149 @@ def test_a_dry_run_tells_of_recipients_that_occur_twice(command: Command) -> Non
     assert f"{once} would go\n" in plain.stdout
     assert f"{once} go\n" in deduped.stdout
     assert (shown["recipients"], shown["repeated_recipients"], shown["empty"]) == (3, 1, 0)
+
+
+KEYED = (*HI, "--key", "k")
+
+
+def test_one_that_is_paused_says_how_to_go_on(command: Command) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), *HI, "--paused")
+
+    task = ran.stdout.strip()
+    assert ran.stderr.endswith(f"it is paused; go on with: pushlane resume {task}\n")
+    [listed] = command("tasks", "--json").json
+    assert (listed["state"], listed["reason"]) == ("paused", "submitted paused")
+    assert "it is paused: submitted paused" in command("why", task).stdout
+    drained = command("dispatch", "--drain", "--sink", "print")
+    assert (drained.exit_code, drained.stdout) == (0, "")
+
+
+def test_one_that_was_started_before_is_not_paused_by_a_repeat(command: Command) -> None:
+    path = command.file("a.csv", ROWS)
+    command("submit", path, *KEYED, "--first", "1")
+
+    ran = command("submit", path, *KEYED, "--paused")
+
+    task = ran.stdout.strip()
+    assert ran.stderr.splitlines()[-1] == (
+        f"it is not paused, since it was started before; to hold it: pushlane pause {task}"
+    )
+
+
+def test_the_first_rows_are_told_with_how_to_go_on(command: Command) -> None:
+    path = command.file("a.csv", ROWS)
+    go_on = (
+        "go on with the same command without --first; the task waits for that, and ends by itself "
+        "if nobody does for 7d"
+    )
+
+    first = command("submit", path, *KEYED, "--first", "1")
+    again = command("submit", path, *KEYED, "--first", "1")
+    more = command("submit", path, *KEYED, "--first", "2", "--json")
+    rest = command("submit", path, *KEYED)
+
+    assert first.stderr.splitlines() == [
+        "the first 1 of 2 pushes on the lane, level high",
+        go_on,
+    ]
+    assert again.stderr.splitlines() == [
+        "its first row was submitted before: nothing submitted now",
+        go_on,
+    ]
+    assert (more.json["part"], more.json["published"], more.json["accepted"]) == (2, 1, 2)
+    assert rest.stderr.splitlines() == ["went on with an earlier submit: 0 of 2 sent now"]
+    assert first.stdout == again.stdout == rest.stdout
+
+
+def test_limits_are_those_of_the_task_and_one_that_was_there_stays(command: Command) -> None:
+    path = command.file("a.csv", ROWS)
+    limits = ("--rate", "30/min", "--in-flight", "2")
+    task = command("submit", path, *KEYED, *limits, "--first", "1").stdout.strip()
+
+    [limited] = command("limits", "--json").json
+    assert (limited["subject"], limited["limit"]) == (
+        f"task/{task}",
+        {"rate_per_s": 0.5, "in_flight": 2},
+    )
+    command("limit", f"task/{task}", "--rate", "1/s")
+    ran = command("submit", path, *KEYED, *limits)
+
+    assert ran.stderr.splitlines()[-1] == (
+        "its limits stay as they were (rate 1/s, in flight 2); to change them: "
+        f"pushlane limit task/{task}"
+    )
+
+
+def test_a_test_says_to_whom_it_went_with_a_mask(command: Command) -> None:
+    path = command.file("sale.csv", ROWS)
+
+    ran = command("submit", path, *KEYED, "--test-to", "anna.tester@corp.example,+491701234567")
+
+    task = ran.stdout.strip()
+    assert ran.stderr.splitlines() == [
+        f"2 pushes to an…le, +4…67 alone, as task {task}, 'test of sale'",
+        f"next: pushlane task show {task}",
+    ]
+    [listed] = command("tasks", "--json").json
+    assert (listed["key"], listed["name"], listed["total"]) == ("", "test of sale", 2)
+
+
+def test_an_address_that_is_a_json_object_has_commas_of_its_own(command: Command) -> None:
+    given = '{"endpoint": "https://push.example/1", "keys": {}}'
+    path = command.file("sale.csv", ROWS)
+
+    ran = command("submit", path, *HI, "--test-to", given, "--test-to", "a,b", "--json")
+
+    assert ran.json["published"] == 3
+
+
+def test_a_dry_run_says_how_long_it_takes_at_its_rate_and_that_it_would_wait(
+    command: Command,
+) -> None:
+    path = command.file("a.csv", ROWS)
+
+    ran = command(
+        "submit", path, *KEYED, "--dry-run", "--rate", "30/min", "--paused", "--first", "1"
+    )
+
+    assert ran.stderr.splitlines() == [
+        "with rate 30/min 2 pushes take at least 4s",
+        "only the first row would be submitted now (--first)",
+        "it would be paused, and send nothing until it is resumed",
+        "nothing was submitted; --reveal shows recipients",
+    ]
+    assert command("tasks", "--json").json == []
+
+
+NOT_0 = "0 would let nothing of the task go; to have it wait until it is resumed, submit it --pau"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rate", "0"], f"rate {NOT_0}"),
+        (["--rate", "0/s"], f"rate {NOT_0}"),
+        (["--rate", "-1/s"], "rate -1 is below 0"),
+        (
+            ["--rate", "100"],
+            "--rate '100' is no rate; use one like 100/s, 30/min, 500/h or 9/day\n",
+        ),
+        (["--rate", "x/s"], "--rate 'x/s' is no rate: before the / stands no number"),
+        (["--in-flight", "0"], f"in flight {NOT_0}"),
+        (["--first", "1"], "--first 1 needs a --key"),
+        (["--first", "1", "--key", "k", "--test-to", "a"], "leave one of the two out"),
+        (["--test-to", "a", "--dry-run"], "--test-to sends something and --dry-run nothing"),
+        (
+            ["--spool", "spool", "--paused", "--rate", "1/s"],
+            "--rate, --paused cannot be kept to by way of a spool",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_of_its_start_is_refused(
+    command: Command, arguments: list[str], words: str
+) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), *HI, *arguments)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert words in ran.stderr
+    assert command("tasks", "--json").json == []
