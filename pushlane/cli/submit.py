@@ -191,22 +191,20 @@ class TaskFlags:
         return read_options({**vars(self), **read}, now_ms)
 
 
-def submit(
-    flags: Flags,
-    file: Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")],
-    options: TaskFlags,
-    written: FileFlags,
-    rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class StartFlags:
+    """How a submit is begun, as flags: what limits it, how much of it goes, and to whom."""
+
     rate: Annotated[
         str | None,
         option("N/s|N/min|N/h|N/day", "So much cost in this time, from its first push on."),
-    ] = None,
+    ] = None
     in_flight: Annotated[
         int | None, option("N", "So many deliveries at once, from its first push on.")
-    ] = None,
+    ] = None
     paused: Annotated[
         bool, switch("--paused", "Send nothing of it until `pushlane resume TASK`.")
-    ] = False,
+    ] = False
     first: Annotated[
         int | None,
         option(
@@ -214,7 +212,7 @@ def submit(
             "Submit the first N rows alone; with its --key and without this, the same command "
             "goes on with the rest.",
         ),
-    ] = None,
+    ] = None
     test_to: Annotated[
         list[str] | None,
         option(
@@ -222,7 +220,26 @@ def submit(
             "Send the first row (a row for each address) at once to these alone, as a task of its "
             "own (repeatable).",
         ),
-    ] = None,
+    ] = None
+
+    def read(self) -> dict[str, Any]:
+        """Return the fields of SubmitRequest that the flags stand for. Raises BadInput."""
+        return {
+            "rate_per_s": None if self.rate is None else _read_rate(self.rate),
+            "in_flight": self.in_flight,
+            "paused": self.paused,
+            "first": self.first,
+            "test_to": _addresses(self.test_to or ()),
+        }
+
+
+def submit(
+    flags: Flags,
+    file: Annotated[Path, argument("FILE", "CSV, JSON Lines or Parquet; - for stdin.")],
+    options: TaskFlags,
+    start: StartFlags,
+    written: FileFlags,
+    rejects: Annotated[Path | None, option("PATH", "Where skipped rows are listed.")] = None,
     spool: Annotated[
         Path | None,
         option(
@@ -251,11 +268,7 @@ def submit(
         source=file,
         rejects=rejects,
         **vars(written),
-        rate_per_s=None if rate is None else _read_rate(rate),
-        in_flight=in_flight,
-        paused=paused,
-        first=first,
-        test_to=_addresses(test_to or ()),
+        **start.read(),
         **options.read(now_ms()),
     )
     if spool:
