@@ -73,11 +73,11 @@ def _first_lane(options: TaskOptions, task_id: str, settings: Settings) -> str:
     """Return the lane of all pushes of a submit; it stays theirs, so that a repeat finds them.
 
     A low task whose pushes wait for their time has a lane of its own, so as not to clog the pool,
-    and so has one that is to be kept for a time of its own.
+    and so has one that is to be kept for a time of its own, or has a quota.
     """
     waits = options.not_before_ms or options.not_before_column or options.quiet
-    is_pooled = options.level is Level.LOW and not waits and not options.retention_s
-    if not is_pooled:
+    is_alone = waits or options.retention_s or options.quota != 1
+    if options.level is not Level.LOW or is_alone:
         return own_lane(task_id)
     return pool_lane(task_id, settings.pool_lanes, options.chain[0])
 

@@ -15,7 +15,7 @@ from typing import Any
 from pushlane.core.errors import BadInput
 from pushlane.core.names import SINK_NAME
 from pushlane.core.push import Push
-from pushlane.core.task import DeliveryMode, Level
+from pushlane.core.task import DeliveryMode
 from pushlane.model.times import LAST_MS, find_zone, parse_quiet
 from pushlane.producers.columns import address_columns, check_names
 from pushlane.producers.payloads import check_payload, payload_texts
@@ -134,12 +134,6 @@ def validate(options: TaskOptions, settings: Settings, now_ms: int) -> None:
     _validate_label("app", options.app)
     if not options.app:
         raise BadInput("app is empty; name who sends, or leave it out")
-    if options.level is Level.LOW and options.quota != 1:
-        raise BadInput(
-            f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
-            "has no quota of its own; submit it as medium or high, or give it one later: pushlane "
-            "quota TASK N"
-        )
     check_names(options.attributes)
     _validate_sinks(options.sink)
     address_columns(options)

@@ -89,9 +89,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_spec_is_checked_as_a_submit_is(tmp_path: Path) -> None:
-    spec = parse_spec({"level": "low", "quota": 3}, "here")
+    spec = parse_spec({"level": "low", "app": ""}, "here")
 
-    with pytest.raises(BadInput, match="quota 3 cannot be given to a low task"):
+    with pytest.raises(BadInput, match="app is empty"):
         spec.check(Settings(data_dir=tmp_path))
 
 

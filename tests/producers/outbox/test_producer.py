@@ -407,7 +407,7 @@ def test_bounds_that_cannot_be_are_refused_by_name(bounds) -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"level": "low", "quota": 5}, "quota"), ({"level": "hgh"}, "high"), ({"app": ""}, "app")],
+    [({"quota": 0}, "quota"), ({"level": "hgh"}, "high"), ({"app": ""}, "app")],
 )
 def test_a_bad_option_of_the_task_is_refused_at_once(settings, options, named: str) -> None:
     with pytest.raises(BadInput, match=named):
