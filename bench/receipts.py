@@ -113,8 +113,9 @@ def _took_s(root: Path, name: str, question: Question) -> float:
 
 
 def _asking(root: Path, question: Question) -> Callable[[], object]:
+    from pushlane.pipeline.reports.answers import AnswerOptions
     from pushlane.pipeline.reports.query import Period, Query, parse_by, parse_where
-    from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of, report_of, rows_of
+    from pushlane.pipeline.reports.query_runner import counts_of, report_of, rows_of
 
     period = Period(_SINCE_MS, _SINCE_MS + (HOURS + 2) * HOUR_MS)
     query = Query(period, parse_by(question.by), parse_where([question.where]))

@@ -15,8 +15,9 @@ import pyarrow as pa
 from datasketches import hll_sketch, tgt_hll_type
 
 from bench.figures import say
+from pushlane.model.counted import LATENCY_BASE
 from pushlane.pipeline.store import FileCounts, StoreWriter
-from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K
+from pushlane.pipeline.store.schema import SKETCH_LG_K
 from pushlane.pipeline.store.writing import open_writer
 
 HOURS = 24

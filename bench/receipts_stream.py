@@ -116,9 +116,9 @@ def _body(number: int, count: int) -> bytes:
 def _check(settings: Settings, receipts: int) -> None:
     import pyarrow.parquet as pq
 
-    from pushlane.pipeline.store import open_store, store_root
+    from pushlane.pipeline.store import open_store
 
-    store = open_store(store_root(settings))
+    store = open_store(settings.reports_root)
     counted = sum(sum(pq.read_table(path)["n"].to_pylist()) for path in store.counted())
     rows = store.snapshot().tables["detail"].rows
     assert (counted, rows) == (receipts, receipts), f"{counted} counted, {rows} rows of {receipts}"

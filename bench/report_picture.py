@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 from bench.receipts_store import HOUR_MS, HOURS, write_store
+from pushlane.pipeline.reports.answers import AnswerOptions
 from pushlane.pipeline.reports.plots import write_png
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.query_runner import AnswerOptions, report_of
+from pushlane.pipeline.reports.query_runner import report_of
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _RECEIPTS = 300_000

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasketches import hll_sketch, tgt_hll_type
 
+from pushlane.model.counted import LATENCY_BASE
 from pushlane.pipeline.store import FileCounts, StoreWriter
-from pushlane.pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
+from pushlane.pipeline.store.schema import DETAIL, EVENTS, MINUTES, SKETCH_LG_K
 from pushlane.pipeline.store.writing import open_writer
 
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pushlane.pipeline.reports.answers import CountRows
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.query import Period, Query, parse_by, parse_where
-from pushlane.pipeline.reports.sections import CountRows, count
+from pushlane.pipeline.reports.sections import count
 from pushlane.pipeline.store import open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS
 

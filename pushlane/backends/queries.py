@@ -1,6 +1,6 @@
 """Questions over the ordinary ports, whatever the adapter: a look through the messages of a lane
-without taking them away, how many lanes low tasks share, which seqs have ended, and the key of the
-hashes in receipts.
+without taking them away, how many lanes low tasks share, which seqs have ended, what the log of
+receipts holds, and the key of the hashes in it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 import msgspec
 
-from pushlane.backends.ports import Broker, ProgressStore, ReceiptWriter
+from pushlane.backends.ports import Broker, ProgressStore, ReceiptReader, ReceiptWriter
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Unreachable
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
+from pushlane.model.counted import read_receipts
 from pushlane.model.documents import DocumentStore, as_json
+from pushlane.model.receipt import ReceiptBatch
 from pushlane.model.recipients import Hasher
 from pushlane.settings import Settings
 from pushlane.util.conversion import whole
+from pushlane.util.errors import MalformedReceipts, ReceiptsGone
 
 MOST_HELD = 40_000
 _PAGE = 1_000
@@ -158,3 +161,25 @@ async def receipt_hasher(log: ReceiptWriter, settings: Settings) -> Hasher:
     """Return what makes the hashes of recipients in receipts."""
     key = settings.receipts_key
     return Hasher(key.reveal().encode() if key else await log.secret())
+
+
+async def receipts_since(log: ReceiptReader, at_ms: int) -> AsyncIterator[ReceiptBatch | None]:
+    """Yield all batches in the log since then (Unix ms; 0: all); None for a body unread.
+
+    Nothing is committed. Bodies that the log has dropped meanwhile are left out.
+    """
+    start = await log.since(at_ms) if at_ms else await log.first()
+    end = await log.advance(await log.kept(start))
+    for partition, last in enumerate(end):
+        with contextlib.suppress(ReceiptsGone):
+            first = (await log.kept(start))[partition]
+            async for page in log.read(partition, first, last):
+                for body in page:
+                    yield _read(body)
+
+
+def _read(body: bytes) -> ReceiptBatch | None:
+    try:
+        return read_receipts(body)
+    except (MalformedReceipts, UnknownFormat):
+        return None

@@ -123,9 +123,8 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
     with pipeline_extra():
         from pushlane.pipeline.alerts.measure import lag_of, measure
         from pushlane.pipeline.alerts.watch import AlertStore
-        from pushlane.pipeline.store import store_root
 
-    root = store_root(settings)
+    root = settings.reports_root
 
     async def look(backend: Backend) -> tuple[AlertRule, int | None]:
         return await AlertStore(backend.documents).rule(name), await lag_of(backend.receipts, root)
@@ -158,10 +157,9 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.pipeline.alerts.watch import ALERT_METRICS, AlertStats, serve
-        from pushlane.pipeline.store import store_root
         from pushlane.util.url_guard import UrlGuard
 
-    guard, root = UrlGuard(allow or ()), store_root(settings)
+    guard, root = UrlGuard(allow or ()), settings.reports_root
     contact, stats = Contact(BROKER, REGISTRY), AlertStats()
     wait_s = None if once else every_s
 

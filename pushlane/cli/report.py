@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, Unreachable
@@ -26,10 +28,16 @@ from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 
 if TYPE_CHECKING:
+    from pushlane.pipeline.reports.answers import (
+        Answer,
+        AnswerOptions,
+        CountRows,
+        Lateness,
+        ReceiptRows,
+        Report,
+        Table,
+    )
     from pushlane.pipeline.reports.query import Query
-    from pushlane.pipeline.reports.query_runner import Table
-    from pushlane.pipeline.reports.report import Report
-    from pushlane.pipeline.reports.sections import CountRows, Lateness
 
 _MINUTE_MS = 60_000
 _STAGES = ("wait", "delivery", "total")
@@ -85,7 +93,7 @@ def print_csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
     """Print single receipts as CSV, their attributes as one text."""
-    from pushlane.pipeline.reports.query_runner import COLUMNS
+    from pushlane.pipeline.reports.answers import COLUMNS
 
     texts = ({**row, "attributes": _attributes_text(row["attributes"])} for row in rows)
     print_csv(COLUMNS, [[row[name] for name in COLUMNS] for row in texts])
@@ -146,14 +154,14 @@ def duration_text(ms: float) -> str:
 
 
 def _latency_json(each: Lateness) -> dict[str, Any]:
-    from pushlane.pipeline.reports.sections import TIMES
+    from pushlane.pipeline.reports.answers import TIMES
 
     times = {f"{name}_ms": round(ms, 1) for name, ms in zip(TIMES, each.times_ms, strict=True)}
     return {"level": each.key[0], "stage": each.stage, "n": each.n, **times}
 
 
 def _at(row: dict[str, Any]) -> str:
-    from pushlane.pipeline.reports.query_runner import second_text
+    from pushlane.pipeline.reports.answers import second_text
 
     return second_text(row["at_ms"])
 
@@ -169,8 +177,8 @@ def _between(row: dict[str, Any], start: str, end: str) -> str:
 
 _SINCE = "24h"
 _HOW = (
-    "what `pushlane dispatch` has sent with the setting receipts=on (or required) is in reports "
-    "once `pushlane pipeline run` has read it"
+    "what `pushlane dispatch` has sent with the setting receipts=on (or required) is in reports; "
+    "where there is a store of them, once `pushlane pipeline run` has read it"
 )
 _MOST_SHOWN = 40
 _MOST_SHOWN_ROWS = 100
@@ -301,15 +309,48 @@ def _registered(settings: Settings, word: str) -> Iterator[Task | None]:
         raise
 
 
+class _Source(NamedTuple):
+    """The functions that answer: of the store of reports, or of the log itself."""
+
+    counts_of: Callable[[Query, AnswerOptions], Answer]
+    report_of: Callable[[Query, AnswerOptions, int | None], tuple[Report, Table]]
+    rows_of: Callable[[Query, int], ReceiptRows]
+
+
+def _source(settings: Settings, form: ReportFlags) -> _Source:
+    """Return what answers. Raises BadInput for pictures where there is no store."""
+    root = settings.reports_root
+    if settings.has_reports:
+        from pushlane.pipeline.reports import query_runner
+
+        return _Source(
+            partial(query_runner.counts_of, root),
+            partial(query_runner.report_of, root),
+            partial(query_runner.rows_of, root),
+        )
+    if form.is_picture:
+        raise BadInput(
+            f"pictures are made of a store of reports, and {root} holds none yet: `pushlane "
+            "pipeline run` reads it from the log; without one there are tables, --csv and --json"
+        )
+    from pushlane.pipeline.reports import from_log
+
+    give_way()
+
+    def ask(work: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        return lambda *of: on_backend(settings, lambda backend: work(backend.receipts, *of))
+
+    return _Source(ask(from_log.counts_of), ask(from_log.report_of), ask(from_log.rows_of))
+
+
 def _report(settings: Settings, query: Query, submitted: int | None, form: ReportFlags) -> None:
     """Print only the breakdown when it was asked for on a terminal or as CSV, else all of it."""
-    from pushlane.pipeline.reports import query_runner
-    from pushlane.pipeline.store import store_root
+    from pushlane.pipeline.reports.answers import AnswerOptions
 
-    root = store_root(settings)
-    options = query_runner.AnswerOptions(form.most(_MOST_SHOWN), form.recipients, form.latency)
+    source = _source(settings, form)
+    options = AnswerOptions(form.most(_MOST_SHOWN), form.recipients, form.latency)
     if not form.is_table:
-        made, table = query_runner.report_of(root, query, options, submitted)
+        made, table = source.report_of(query, options, submitted)
         notes, counts = made.notes, made.counts
         _write_pictures(made, table, form)
         if form.as_json:
@@ -317,7 +358,7 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: Repor
         elif form.is_for_people and counts.rows:
             print_summary(made)
     else:
-        answer = query_runner.counts_of(root, query, options)
+        answer = source.counts_of(query, options)
         table, notes, counts = answer.table, answer.notes, answer.counts
     if form.as_csv:
         print_csv(table.headings, table.rows)
@@ -361,10 +402,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _rows(settings: Settings, query: Query, form: ReportFlags) -> None:
-    from pushlane.pipeline.reports import query_runner
-    from pushlane.pipeline.store import store_root
-
-    found = query_runner.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
+    found = _source(settings, form).rows_of(query, form.most(_MOST_SHOWN_ROWS))
     if form.as_json:
         print_json(found.rows)
     elif form.as_csv:

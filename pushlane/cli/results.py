@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.queries import receipt_hasher
+from pushlane.backends.queries import receipt_hasher, receipts_since
 from pushlane.cli.errors import note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.main import give_way
@@ -28,7 +28,7 @@ from pushlane.diagnosis.results import (
     Results,
     TaskReceipts,
     Times,
-    read_batches,
+    begun_ms,
     results_of,
 )
 from pushlane.diagnosis.story import Wanted, story_of
@@ -192,7 +192,7 @@ async def _write_csv(backend: Backend, task: Task, receipts: TaskReceipts, names
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(_HEADINGS)
     unnamed = 0
-    async for batch in read_batches(backend.receipts, task):
+    async for batch in receipts_since(backend.receipts, begun_ms(task)):
         for row in receipts.take(batch) if batch is not None else ():
             who = names.of(row)
             unnamed += who is None

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pushlane.backends.ports import ReceiptReader
-from pushlane.core.errors import UnknownFormat
+from pushlane.backends.queries import receipts_since
 from pushlane.core.push import Kind
 from pushlane.core.task import Progress, Task
-from pushlane.model.counted import ENDS, read_receipts
+from pushlane.model.counted import ENDS
 from pushlane.model.receipt import ReceiptBatch
-from pushlane.util.errors import MalformedReceipts, ReceiptsGone
 
 MOST_REASONS = 20
 _OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
@@ -184,24 +182,9 @@ def row_of(batch: ReceiptBatch, row: int) -> ReceiptRow:
     )
 
 
-async def read_batches(
-    log: ReceiptReader, task: Task | None = None
-) -> AsyncIterator[ReceiptBatch | None]:
-    """Yield all batches in the log, or those since the task was made; None for a body unread.
-
-    Bodies that the log has dropped meanwhile are left out: who reads finds them lacking.
-    """
-    if task is None:
-        start = await log.first()
-    else:
-        start = await log.since(max(0, task.created_at_ms - _BEFORE_MS))
-    end = await log.advance(await log.kept(start))
-    for partition, last in enumerate(end):
-        with suppress(ReceiptsGone):
-            first = (await log.kept(start))[partition]
-            async for page in log.read(partition, first, last):
-                for body in page:
-                    yield _decoded(body)
+def begun_ms(task: Task) -> int:
+    """Return since when there may be receipts of the task, in Unix ms."""
+    return max(1, task.created_at_ms - _BEFORE_MS)
 
 
 async def results_of(
@@ -212,19 +195,12 @@ async def results_of(
     Raises Unreachable when the log does not answer.
     """
     receipts, unread = TaskReceipts(task.id), 0
-    async for batch in read_batches(log, task):
+    async for batch in receipts_since(log, begun_ms(task)):
         if batch is None:
             unread += 1
         else:
             receipts.add(batch)
     return receipts.results(progress, unread), receipts
-
-
-def _decoded(body: bytes) -> ReceiptBatch | None:
-    try:
-        return read_receipts(body)
-    except (MalformedReceipts, UnknownFormat):
-        return None
 
 
 def _times(since: Sequence[int], until: Sequence[int], places: Sequence[int]) -> Times | None:

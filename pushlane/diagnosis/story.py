@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pushlane.backends.ports import ReceiptReader
+from pushlane.backends.queries import receipts_since
 from pushlane.core.task import Task
-from pushlane.diagnosis.results import ReceiptRow, read_batches, row_of
+from pushlane.diagnosis.results import ReceiptRow, begun_ms, row_of
 from pushlane.model.counted import kind_of
 from pushlane.model.receipt import ReceiptBatch
 
@@ -69,7 +70,8 @@ async def story_of(log: ReceiptReader, wanted: Wanted) -> Story:
     """Read what became of pushes off the log. Raises Unreachable when it does not answer."""
     first: dict[tuple[str, int, int], ReceiptRow] = {}
     story = Story()
-    async for batch in read_batches(log, wanted.task):
+    since_ms = 0 if wanted.task is None else begun_ms(wanted.task)
+    async for batch in receipts_since(log, since_ms):
         if batch is None:
             story.unread += 1
             continue

@@ -24,6 +24,16 @@ MOST_ATTEMPTS = 4_000
 
 KINDS = {Kind.RETRY.value: RETRIED, Event.DISPLAYED.value: DISPLAYED, Event.CLICKED.value: CLICKED}
 """The kinds of outcomes that are no end."""
+
+STAGES = {
+    "wait": ("eligible_at_ms", "dispatched_at_ms"),
+    "delivery": ("dispatched_at_ms", "responded_at_ms"),
+    "total": ("submitted_at_ms", "responded_at_ms"),
+}
+"""The stages of a push in `latency`, each with the times at which it starts and ends."""
+LATENCY_BASE = 1.1
+"""Bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); bucket -1 is below 1 ms."""
+
 _OUTCOMES = frozenset({*Kind, *Event})
 _SEQS = range(1, 2**32)
 

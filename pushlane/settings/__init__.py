@@ -25,6 +25,8 @@ from pushlane.util.texts import Secret, did_you_mean, masked
 CONFIG_FILE = "pushlane.toml"
 STORE_FILE = "pushlane.db"
 """The embedded store, in `data_dir`."""
+REPORTS_FILE = "CURRENT"
+"""What the store of receipts has in its folder, once there is one."""
 CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 """The variable that names another file of settings; `--config` sets it."""
 
@@ -233,6 +235,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return not (self.data_dir / STORE_FILE).exists()
         except PermissionError:  # it may be there: to open it says what is wrong
             return False
+
+    @property
+    def reports_root(self) -> Path:
+        """The folder of the store of receipts."""
+        return self.reports_dir or self.data_dir / "reports"
+
+    @property
+    def has_reports(self) -> bool:
+        """True when there is a store of receipts, as `pushlane pipeline run` makes it."""
+        return (self.reports_root / REPORTS_FILE).exists()
 
     @property
     def served(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import open_store, store_root
+from pushlane.pipeline.store import open_store
 from pushlane.settings import Settings
 from tests.processes import Pushlane, Running, each_once, until
 from tests.receipt_bodies import body
@@ -63,7 +63,7 @@ def start(pushlane: Pushlane) -> Running:
 
 def files(settings: Settings) -> int:
     """How many there are in the store, counted or not."""
-    return sum(len(names) for _, _, names in os.walk(store_root(settings)))
+    return sum(len(names) for _, _, names in os.walk(settings.reports_root))
 
 
 def test_killed_jobs_lose_nothing_and_count_nothing_twice(
@@ -89,13 +89,13 @@ def test_killed_jobs_lose_nothing_and_count_nothing_twice(
 
 def detail(settings: Settings) -> Counter[tuple[str, int]]:
     """How often the store has each push."""
-    rows = pq.ParquetDataset(open_store(store_root(settings)).files("detail")).read()
+    rows = pq.ParquetDataset(open_store(settings.reports_root).files("detail")).read()
     return Counter(zip(rows["task_id"].to_pylist(), rows["seq"].to_pylist(), strict=True))
 
 
 def counted(settings: Settings) -> dict[str, int]:
     """Receipts by task, as the counts say."""
-    rows = pq.ParquetDataset(open_store(store_root(settings)).counted()).read(["task_id", "n"])
+    rows = pq.ParquetDataset(open_store(settings.reports_root).counted()).read(["task_id", "n"])
     return {
         task: pc.sum(rows.filter(pc.equal(rows["task_id"], task))["n"]).as_py() for task in TASKS
     }

@@ -27,10 +27,40 @@ def store(reports):
     return make_store(reports, receipts=300, since_ms=now_ms() - 3_600_000, span_ms=3_500_000)
 
 
-def test_a_report_without_a_store_says_how_to_make_one(command):
-    ran = command("report")
+def test_without_a_store_of_reports_the_log_answers(command):
+    task = command.submit("high", 5, "--name", "sale")
+    command("dispatch", "--drain", "--sink", "null")
+
+    ran = command("report", "sale")
+
+    assert ran.exit_code == 0
+    assert "delivered   5 (100.0%)" in ran.stdout
+    assert "from the log of receipts: there is no store of reports" in ran.stderr
+    rows = command("report", "sale", "--rows", "--json").json
+    assert {(row["task_id"], row["outcome"]) for row in rows} == {(task, "delivered")}
+    by_outcome = command("report", "--by", "outcome", "--csv")
+    assert by_outcome.stdout.splitlines() == ["outcome,n", "delivered,5"]
+
+
+def test_pictures_need_a_store_of_reports(command):
+    command.submit("high", 1, "--name", "sale")
+
+    ran = command("report", "sale", "--html", "r.html")
+
     assert ran.exit_code == 1
+    assert "pictures are made of a store of reports" in ran.stderr
     assert "`pushlane pipeline run`" in ran.stderr
+
+
+def test_a_report_of_nothing_says_how_there_is_something(command):
+    command.submit("high", 1, "--name", "sale")
+
+    ran = command("report")
+
+    assert ran.exit_code == 0
+    assert (
+        "no receipts of this kind in this period; what `pushlane dispatch` has sent" in ran.stderr
+    )
 
 
 def test_a_report_of_a_period_shows_the_funnel_and_a_table(command, store):

@@ -19,18 +19,11 @@ from pushlane.backends.ports import ReceiptLog
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
 from pushlane.pipeline.reports import report, sections
+from pushlane.pipeline.reports.answers import QUANTILES, Count, Key, by_id
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query
 from pushlane.pipeline.reports.query_runner import run_query
-from pushlane.pipeline.reports.sections import (
-    QUANTILES,
-    TRIED,
-    Count,
-    Key,
-    SentByLevel,
-    count,
-    lateness,
-)
+from pushlane.pipeline.reports.sections import TRIED, SentByLevel, count, lateness
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.util.errors import ReceiptsGone
 
@@ -99,7 +92,7 @@ def _with_ids(engine: Engine, query: Query) -> Query:
     of_tasks = [one for one in query.where if one.dimension.word == "task"]
     named = (name for one in of_tasks for name in one.values)
     absent = dict.fromkeys((name for name in named if name not in known.values()), "")
-    return report.by_id(query, {**absent, **known})
+    return by_id(query, {**absent, **known})
 
 
 def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:

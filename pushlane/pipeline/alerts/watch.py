@@ -29,7 +29,7 @@ from pushlane.model.documents import DocumentStore, as_json
 from pushlane.pipeline.alerts import measure as firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
 from pushlane.pipeline.alerts.measure import AlertMessage, AlertState, Measured, lag_of, measure
-from pushlane.pipeline.reports.sections import Key
+from pushlane.pipeline.reports.answers import Key
 from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
 from pushlane.util.texts import Once, did_you_mean

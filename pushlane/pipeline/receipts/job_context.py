@@ -16,7 +16,7 @@ from pushlane.core.errors import PushlaneError, Unreachable
 from pushlane.pipeline.errors import OURS, PipelineFailed, cause_of, trace_of
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.session import MASTER, spark_session
-from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
+from pushlane.pipeline.store import CorruptStore, StoreWriter
 from pushlane.pipeline.store.writing import open_writer
 from pushlane.settings import Settings
 from pushlane.util.errors import ReceiptsGone
@@ -58,7 +58,7 @@ class JobContext(NamedTuple):
 def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
     """Open everything with the right to write the store, which is made if there is none."""
     with (
-        open_writer(store_root(settings)) as writer,
+        open_writer(settings.reports_root) as writer,
         open_log_session(settings, options) as (spark, log),
     ):
         yield JobContext(spark, writer, log, settings)

@@ -36,7 +36,6 @@ from pushlane.pipeline.store import (
     StoreWriter,
     manifest,
     open_store,
-    store_root,
 )
 from pushlane.pipeline.store.manifest import Files, batch_of, read_parquet
 from pushlane.pipeline.store.reading import ADDITIVE
@@ -77,7 +76,7 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
 
     Raises StoreBusy if a job writes the store, ReceiptsGone if the log does not reach back so far.
     """
-    root = store_root(settings)
+    root = settings.reports_root
     with store_lock(root), open_log_session(settings, options.session) as (spark, log):
         old = _current_store(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)

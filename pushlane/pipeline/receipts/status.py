@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import Snapshot, open_store, store_root
+from pushlane.pipeline.store import Snapshot, open_store
 from pushlane.pipeline.store.writing import is_locked
 from pushlane.settings import Settings
 
@@ -37,7 +37,7 @@ def status(settings: Settings) -> Status:
 
     Raises what `open_store` does, and Unreachable if the log does not answer.
     """
-    root = store_root(settings)
+    root = settings.reports_root
     snapshot = open_store(root).snapshot()
     with SyncReceiptLog(settings) as log:
         positions = snapshot.positions or log.first()

@@ -23,18 +23,16 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pushlane.model.counted import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pushlane.model.counted import CLICKED, DISPLAYED, FINISHED, LATENCY_BASE, RETRIED, STAGES
 from pushlane.pipeline.store.manifest import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import (
     ATTRIBUTES,
     DETAIL,
     EVENTS,
     LATENCY,
-    LATENCY_BASE,
     MINUTES,
     SEEN,
     SKETCH_LG_K,
-    STAGES,
 )
 
 MINUTE_MS = 60_000

@@ -16,12 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from pushlane.model.counted import STAGES
+from pushlane.pipeline.reports.answers import TIMES, Report, Table
 from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
 from pushlane.pipeline.reports.query import utc_text
-from pushlane.pipeline.reports.query_runner import Table
-from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sections import TIMES
-from pushlane.pipeline.store.schema import STAGES
 
 _INK = "#010203"
 """A placeholder that the finished page replaces by the reader's own text colour."""

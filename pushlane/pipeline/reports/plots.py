@@ -15,9 +15,8 @@ import matplotlib as mpl
 import matplotlib.dates
 from matplotlib.figure import Figure
 
+from pushlane.pipeline.reports.answers import QUANTILES, Report, Share
 from pushlane.pipeline.reports.query import utc_text
-from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sections import QUANTILES, Share
 
 _BAR = "#0072B2"
 _DEATH = "#D55E00"

@@ -7,60 +7,31 @@ milliseconds, all days and hours those of UTC.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from pushlane.pipeline.reports import sections
+from pushlane.pipeline.reports.answers import (
+    MOST_REASONS,
+    Count,
+    Names,
+    Report,
+    Share,
+    by_id,
+    funnel,
+    title_of,
+)
 from pushlane.pipeline.reports.engine import COUNTED, ROLLED_UP_MS, Engine, Sql
 from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query, utc_text
-from pushlane.pipeline.reports.sections import (
-    Count,
-    CountRows,
-    Lateness,
-    Share,
-    count,
-    lateness,
-    recipients,
-)
+from pushlane.pipeline.reports.sections import count, lateness, recipients
 from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import SampledBatch, Store
 from pushlane.pipeline.store.reading import ADDITIVE
-from pushlane.util.errors import UnknownTask
-from pushlane.util.texts import ambiguous_task, did_you_mean
-
-Names = dict[str, str]
 
 
 def names(engine: Engine) -> Names:
     """Return the names by id of all tasks of the period; empty for a task without a name."""
     text = f"select task_id, max(task_name) from {engine.table(COUNTED)} group by all"
     return dict(engine.rows(Sql(text)))
-
-
-def by_id(query: Query, known: Names) -> Query:
-    """Return the question with ids in place of the names of tasks.
-
-    Raises UnknownTask if no task in the store, or several, have such an id or name.
-    """
-    where = (
-        replace(each, values=tuple(_id_of(value, known) for value in each.values))
-        if each.dimension.word == "task"
-        else each
-        for each in query.where
-    )
-    return replace(query, where=tuple(where))
-
-
-def _id_of(word: str, known: Names) -> str:
-    if word in known:
-        return word
-    ids = [task_id for task_id, name in known.items() if name == word]
-    if not ids:
-        hint = did_you_mean(word, {*known, *known.values()} - {""})
-        raise UnknownTask(f"no receipts of a task {word!r} in this period{hint}")
-    if len(ids) > 1:
-        raise ambiguous_task(word, ids)
-    return ids[0]
 
 
 DAY_MS = 86_400_000
@@ -129,38 +100,11 @@ def _cut_steps(store: Store, period: Period) -> Iterator[str]:
                 break
 
 
-MOST_REASONS = 12
 _MOST_TASKS = 8
 _LEVEL, _TASK, _REASON, _HOUR = map(Dimension, ("level", "task", "reason", "hour"))
 _DEAD = Condition(Dimension("outcome"), ("dead",))
 _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 _MOST_HOURS = 24 * 366
-
-
-@dataclass(frozen=True)
-class Report:
-    """The sections of a report; `counts` is the breakdown, and the rest is of the same receipts.
-
-    `span` is the part of the period that has any receipts. `names` maps ids of tasks to their
-    names.
-    """
-
-    title: str
-    query: Query
-    span: Period | None
-    names: Names
-    counts: CountRows
-    total: Count
-    levels: list[Count]
-    recipients: int
-    funnel: Funnel
-    latency: list[Lateness]
-    deaths: list[Count]
-    step_ms: int
-    level_shares: list[Share]
-    task_shares: list[Share]
-    hours: list[Count]
-    notes: list[str]
 
 
 def build_report(
@@ -182,7 +126,7 @@ def build_report(
     sent = sections.sent(engine, Query(span, where=of_sinks)) if span else []
     found = recipients(engine, bare).get((), 0)
     return Report(
-        title=_title(query, known),
+        title=title_of(query, known),
         query=query,
         span=span,
         names=known,
@@ -213,16 +157,6 @@ def extent(engine: Engine, query: Query) -> Period | None:
     return None if first is None else Period.of(first, last + 1)
 
 
-def _title(query: Query, names: Names) -> str:
-    """Return a title: the one task that is asked for, or all of them."""
-    asked = [each for each in query.where if each.dimension == _TASK and not each.negated]
-    if len(asked) != 1 or len(asked[0].values) != 1:
-        return "All tasks"
-    [task_id] = asked[0].values
-    name = names.get(task_id)
-    return f"Task {name} ({task_id})" if name else f"Task {task_id}"
-
-
 def _largest(found: Sequence[Share]) -> list[Share]:
     """Return the shares of the tasks that sent most: a picture cannot tell more of them apart."""
     sent: Counter[str] = Counter()
@@ -230,42 +164,3 @@ def _largest(found: Sequence[Share]) -> list[Share]:
         sent[share.name] += share.n
     largest = {name for name, _ in sent.most_common(_MOST_TASKS)}
     return [share for share in found if share.name in largest]
-
-
-@dataclass(frozen=True)
-class Funnel:
-    """The steps from submitted to clicked; each counts pushes, none more than the one before.
-
-    `submitted` are the totals of the tasks if the registry knows them, else the pushes that have
-    finished. `sent` are pushes whose delivery ended at the sink: delivered, or dead.
-    """
-
-    submitted: int
-    sent: int
-    delivered: int
-    displayed: int
-    clicked: int
-    submitted_is_known: bool = False
-
-    def steps(self) -> list[tuple[str, int]]:
-        names = ("submitted", "sent", "delivered", "displayed", "clicked")
-        return [(name, getattr(self, name)) for name in names]
-
-
-def funnel(by_outcome: Mapping[str, int], submitted: int | None = None) -> Funnel:
-    """Return the steps of these counts; `submitted` of None is not known.
-
-    Pushes that finished before the period began can be displayed in it, so each step is cut to the
-    one before.
-    """
-    of = Counter(by_outcome)
-    sent = of["delivered"] + of["dead"]
-    displayed = min(of["displayed"], of["delivered"])
-    return Funnel(
-        submitted=max(sent + of["expired"] + of["dropped"], submitted or 0),
-        sent=sent,
-        delivered=of["delivered"],
-        displayed=displayed,
-        clicked=min(of["clicked"], displayed),
-        submitted_is_known=submitted is not None,
-    )

@@ -25,17 +25,26 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from datasketches import hll_sketch, hll_union
 
 from pushlane.core.push import Kind
+from pushlane.model.counted import LATENCY_BASE, STAGES
+from pushlane.pipeline.reports.answers import (
+    OUTCOMES,
+    UNDER_A_MS,
+    Count,
+    CountRows,
+    Key,
+    Lateness,
+    Share,
+    lateness_of,
+)
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.query import TIMES_MS, Dimension, Period, Query
+from pushlane.pipeline.reports.query import TIMES_MS, Period, Query
 from pushlane.pipeline.reports.sources import (
     NO_EVENT,
-    OUTCOMES,
     counted,
     finished_rows,
     key_columns,
@@ -43,43 +52,9 @@ from pushlane.pipeline.reports.sources import (
     with_minute,
     within,
 )
-from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K, STAGES
+from pushlane.pipeline.store.schema import SKETCH_LG_K
 
 _NORMAL_95 = 1.96
-Key = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Count:
-    """The counts for one value of each dimension.
-
-    `n` is the number of all receipts and events; `by_outcome` leaves out zeros. `plus_minus` is 0
-    for exact counts.
-    """
-
-    key: Key
-    n: int
-    by_outcome: dict[str, int]
-    plus_minus: int = 0
-
-    @property
-    def failure_rate(self) -> float | None:
-        """Return the share of dead among dead and delivered; None if there are neither."""
-        dead, delivered = self.by_outcome.get("dead", 0), self.by_outcome.get("delivered", 0)
-        return dead / (dead + delivered) if dead + delivered else None
-
-
-@dataclass(frozen=True)
-class CountRows:
-    """The rows of an answer, in order of time if they are by a time, else the largest first.
-
-    Rows beyond the limit are left out, and `rows_in_all` counts them too.
-    """
-
-    by: tuple[Dimension, ...]
-    rows: list[Count]
-    rows_in_all: int
-    is_estimate: bool
 
 
 def count(engine: Engine, query: Query, limit: int) -> CountRows:
@@ -114,57 +89,12 @@ def _count(key: Key, found: tuple[Any, ...]) -> Count:
     return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))
 
 
-QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
-TIMES = ("min", *(f"p{quantile * 100:g}" for quantile in QUANTILES), "max")
-_UNDER_A_MS = -1
-
-
-@dataclass(frozen=True)
-class Lateness:
-    """How long one stage took over `n` receipts: milliseconds, in the order of `TIMES`."""
-
-    key: Key
-    stage: str
-    n: int
-    times_ms: tuple[float, ...]
-
-    @property
-    def quantiles_ms(self) -> tuple[float, ...]:
-        """In the order of `QUANTILES`."""
-        return self.times_ms[1:-1]
-
-
 def lateness(engine: Engine, query: Query) -> list[Lateness]:
     """Return the quantiles of every stage, for every row of the answer."""
     buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
     for *key, stage, bucket, n in engine.rows(_latency_sql(engine, query)):
         buckets[tuple(key), stage].append((bucket, n))
-    parts = (0.0, *QUANTILES, 1.0)
-    return [
-        Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, parts))
-        for (key, stage), counts in buckets.items()
-    ]
-
-
-def quantiles(buckets: Iterable[tuple[int, float]], wanted: Sequence[float]) -> tuple[float, ...]:
-    """Return for each wanted part the value of the first bucket that reaches that part of all."""
-    counts = sorted(buckets)
-    total = sum(n for _, n in counts)
-    return tuple(_quantile(counts, part * total) for part in wanted)
-
-
-def middle_ms(bucket: int) -> float:
-    """Return the value that stands for all receipts in a bucket."""
-    return 0.0 if bucket <= _UNDER_A_MS else LATENCY_BASE ** (bucket + 0.5)
-
-
-def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
-    below = 0.0
-    for bucket, n in counts:
-        below += n
-        if below >= rank * (1 - 1e-12):  # a sum of parts may fall short of its whole
-            return middle_ms(bucket)
-    return math.nan
+    return lateness_of(buckets)
 
 
 def _latency_sql(engine: Engine, query: Query) -> Sql:
@@ -201,7 +131,7 @@ def _bucket(start: str, end: str) -> str:
     """Return the SQL of a stage's bucket, which is null for a push that was not in the stage."""
     took = f"({end} - {start})"
     return (
-        f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {_UNDER_A_MS} "
+        f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {UNDER_A_MS} "
         f"else floor(ln({took}) / ln({LATENCY_BASE}))::int end"
     )
 
@@ -289,21 +219,6 @@ class SentByLevel(NamedTuple):
     weight: float
     quota: float
     wait_ms_sum: int
-
-
-@dataclass(frozen=True)
-class Share:
-    """The share that one name sent in one step of time, and the one it was entitled to."""
-
-    at_ms: int
-    name: str
-    n: int
-    of: int
-    entitled: float
-
-    @property
-    def share(self) -> float:
-        return self.n / self.of
 
 
 def sent(engine: Engine, query: Query) -> list[SentByLevel]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.core.push import Kind
-from pushlane.model.receipt import Event
+from pushlane.pipeline.reports.answers import EVENTS
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import ATTRIBUTE, TIMES_MS, Condition, Dimension, Query
 
-EVENTS = tuple(event.value for event in Event)
-OUTCOMES = (*(kind.value for kind in Kind), *EVENTS)
 _LABELS = "minute_ms, task_id, app, level, sink, outcome"
 NO_EVENT = f"outcome not in ({', '.join(repr(event) for event in EVENTS)})"
 _OF_PUSH = ("task", "app", "level", "attribute")

@@ -14,7 +14,7 @@ from pushlane.pipeline.store.manifest import (
     StoreBusy,
     StoreState,
 )
-from pushlane.pipeline.store.reading import Snapshot, Store, open_store, store_root
+from pushlane.pipeline.store.reading import Snapshot, Store, open_store
 from pushlane.pipeline.store.writing import StoreWriter
 
 __all__ = [
@@ -30,5 +30,4 @@ __all__ = [
     "StoreState",
     "StoreWriter",
     "open_store",
-    "store_root",
 ]

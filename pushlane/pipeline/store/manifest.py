@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.settings import REPORTS_FILE
 from pushlane.util.files import create_durably, write_durably
 
 MEND = "`pushlane pipeline replay --since TIME` rebuilds the store from the log of receipts"
@@ -70,7 +71,6 @@ def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
     return min(each.min for each in found), max(each.max for each in found)
 
 
-_CURRENT = "CURRENT"
 _GENERATION = "gen-"
 _BATCH = re.compile(r"/batch=(\d+)(?:-\w+)?/")
 
@@ -110,7 +110,7 @@ def current(root: Path) -> Generation | None:
 
     Raises CorruptStore if CURRENT names nothing that is there.
     """
-    path = root / _CURRENT
+    path = root / REPORTS_FILE
     if not path.exists():
         return None
     found = Generation(root, path.read_text().strip())
@@ -122,12 +122,12 @@ def current(root: Path) -> Generation | None:
 def make_current(generation: Generation) -> None:
     """Make this generation the one that counts from now on."""
     generation.root.mkdir(parents=True, exist_ok=True)
-    write_durably(generation.root / _CURRENT, generation.name.encode())
+    write_durably(generation.root / REPORTS_FILE, generation.name.encode())
 
 
 def became_current_at_ms(root: Path) -> int:
     """Return since when the current generation counts; older readers may have another one open."""
-    return (root / _CURRENT).stat().st_mtime_ns // 1_000_000
+    return (root / REPORTS_FILE).stat().st_mtime_ns // 1_000_000
 
 
 def next_generation(root: Path) -> Generation:

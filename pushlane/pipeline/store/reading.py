@@ -21,7 +21,6 @@ from pushlane.pipeline.store.manifest import (
     read_state,
 )
 from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
-from pushlane.settings import Settings
 
 ADDITIVE = ("minutes", "hours", "days")
 
@@ -98,11 +97,6 @@ class Store:
             gaps=state.gaps,
             tables={table: _size(self.entries(table)) for table in TABLES},
         )
-
-
-def store_root(settings: Settings) -> Path:
-    """Return the folder of the store that the settings name."""
-    return settings.reports_dir or settings.data_dir / "reports"
 
 
 def open_store(root: Path) -> Store:

@@ -83,15 +83,5 @@ TIME_COLUMN = {
 }
 """The column that the time range of a table's files is about; `seen` has none."""
 
-STAGES = {
-    "wait": ("eligible_at_ms", "dispatched_at_ms"),
-    "delivery": ("dispatched_at_ms", "responded_at_ms"),
-    "total": ("submitted_at_ms", "responded_at_ms"),
-}
-"""The stages of a push in `latency`, each with the times at which it starts and ends."""
-
-LATENCY_BASE = 1.1
-"""Bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); bucket -1 is below 1 ms."""
-
 SKETCH_LG_K = 12
 """The size of the sketches in `recipients`: only sketches of the same size can be merged."""

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pushlane.pipeline.receipts.batch import BatchDone
 from pushlane.pipeline.receipts.job import RunOptions, run
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import Snapshot, open_store, store_root
+from pushlane.pipeline.store import Snapshot, open_store
 from pushlane.pipeline.store.schema import TABLES
 from pushlane.settings import Settings, load
 
@@ -28,7 +28,7 @@ class Pipe:
 
     @property
     def root(self) -> Path:
-        return store_root(self.settings)
+        return self.settings.reports_root
 
     @property
     def snapshot(self) -> Snapshot:

@@ -9,7 +9,7 @@ import pytest
 from pushlane.pipeline.receipts.job import resume_positions
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import StoreWriter, open_store, store_root
+from pushlane.pipeline.store import StoreWriter, open_store
 from pushlane.pipeline.store.writing import open_writer
 from pushlane.settings import Settings
 
@@ -33,7 +33,7 @@ def log(settings: Settings) -> Iterator[SyncReceiptLog]:
 
 @pytest.fixture
 def writer(settings: Settings) -> Iterator[StoreWriter]:
-    with open_writer(store_root(settings)) as found:
+    with open_writer(settings.reports_root) as found:
         yield found
 
 
@@ -68,7 +68,7 @@ def test_a_partition_that_lost_some_goes_on_with_its_oldest_and_others_where_the
     assert positions == [log.first()[0], first[1]]
     assert log.lag(positions) == 3
     assert "dropped receipts of a partition that were not read yet" in said
-    [gap] = open_store(store_root(settings)).snapshot().gaps
+    [gap] = open_store(settings.reports_root).snapshot().gaps
     assert (gap.partition, gap.start, gap.end) == (0, first[0], positions[0])
     assert 0 < gap.since_ms <= gap.at_ms
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pushlane.pipeline.reports.answers import AnswerOptions
 from pushlane.pipeline.reports.query import LABELS, Period
-from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of
+from pushlane.pipeline.reports.query_runner import counts_of
 from pushlane.pipeline.reports.sections import count
 from pushlane.pipeline.store import open_store
 from pushlane.pipeline.store.writing import open_writer

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports import report
+from pushlane.pipeline.reports.answers import by_id
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import (
     LABELS,
@@ -114,17 +115,17 @@ def test_a_task_is_found_by_its_id_or_its_name(tmp_path):
     root = store_of(tmp_path, [{"task_id": "a", "task_name": "one"}, {"task_id": "b"}])
     with engine_on(root) as engine:
         known = report.names(engine)
-    assert report.by_id(query("", "task=one|b"), known).where[0].values == ("a", "b")
+    assert by_id(query("", "task=one|b"), known).where[0].values == ("a", "b")
 
 
 def test_a_task_without_receipts_is_refused_with_the_nearest(tmp_path):
     with pytest.raises(UnknownTask, match="did you mean 'spring'"):
-        report.by_id(query("", "task=sprng"), {"task-a": "spring"})
+        by_id(query("", "task=sprng"), {"task-a": "spring"})
 
 
 def test_a_name_that_several_tasks_have_is_refused():
     with pytest.raises(UnknownTask, match="several tasks"):
-        report.by_id(query("", "task=spring"), {"a": "spring", "b": "spring"})
+        by_id(query("", "task=spring"), {"a": "spring", "b": "spring"})
 
 
 @pytest.mark.parametrize(

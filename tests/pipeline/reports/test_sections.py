@@ -11,18 +11,12 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports import query_runner, report, sections
+from pushlane.pipeline.reports.answers import QUANTILES, AnswerOptions, funnel, middle_ms, quantiles
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.query import Period
-from pushlane.pipeline.reports.query_runner import AnswerOptions, last_rows
-from pushlane.pipeline.reports.report import build_report, funnel
-from pushlane.pipeline.reports.sections import (
-    QUANTILES,
-    SentByLevel,
-    lateness,
-    middle_ms,
-    quantiles,
-    recipients,
-)
+from pushlane.pipeline.reports.query_runner import last_rows
+from pushlane.pipeline.reports.report import build_report
+from pushlane.pipeline.reports.sections import SentByLevel, lateness, recipients
 from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
 from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
