@@ -27,6 +27,7 @@ from pushlane.backends.backend import connect
 from pushlane.cli.flags import Flags, LogFormat, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
 from pushlane.cli.health_server import HealthReply
+from pushlane.cli.live import LiveLine, LiveText, closed_first, live_line
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import (
@@ -191,7 +192,9 @@ def dispatch(flags: Flags, asked: _Options, metrics: HealthFlags) -> None:
     patience_s = loop_patience_s(settings, stuck_s)
     with metrics.serving(stuck_s) as health, ended_if_hung(health, patience_s):
         sinks = open_sinks(settings, names, retry_timeouts=asked.retry_timeouts)
-        uvloop.run(_dispatch(settings, sinks, health, asked))
+        is_for_people = settings.log_format == "text" and not asked.with_parent
+        with live_line(wanted=is_for_people) as live:
+            uvloop.run(_dispatch(settings, sinks, health, asked, live))
 
 
 def _print_whole_lines() -> None:
@@ -256,7 +259,11 @@ def _require_given(chosen: Flags) -> None:
 
 
 async def _dispatch(
-    settings: Settings, sinks: Mapping[str, Sink], health: Health, asked: _Options
+    settings: Settings,
+    sinks: Mapping[str, Sink],
+    health: Health,
+    asked: _Options,
+    live: LiveLine | None,
 ) -> None:
     try:
         async with health.beating(), connect(settings) as backend:
@@ -267,6 +274,7 @@ async def _dispatch(
             health.remarks = dispatcher.remarks
             health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
+            stop = stop if live is None else closed_first(live, stop)
             stop_on_signals(stop, left=REPEATED)
             if asked.with_parent:
                 stop_with_stdin(stop)
@@ -274,7 +282,7 @@ async def _dispatch(
             gc.freeze()
             _announce(settings, sinks)
             try:
-                await _run_watching(dispatcher, sinks)
+                await _run_watching(dispatcher, sinks, live)
             except UserError:  # of a sink that was given up, after all else was done
                 log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
                 raise
@@ -297,10 +305,14 @@ def _announce(settings: Settings, sinks: Mapping[str, Sink]) -> None:
         )
 
 
-async def _run_watching(dispatcher: Dispatcher, sinks: Mapping[str, Sink]) -> None:
+async def _run_watching(
+    dispatcher: Dispatcher, sinks: Mapping[str, Sink], live: LiveLine | None
+) -> None:
     """Run the dispatcher; a named sink whose files have changed is tried again at once."""
     named = [sink for sink in sinks.values() if isinstance(sink, NamedSink)]
     watching = [asyncio.create_task(one.watch(dispatcher.try_again)) for one in named]
+    if live is not None:
+        watching.append(asyncio.create_task(live.keep(LiveText(dispatcher.progress))))
     try:
         await dispatcher.run()
     finally:

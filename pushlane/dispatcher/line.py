@@ -49,6 +49,7 @@ from pushlane.dispatcher.guards.recipient_guard import (
 )
 from pushlane.dispatcher.lanes import DelayLimit, LaneManager, ReaderOpener
 from pushlane.dispatcher.outage import Outage, TargetMemory
+from pushlane.dispatcher.progress import TaskRates
 from pushlane.dispatcher.receipts import Receipts
 from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares
 from pushlane.dispatcher.stats import Stats
@@ -134,11 +135,13 @@ class Line:
             shared.clocks.monotonic_s,
         )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
+        self.task_rates = TaskRates(shared.clocks.monotonic_s)
         self._listeners: list[EndingListener] = [
             PutOffNotes(backend.registry),
             shared.completion,
             shared.stops,
             self.death_warnings,
+            self.task_rates,
         ]
         self.flusher = Flusher(
             backend.broker, backend.registry, self.receipts.write, self._listeners

@@ -141,6 +141,7 @@ class LineReport:
             ended_per_s=round(rates.ended_per_s, 3),
             sent_per_s=rates.sent_per_s,
             apps_per_s=rates.apps_per_s,
+            tasks_per_s=self._line.task_rates.per_s(),
             lanes=dict(Counter(str(lane.level) for lane in self._line.lanes.by_name.values())),
             resting=self.resting(),
             rate_per_s=own.rate_per_s if own else None,
@@ -157,6 +158,13 @@ class LineReport:
         what = f"{one.scope} {self._line.name} ({one.state})"
         next_ms = one.next_try_ms or 0
         return Resting(what, one.since_ms, one.reason, next_ms, is_unproven=one.is_unproven)
+
+    def resting_text(self) -> str:
+        """Return in a few words that the sink gets fewer pushes than there are; empty if not."""
+        one = self.resting()
+        if one is None:
+            return ""
+        return f"sink {self._line.name} {'rests' if one.is_shut else 'gets fewer pushes'}"
 
     def slow(self) -> Iterator[SlowLane]:
         """Yield the slowest lanes of those that count as slow."""

@@ -13,8 +13,10 @@ import os
 import secrets
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,7 +32,7 @@ from pushlane.core.errors import PushlaneError, UnknownLane, UserError
 from pushlane.core.lane import Lane
 from pushlane.core.names import DEAD_LANE, DEFAULT_SINK, later_lane
 from pushlane.core.ports import Sink
-from pushlane.core.push import FORMAT
+from pushlane.core.push import FORMAT, Kind
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, State, Task, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
@@ -43,6 +45,7 @@ from pushlane.dispatcher.line_report import MOST_NAMED, LineReport
 from pushlane.dispatcher.metrics import DispatcherState, collectors
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.presence import PresenceAnnouncer
+from pushlane.dispatcher.progress import DispatchProgress, ProgressLog
 from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
@@ -229,6 +232,8 @@ class Dispatcher:
             lambda: shared.limits.limits,
             settings.drain_target_s,
         )
+        self._ended_at_survey = 0
+        self._progress_log = ProgressLog(self.progress, clock_s)
         self._drain_reader = DrainReader(backend.presence)
         self._announcer = PresenceAnnouncer(
             backend, self.as_process, replaces=settings.replace_sink
@@ -254,6 +259,40 @@ class Dispatcher:
     def stats_by_sink(self) -> dict[str, Stats]:
         """Return the counts of each sink since the start, by its name."""
         return {line.name: line.stats for line in self._lines}
+
+    def progress(self) -> DispatchProgress:
+        """Return what it has done since the start, over all sinks. It asks nobody.
+
+        What is left is known while this process leads: as its survey found it, less what has ended
+        here since.
+        """
+        outcomes: Counter[Kind] = Counter()
+        died_of: Counter[str] = Counter()
+        for line in self._lines:
+            died_of.update(line.stats.died_of)
+            for (_, kind), count in line.stats.outcomes.items():
+                outcomes[kind] += count
+        found = DispatchProgress(
+            outcomes=outcomes,
+            died_of=died_of,
+            in_flight=sum(line.slots.in_flight for line in self._lines),
+            resting=[text for report in self._reports if (text := report.resting_text())],
+        )
+        left = self._left_at_survey()
+        if left is None:
+            return found
+        return replace(found, left=max(0, left - (found.ended - self._ended_at_survey)))
+
+    def _left_at_survey(self) -> int | None:
+        figures = self._survey.figures()
+        if figures is None:
+            return None
+        names = {line.name for line in self._lines}
+        return sum(left for (_, sink), left in figures.backlog.items() if sink in names)
+
+    def _on_survey(self) -> None:
+        self._ended_at_survey = self.progress().ended
+        self._announcer.say_now()
 
     def missing(self) -> list[str]:
         """Return what keeps it from dispatching, a line for each; empty when nothing does.
@@ -384,7 +423,8 @@ class Dispatcher:
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
-        yield "survey", self._survey.run(self._shared.tasks.synced, self._announcer.say_now)
+        yield "survey", self._survey.run(self._shared.tasks.synced, self._on_survey)
+        yield "progress", self._progress_log.run()
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
             yield "given up", self._follow_given_up(self._drain_watch)

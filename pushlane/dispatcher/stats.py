@@ -174,6 +174,7 @@ class Stats:
 
     `held_s` adds up for how long each of the `released` pushes has held its slot. Of very many apps
     the first are counted. `hosts_code` says that the sink's reasons are somebody's own words.
+    `dead` counts dead pushes as metrics tell them apart, `died_of` by class, as logs do.
     """
 
     def __init__(self, *, hosts_code: bool = False) -> None:
@@ -202,6 +203,7 @@ class Stats:
         self.dead_addresses = ByReason()
         self.retries = ByReason()
         self.dead = ByReason()
+        self.died_of = ByReason()
         self.probes = 0
         self.spared = 0
         self.limited = dict.fromkeys(KINDS, 0)
@@ -249,6 +251,7 @@ class Stats:
         """Count a push that died as it cannot be read."""
         self.outcomes[level, Kind.DEAD] += 1
         self.dead.add("malformed")
+        self.died_of.add("malformed")
 
     def address_died(self, reason: str) -> None:
         """Count an address that was recorded as dead."""
@@ -261,8 +264,14 @@ class Stats:
 
     def why(self, outcome: Outcome) -> str:
         """Count a push that ended so; return the class of the reason, which names nobody."""
+        reason = self._class(outcome)
         if outcome.kind is Kind.DEAD:
             self.dead.add(self._label(outcome.reason))
+            self.died_of.add(reason)
+        return reason
+
+    def _class(self, outcome: Outcome) -> str:
+        if outcome.kind is Kind.DEAD:
             if outcome.scope is Scope.RECIPIENT:
                 return DEAD_ADDRESS
         elif outcome.reason in ("", EXPIRED.reason):

@@ -22,6 +22,9 @@ from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.presence")
 
+MOST_TASKS = 50
+"""So many tasks of a sink a process says the rates of: those of which most ended."""
+
 
 class Resting(msgspec.Struct, frozen=True):
     """A sink or host that gets no pushes for now. Its times are Unix ms.
@@ -117,7 +120,9 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     and so is `delivery_s`, the mean time that a delivery holds its slot; without any, it is that
     since the start, 0 when none was made. `lanes` counts by level the lanes that are read.
     Of the last minute, or since its start, are `ended_per_s` (in whatever way), and what it sent:
-    by level `sent_per_s`, and `apps_per_s` of the apps that sent most.
+    by level `sent_per_s`, and `apps_per_s` of the apps that sent most. `tasks_per_s` is what ended
+    in the last seconds, by id of the `MOST_TASKS` tasks of which most did; None of a process that
+    does not say.
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
     process was told. `target` is what it delivers to, None of a process that does not say.
@@ -133,6 +138,7 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     ended_per_s: float = 0.0
     sent_per_s: dict[str, float] = {}
     apps_per_s: dict[str, float] = {}
+    tasks_per_s: dict[str, float] | None = None
     lanes: dict[str, int] = {}
     resting: Resting | None = None
     rate_per_s: float | None = None

@@ -382,7 +382,9 @@ class Janitor:
             if not await self._backend.broker.drop_lane(name):
                 return
         await self._change(task, task_changes.lane_dropped)
-        log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
+        log.debug(
+            "lane %s is removed (task %s)", lane, task.state, extra={"action": "lane_dropped"}
+        )
 
     async def _is_spent(self, task: Task) -> bool:
         """Whether nothing that lies on its lanes is to be sent any more.
