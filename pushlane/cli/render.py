@@ -184,6 +184,14 @@ def age_text(since_ms: int, now_ms: int) -> str:
     return "0s"
 
 
+def soon_text(seconds: float) -> str:
+    """Return a time to come in one unit, of which it is at least two: `in 40s`, `in 12m`."""
+    for unit, unit_s in UNIT_S.items():
+        if seconds >= 2 * unit_s:
+            return f"in {seconds / unit_s:.0f}{unit}"
+    return "in 1s"
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration in its two largest units: `40s`, `12m 5s`, `3h 20m`, `2d 1h`."""
     left = max(0, round(seconds))

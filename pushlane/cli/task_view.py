@@ -10,20 +10,23 @@ from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.cli.parsing import pushes_text, shown_state
-from pushlane.cli.render import Column, age_text, time_text
-from pushlane.core.task import DeliveryMode, Progress, Task, now_ms
-from pushlane.diagnosis.causes import STALLED, TaskStatus, TaskStatuses
+from pushlane.cli.render import Column, age_text, soon_text, time_text
+from pushlane.core.task import DeliveryMode, Progress, State, Task, now_ms
+from pushlane.diagnosis.causes import FAILING, STALLED, TaskStatus, TaskStatuses
 from pushlane.diagnosis.look import is_stalled, put_offs_of, reasons_of
+from pushlane.diagnosis.pace import Pace, paces_of
 from pushlane.diagnosis.situation import reasons_text
 from pushlane.model.presence import Process
 from pushlane.model.reasons import Reasons
 from pushlane.model.stop_rule import OFF
 from pushlane.model.task_changes import settled, settled_reasons
 
+_WHOLE_PER_S = 10
+
 COLUMNS: tuple[Column[TaskView], ...] = (
     Column("TASK", lambda view: view.task.id),
     Column("NAME", lambda view: view.task.name, elastic=True),
-    Column("LEVEL", lambda view: view.task.level, spare=9),
+    Column("LEVEL", lambda view: view.task.level, spare=11),
     Column(
         "QUOTA",
         lambda view: "-" if view.task.pooled else str(view.task.quota),
@@ -39,10 +42,12 @@ COLUMNS: tuple[Column[TaskView], ...] = (
     ),
     Column("FINISHED", lambda view: f"{view.progress.finished:,}", number=True, spare=6),
     Column("DELIVERED", lambda view: f"{view.progress.delivered:,}", number=True, spare=4),
-    Column("DEAD", lambda view: f"{view.progress.dead:,}", number=True, spare=8),
+    Column("DEAD", lambda view: f"{view.progress.dead:,}", number=True, spare=9),
     Column("EXPIRED", lambda view: f"{view.progress.expired:,}", number=True, spare=2),
     Column("DROPPED", lambda view: f"{view.progress.dropped:,}", number=True, spare=3),
     Column("%", lambda view: view.percent_text, number=True),
+    Column("RATE", lambda view: view.rate_text, number=True, spare=8),
+    Column("ENDS", lambda view: view.ends_text, number=True, spare=10),
     Column("AGE", lambda view: age_text(view.task.created_at_ms, view.at_ms), number=True, spare=7),
     Column("REASON", lambda view: view.status.reason, elastic=True, least=24),
 )
@@ -51,7 +56,7 @@ COLUMNS: tuple[Column[TaskView], ...] = (
 class TaskView(msgspec.Struct, frozen=True):
     """The two halves that the registry has of a task, the task and its progress, at one time.
 
-    `status` is how it stands, for people.
+    `status` is how it stands, for people, `pace` how it goes.
     """
 
     task: Task
@@ -60,6 +65,7 @@ class TaskView(msgspec.Struct, frozen=True):
     status: TaskStatus
     is_stalled: bool = False
     reasons: Reasons = Reasons("")
+    pace: Pace = Pace()
 
     @property
     def state(self) -> str:
@@ -93,6 +99,8 @@ class TaskView(msgspec.Struct, frozen=True):
             "died_of": self.reasons.dead,
             "expired_for": self.reasons.expired,
             "dropped_for": self.reasons.dropped,
+            "rate_per_s": None if self.pace.per_s is None else round(self.pace.per_s, 2),
+            "eta_s": None if self.pace.ends_in_s is None else round(self.pace.ends_in_s, 1),
         }
 
     def as_fields(self) -> list[tuple[str, str]]:
@@ -115,6 +123,8 @@ class TaskView(msgspec.Struct, frozen=True):
             ("  dead", _counted_text(progress.dead, self.reasons.dead)),
             ("  expired", _counted_text(progress.expired, self.reasons.expired)),
             ("  dropped", _counted_text(progress.dropped, self.reasons.dropped)),
+            ("rate", self.rate_text),
+            ("ends", self.ends_text),
             ("delivery", _delivery_text(task)),
             ("order", "by key" if task.ordered else "-"),
             ("dedupe", "recipient" if task.dedupe else "-"),
@@ -139,6 +149,20 @@ class TaskView(msgspec.Struct, frozen=True):
     @property
     def percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
+
+    @property
+    def rate_text(self) -> str:
+        """Its rate, as `510/s`."""
+        per_s = self.pace.per_s
+        if per_s is None:
+            return "-"
+        return f"{per_s:,.0f}/s" if per_s >= _WHOLE_PER_S else f"{per_s:.2g}/s"
+
+    @property
+    def ends_text(self) -> str:
+        """When it ends, as `in 4m`."""
+        left_s = self.pace.ends_in_s
+        return "-" if left_s is None else soon_text(left_s)
 
 
 def _counted_text(pushes: int, reasons: Mapping[str, int]) -> str:
@@ -192,6 +216,15 @@ async def view_of(
     found = await backend.presence.list() if processes is None else processes
     [view] = await views_of(backend, [await backend.registry.get(task_id)], found)
     return view
+
+
+async def with_paces(
+    backend: Backend, views: Sequence[TaskView], processes: Sequence[Process]
+) -> list[TaskView]:
+    """Return the views with how fast the tasks go that run, and when they end."""
+    going = [view for view in views if view.status.state in (State.RUNNING, FAILING)]
+    paces = await paces_of(backend, [(view.task, view.progress) for view in going], processes)
+    return [replace(view, pace=paces.get(view.task.id, view.pace)) for view in views]
 
 
 async def views_of(

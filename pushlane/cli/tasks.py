@@ -35,7 +35,7 @@ from pushlane.cli.parsing import (
 )
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of
+from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of, with_paces
 from pushlane.core.errors import BadInput, UnknownFormat, UserError
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
 from pushlane.diagnosis.causes import STORED_AS
@@ -135,7 +135,8 @@ def tasks(
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
         processes = await backend.presence.list()
-        return await _newest(backend, query, words, limit, processes), processes
+        found = await _newest(backend, query, words, limit, processes)
+        return await with_paces(backend, found, processes), processes
 
     settings = flags.settings()
     views, processes = on_backend(settings, load)
@@ -161,7 +162,8 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
 
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
         processes = await backend.presence.list()
-        return await view_of(backend, task, processes), processes
+        views = [await view_of(backend, task, processes)]
+        return (await with_paces(backend, views, processes))[0], processes
 
     settings = flags.settings()
     view, processes = on_backend(settings, load)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec.structs import replace as with_fields
 
@@ -29,7 +30,7 @@ from pushlane.diagnosis.situation import (
 from pushlane.diagnosis.slowing import Expected, entitled_share, forecast
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
-from pushlane.model.load import Standing, spent_of, subjects_of
+from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of
 from pushlane.model.names import submit_lease
 from pushlane.model.presence import Process
 from pushlane.model.reasons import Reasons
@@ -117,10 +118,17 @@ def expected_end(now: Situation, found: Sequence[Cause], per_s: float | None) ->
     if is_held or any(cause.at_later for cause in found):
         return None
     goes = None if now.all_wait else forecast(now.load, now.task.id, per_s)
+    share = entitled_share(now)
+    return end_of(now, goes, per_s if per_s is None or share is None else share * per_s)
+
+
+def end_of(now: Situation, goes: Expected | None, own_per_s: float | None) -> Expected | None:
+    """Return the same of a task that nothing holds: what may go now `goes`, as far as is known.
+
+    What waits for its time goes at `own_per_s` from then on.
+    """
     if goes is None and not now.all_wait and now.may_go and now.observed_per_s:
         goes = Expected(0.0, now.may_go / now.observed_per_s)
-    share = entitled_share(now)
-    own_per_s = per_s if per_s is None or share is None else share * per_s
     ends_s = ends_in_s(now, goes.ends_in_s if goes else None, own_per_s or now.observed_per_s)
     if ends_s is None:
         return None
@@ -226,18 +234,45 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:
     """Return the tasks that are not finished and go to a sink first: of very many the newest."""
+    return [
+        replace(one, has_moved_on=await _has_moved_on(backend, one.task))
+        for one in await active(backend, {sink})
+    ]
+
+
+async def active(backend: Backend, sinks: Container[str]) -> list[Standing]:
+    """Return the same of several sinks; the broker is not asked which of them have moved on."""
     found: list[Standing] = []
     async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
-        tasks = [task for task in page if task.chain[0] == sink]
+        tasks = [task for task in page if task.chain[0] in sinks]
         progress = await backend.registry.progress([task.id for task in tasks])
         later = await later_of(backend, tasks)
         for task, counts in zip(tasks, progress, strict=True):
             left = None if task.total is None else task.total - counts.finished
-            has_moved_on = await _has_moved_on(backend, task)
-            found.append(Standing(task, left, has_moved_on, later.get(task.id, 0)))
+            found.append(Standing(task, left, later=later.get(task.id, 0)))
         if len(found) >= _MOST_OTHERS:
             break
     return found
+
+
+async def loads(
+    backend: Backend, tasks: Iterable[Task], at_ms: int
+) -> tuple[Callable[..., SinkLoad], Sequence[str]]:
+    """Return what makes the load of a sink of `sink` and `standings`, and limits left out.
+
+    The standings are of these tasks.
+    """
+    limits, unread = await readable_limits(backend.documents)
+    apps = {one.app for one in tasks} if limits else set()
+    subjects = {*limits, *(Subject("app", app) for app in apps)}
+    load_of = partial(
+        SinkLoad,
+        weights=await backend.registry.weights(),
+        limits=limits,
+        spent=await spent_of(backend.limiter, subjects, limits, at_ms),
+        now_ms=at_ms,
+    )
+    return load_of, [*unread]
 
 
 async def later_of(backend: Backend, tasks: Sequence[Task]) -> dict[str, int]:

@@ -10,7 +10,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from heapq import nsmallest
 
 from pushlane.backends.backend import Backend
@@ -25,16 +24,15 @@ from pushlane.diagnosis.causes import (
     TaskStatus,
     TaskStatuses,
 )
-from pushlane.diagnosis.look import put_offs_of, reasons_of
+from pushlane.diagnosis.look import loads, put_offs_of, reasons_of
 from pushlane.diagnosis.situation import resting_since
-from pushlane.model.limits import Subject, readable_limits
+from pushlane.model.limits import Subject
 from pushlane.model.load import (
     SinkLoad,
     Standing,
     entitled_rates,
     shared_by_lane,
     sink_now,
-    spent_of,
 )
 from pushlane.model.presence import Process
 
@@ -114,18 +112,9 @@ async def overview(backend: Backend) -> Overview:
     processes = [one for one in await backend.presence.list() if one.kind == "dispatcher"]
     at_ms = now_ms()
     tasks, is_cut = await _tasks(backend, processes, at_ms)
-    limits, unread = await readable_limits(backend.documents)
-    apps = {one.task.app for one in tasks} if limits else set()
-    subjects = {*limits, *(Subject("app", app) for app in apps)}
-    load_of = partial(
-        SinkLoad,
-        weights=await backend.registry.weights(),
-        limits=limits,
-        spent=await spent_of(backend.limiter, subjects, limits, at_ms),
-        now_ms=at_ms,
-    )
+    load_of, unread = await loads(backend, (one.task for one in tasks), at_ms)
     found = _overview_of(tasks, processes, load_of)
-    return replace(found, unread_limits=[*unread], is_cut=is_cut)
+    return replace(found, unread_limits=unread, is_cut=is_cut)
 
 
 async def _tasks(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -55,6 +57,8 @@ def _share_in(load: SinkLoad, task: Task) -> float | None:
 _MOST_EVENTS = 500
 _EXACT_EVENTS = 100
 _COARSE = 0.02
+_MOST_EVENTS_OF_MANY = 50
+_COARSE_OF_MANY = 0.1
 _NOTHING = 1e-9
 
 
@@ -70,10 +74,18 @@ def forecast(load: SinkLoad, task_id: str, per_s: float | None) -> Expected | No
 
     None when it cannot be told: nothing is known of the sink, or nothing of the task ever goes.
     """
-    mine = next((one for one in load.standings if one.task.id == task_id), None)
-    if per_s is None or mine is None or mine.backlog == math.inf:
-        return None
-    return _Flow(load, per_s, task_id).run()
+    return forecasts(load, {task_id}, per_s).get(task_id)
+
+
+def forecasts(
+    load: SinkLoad, task_ids: Collection[str], per_s: float | None
+) -> dict[str, Expected]:
+    """Return the same by id of those of which it can be told.
+
+    Where many are asked about and the load has very many, their ends are a few percent off.
+    """
+    asked = {one.task.id for one in load.standings if one.backlog < math.inf}.intersection(task_ids)
+    return {} if per_s is None or not asked else _Flow(load, per_s, asked).run()
 
 
 class _Flow:
@@ -84,34 +96,53 @@ class _Flow:
     of the pool go one after the other. With very many tasks several may be through in one step.
     """
 
-    def __init__(self, load: SinkLoad, per_s: float, task_id: str) -> None:
+    def __init__(self, load: SinkLoad, per_s: float, asked: AbstractSet[str]) -> None:
         self._load = load
         self._per_s = per_s
-        self._task_id = task_id
+        self._asked = asked
+        self._is_rough = len(asked) > 1 and len(load.standings) > _EXACT_EVENTS
         self._left = {one.task.id: one.backlog for one in load.standings}
         self._starts_s = {
             one.task.id: (one.starts_at_ms(load.now_ms) - load.now_ms) / 1000
             for one in load.standings
         }
         self._time_s = 0.0
-        self._began_s: float | None = None
+        self._began_s: dict[str, float] = {}
+        self._found: dict[str, Expected] = {}
 
-    def run(self) -> Expected | None:
-        for event in range(_MOST_EVENTS):
+    def run(self) -> dict[str, Expected]:
+        exact, most = _EXACT_EVENTS, _MOST_EVENTS
+        if self._is_rough:
+            exact, most = 0, _MOST_EVENTS_OF_MANY
+        for event in range(most):
             heads = self._heads()
             rates = entitled_rates(self._load, heads, self._per_s)
-            if self._began_s is None and any(
-                one.task.id == self._task_id and rates[one.task.lane] > 0 for one in heads
-            ):
-                self._began_s = self._time_s
-            step_s = self._next_event_s(heads, rates, is_coarse=event >= _EXACT_EVENTS)
+            ends_s = self._ends_s(heads, rates)
+            for task_id in ends_s:
+                self._began_s.setdefault(task_id, self._time_s)
+            step_s = self._next_event_s(ends_s, is_coarse=event >= exact)
             if step_s is None:
-                return None
+                return self._found
             self._pass(step_s, heads, rates)
-            if self._left[self._task_id] <= _NOTHING:
-                began_s = self._time_s if self._began_s is None else self._began_s
-                return Expected(began_s, self._time_s)
+            self._note_ends(self._time_s - step_s, ends_s)
+            if len(self._found) == len(self._asked):
+                return self._found
         return self._extrapolated()
+
+    def _ends_s(self, heads: Sequence[Standing], rates: dict[str, float]) -> dict[str, float]:
+        """Return by id in how many seconds those that flow are through at these rates."""
+        return {
+            one.task.id: self._left[one.task.id] / rates[one.task.lane]
+            for one in heads
+            if rates[one.task.lane] > _NOTHING
+        }
+
+    def _note_ends(self, since_s: float, ends_s: Mapping[str, float]) -> None:
+        """Note when tasks ended that are through; the last step began at `since_s`."""
+        for task_id in self._asked - self._found.keys():
+            if self._left[task_id] <= _NOTHING:
+                end_s = min(self._time_s, since_s + ends_s.get(task_id, math.inf))
+                self._found[task_id] = Expected(self._began_s.get(task_id, end_s), end_s)
 
     def _heads(self) -> list[Standing]:
         """The tasks that flow now: of each lane the oldest that is left and has started."""
@@ -123,19 +154,12 @@ class _Flow:
         ]
         return [tasks[0] for tasks in shared_by_lane(flowing).values()]
 
-    def _next_event_s(
-        self, heads: Sequence[Standing], rates: dict[str, float], *, is_coarse: bool
-    ) -> float | None:
+    def _next_event_s(self, ends_s: Mapping[str, float], *, is_coarse: bool) -> float | None:
         """Return after how long a task is through or starts; None when nothing will happen.
 
-        A coarse step is at least a part of the time in which all would be through, unless the task
-        that is asked about is through before that, or another starts.
+        A coarse step is at least a part of the time in which all would be through, unless another
+        starts before that.
         """
-        ends_s = {
-            one.task.id: self._left[one.task.id] / rates[one.task.lane]
-            for one in heads
-            if rates[one.task.lane] > _NOTHING
-        }
         starts_s = [
             start_s - self._time_s
             for start_s in self._starts_s.values()
@@ -144,8 +168,8 @@ class _Flow:
         end_s = min(ends_s.values(), default=math.inf)
         if is_coarse and end_s < math.inf:
             left = sum(left for left in self._left.values() if left < math.inf)
-            least_s = min(_COARSE * left / self._per_s, ends_s.get(self._task_id, math.inf))
-            end_s = max(end_s, least_s)
+            part = _COARSE_OF_MANY if self._is_rough else _COARSE
+            end_s = max(end_s, part * left / self._per_s)
         step_s = min((end_s, *starts_s))
         return None if step_s == math.inf else step_s
 
@@ -156,16 +180,18 @@ class _Flow:
             left = self._left[one.task.id] - gone
             self._left[one.task.id] = 0.0 if left <= _NOTHING * max(1.0, gone) else left
 
-    def _extrapolated(self) -> Expected | None:
-        """Return the end as if from now on nothing changed any more."""
-        heads = self._heads()
-        rates = entitled_rates(self._load, heads, self._per_s)
-        lane = next(o.task.lane for o in self._load.standings if o.task.id == self._task_id)
-        if not rates.get(lane):
-            return None
-        left = sum(self._left[o.task.id] for o in self._load.standings if o.task.lane == lane)
-        end_s = self._time_s + left / rates[lane]
-        return Expected(self._time_s if self._began_s is None else self._began_s, end_s)
+    def _extrapolated(self) -> dict[str, Expected]:
+        """Return the ends, those to come as if from now on nothing changed any more."""
+        rates = entitled_rates(self._load, self._heads(), self._per_s)
+        left: defaultdict[str, float] = defaultdict(float)
+        for one in self._load.standings:
+            left[one.task.lane] += self._left[one.task.id]
+        for one in self._load.standings:
+            task_id, lane = one.task.id, one.task.lane
+            if task_id in self._asked and task_id not in self._found and rates.get(lane):
+                end_s = self._time_s + left[lane] / rates[lane]
+                self._found[task_id] = Expected(self._began_s.get(task_id, self._time_s), end_s)
+        return self._found
 
 
 _MOST_MORE = 64

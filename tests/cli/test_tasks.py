@@ -75,7 +75,7 @@ def test_a_wide_table_shows_what_was_expired_and_dropped(command: Command) -> No
 
     heading, line = (row.split() for row in command("tasks", "--all").stdout.splitlines())
 
-    assert heading[-5:-2] == ["EXPIRED", "DROPPED", "%"]
+    assert heading[-7:-4] == ["EXPIRED", "DROPPED", "%"]
     assert line[-4:-1] == ["0", "3", "100"]
 
 
