@@ -305,7 +305,8 @@ class TaskStatuses:
         """
         stands = self._stands(task, progress, put_off, is_stalled=is_stalled)
         is_told = task.stopped and task.state is State.PAUSED
-        deaths = "" if is_told else short_deaths_text(progress, died_of)
+        is_done = task.state is State.DONE
+        deaths = "" if is_told else short_deaths_text(progress, died_of, has_ended=is_done)
         return stands._replace(reason="; ".join(filter(None, (deaths, stands.reason))))
 
     def _stands(

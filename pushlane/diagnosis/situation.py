@@ -238,13 +238,22 @@ def deaths_text(progress: Progress, died_of: Mapping[str, int]) -> str:
     return f"{progress.dead:,} of {progress.finished:,} died" + (f": {reasons}" if reasons else "")
 
 
-def short_deaths_text(progress: Progress, died_of: Mapping[str, int]) -> str:
-    """Return the same for a column, with the commonest reason; empty when they do not matter."""
-    if not matter(progress, died_of):
+def short_deaths_text(
+    progress: Progress, died_of: Mapping[str, int], *, has_ended: bool = False
+) -> str:
+    """Return the same for a column, with the commonest reason; empty when they do not matter.
+
+    That nothing of a task that `has_ended` was delivered always does.
+    """
+    is_all = has_ended and progress.dead == progress.finished > 0
+    if not is_all and not matter(progress, died_of):
         return ""
     commonest = next((one for one in died_of if one != DEAD_ADDRESS), "")
+    if is_all and not commonest:
+        commonest = next(iter(died_of), "")
     others = ", most often " if len(died_of) > 1 else ": "
-    return f"{progress.dead:,} died" + (f"{others}{commonest}" if commonest else "")
+    died = f"{'all ' if is_all and progress.dead > 1 else ''}{progress.dead:,} died"
+    return died + (f"{others}{commonest}" if commonest else "")
 
 
 def with_deaths(

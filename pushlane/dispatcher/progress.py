@@ -53,7 +53,7 @@ class DispatchProgress:
 def counts_texts(
     outcomes: Mapping[Kind, int], died_of: Mapping[str, int] | None = None
 ) -> Iterator[str]:
-    """Yield `1,204 delivered`, then `33 dead (HTTP 404 30, no answer 3)` and others that are not 0.
+    """Yield `1,204 delivered`, then `33 dead (30 HTTP 404, 3 no answer)` and others that are not 0.
 
     `again` are pushes that are tried again.
     """
@@ -67,9 +67,11 @@ def counts_texts(
 def _classes_text(died_of: Mapping[str, int]) -> str:
     named = nlargest(_MOST_CLASSES, ((count, reason) for reason, count in died_of.items()))
     others = sum(died_of.values()) - sum(count for count, _ in named)
-    texts = [f"{reason} {count:,}" for count, reason in named]
+    if len(died_of) == 1:
+        return f" ({next(iter(died_of))})"
+    texts = [f"{count:,} {reason}" for count, reason in named]
     if others:
-        texts.append(f"others {others:,}")
+        texts.append(f"{others:,} of other reasons")
     return f" ({', '.join(texts)})" if texts else ""
 
 

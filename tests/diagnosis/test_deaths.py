@@ -51,6 +51,16 @@ def test_a_few_deaths_of_many_and_dead_addresses_do_not_matter() -> None:
     assert short_deaths_text(Progress("t", dead=500), {DEAD_ADDRESS: 500}) == ""
 
 
+def test_a_task_that_is_done_and_delivered_nothing_says_so_whatever_it_died_of() -> None:
+    of_addresses = Progress("t", dead=500), {DEAD_ADDRESS: 500}
+
+    assert short_deaths_text(*of_addresses, has_ended=True) == "all 500 died: dead address"
+    assert short_deaths_text(Progress("t", dead=1), {"HTTP 404": 1}, has_ended=True) == (
+        "1 died: HTTP 404"
+    )
+    assert short_deaths_text(COUNTS, DIED_OF, has_ended=True) == "4,998 died, most often HTTP 404"
+
+
 def test_many_deaths_stand_first_and_few_last() -> None:
     many = situation_of(task_of(total=9_000), progress=COUNTS, reasons=Reasons("t", DIED_OF))
     few = situation_of(
