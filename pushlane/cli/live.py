@@ -80,8 +80,12 @@ class LiveLine:
         """Show these parts of a text, anew each second, until the terminal takes no more."""
         with suppress(OSError):
             while True:
-                self.show(self._between.join(parts()))
+                self.show_parts(parts())
                 await asyncio.sleep(_EVERY_S)
+
+    def show_parts(self, parts: Sequence[str]) -> None:
+        """Show these from now on, side by side."""
+        self.show(self._between.join(parts))
 
     def show(self, text: str) -> None:
         """Show this text from now on."""
