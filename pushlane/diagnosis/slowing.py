@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -55,10 +54,9 @@ def _share_in(load: SinkLoad, task: Task) -> float | None:
 
 
 _MOST_EVENTS = 500
-_EXACT_EVENTS = 100
-_COARSE = 0.02
-_MOST_EVENTS_OF_MANY = 50
-_COARSE_OF_MANY = 0.1
+_MOST_EXACT = 100
+_PARTS = 40
+_PARTS_FOR_ALL = 12
 _NOTHING = 1e-9
 
 
@@ -82,7 +80,7 @@ def forecasts(
 ) -> dict[str, Expected]:
     """Return the same by id of those of which it can be told.
 
-    Where many are asked about and the load has very many, their ends are a few percent off.
+    In a load of very many tasks their ends are a few percent off.
     """
     asked = {one.task.id for one in load.standings if one.backlog < math.inf}.intersection(task_ids)
     return {} if per_s is None or not asked else _Flow(load, per_s, asked).run()
@@ -93,14 +91,16 @@ class _Flow:
 
     Between two events (a task is through, or one starts) each lane flows at its rate of
     `entitled_rates`; so the shares of those that are left grow while others drain. Tasks of a lane
-    of the pool go one after the other. With very many tasks several may be through in one step.
+    of the pool go one after the other. With very many tasks a step lasts until a part of the lanes
+    is empty; it is shortened by what these leave to others.
     """
 
     def __init__(self, load: SinkLoad, per_s: float, asked: AbstractSet[str]) -> None:
         self._load = load
         self._per_s = per_s
         self._asked = asked
-        self._is_rough = len(asked) > 1 and len(load.standings) > _EXACT_EVENTS
+        self._is_rough = len(load.standings) > _MOST_EXACT
+        self._parts = _PARTS if len(asked) == 1 else _PARTS_FOR_ALL
         self._left = {one.task.id: one.backlog for one in load.standings}
         self._starts_s = {
             one.task.id: (one.starts_at_ms(load.now_ms) - load.now_ms) / 1000
@@ -111,86 +111,87 @@ class _Flow:
         self._found: dict[str, Expected] = {}
 
     def run(self) -> dict[str, Expected]:
-        exact, most = _EXACT_EVENTS, _MOST_EVENTS
-        if self._is_rough:
-            exact, most = 0, _MOST_EVENTS_OF_MANY
-        for event in range(most):
-            heads = self._heads()
-            rates = entitled_rates(self._load, heads, self._per_s)
-            ends_s = self._ends_s(heads, rates)
-            for task_id in ends_s:
-                self._began_s.setdefault(task_id, self._time_s)
-            step_s = self._next_event_s(ends_s, is_coarse=event >= exact)
+        for _ in range(_MOST_EVENTS):
+            lanes = self._flowing()
+            rates = self._rates(lanes)
+            step_s = self._next_event_s(lanes, rates)
             if step_s is None:
                 return self._found
-            self._pass(step_s, heads, rates)
-            self._note_ends(self._time_s - step_s, ends_s)
+            takes = self._takes(step_s, lanes, rates) if self._is_rough else 1.0
+            for name, tasks in lanes.items():
+                self._pass(step_s, takes, tasks, rates[name])
+            self._time_s += takes * step_s
             if len(self._found) == len(self._asked):
                 return self._found
         return self._extrapolated()
 
-    def _ends_s(self, heads: Sequence[Standing], rates: dict[str, float]) -> dict[str, float]:
-        """Return by id in how many seconds those that flow are through at these rates."""
-        return {
-            one.task.id: self._left[one.task.id] / rates[one.task.lane]
-            for one in heads
-            if rates[one.task.lane] > _NOTHING
-        }
+    def _flowing(self) -> Mapping[str, list[Standing]]:
+        """The tasks by lane that are left and have started: of each lane the oldest flows."""
+        return shared_by_lane(
+            [
+                one
+                for one in self._load.standings
+                if self._left[one.task.id] > _NOTHING
+                and self._starts_s[one.task.id] <= self._time_s + _NOTHING
+            ]
+        )
 
-    def _note_ends(self, since_s: float, ends_s: Mapping[str, float]) -> None:
-        """Note when tasks ended that are through; the last step began at `since_s`."""
-        for task_id in self._asked - self._found.keys():
-            if self._left[task_id] <= _NOTHING:
-                end_s = min(self._time_s, since_s + ends_s.get(task_id, math.inf))
-                self._found[task_id] = Expected(self._began_s.get(task_id, end_s), end_s)
+    def _rates(self, lanes: Mapping[str, list[Standing]]) -> Mapping[str, float]:
+        heads = [tasks[0] for tasks in lanes.values()]
+        return entitled_rates(self._load, heads, self._per_s)
 
-    def _heads(self) -> list[Standing]:
-        """The tasks that flow now: of each lane the oldest that is left and has started."""
-        flowing = [
-            one
-            for one in self._load.standings
-            if self._left[one.task.id] > _NOTHING
-            and self._starts_s[one.task.id] <= self._time_s + _NOTHING
-        ]
-        return [tasks[0] for tasks in shared_by_lane(flowing).values()]
-
-    def _next_event_s(self, ends_s: Mapping[str, float], *, is_coarse: bool) -> float | None:
-        """Return after how long a task is through or starts; None when nothing will happen.
-
-        A coarse step is at least a part of the time in which all would be through, unless another
-        starts before that.
-        """
+    def _next_event_s(
+        self, lanes: Mapping[str, list[Standing]], rates: Mapping[str, float]
+    ) -> float | None:
+        """Return after how long a task is through or starts; None when nothing will happen."""
         starts_s = [
             start_s - self._time_s
             for start_s in self._starts_s.values()
             if start_s > self._time_s + _NOTHING
         ]
-        end_s = min(ends_s.values(), default=math.inf)
-        if is_coarse and end_s < math.inf:
-            left = sum(left for left in self._left.values() if left < math.inf)
-            part = _COARSE_OF_MANY if self._is_rough else _COARSE
-            end_s = max(end_s, part * left / self._per_s)
-        step_s = min((end_s, *starts_s))
-        return None if step_s == math.inf else step_s
+        ends_s = [
+            sum(self._left[one.task.id] for one in (tasks if self._is_rough else tasks[:1])) / per_s
+            for name, tasks in lanes.items()
+            if (per_s := rates[name]) > _NOTHING
+        ]
+        known_s = sorted(end_s for end_s in ends_s if end_s < math.inf)
+        next_s = known_s[len(known_s) // self._parts if self._is_rough else 0 :][:1]
+        return min((*next_s, *starts_s), default=None)
 
-    def _pass(self, step_s: float, heads: Sequence[Standing], rates: dict[str, float]) -> None:
-        self._time_s += step_s
-        for one in heads:
-            gone = rates[one.task.lane] * step_s
-            left = self._left[one.task.id] - gone
-            self._left[one.task.id] = 0.0 if left <= _NOTHING * max(1.0, gone) else left
+    def _takes(
+        self, step_s: float, lanes: Mapping[str, list[Standing]], rates: Mapping[str, float]
+    ) -> float:
+        """Return the part of a step that it takes: others get what lanes leave that are empty."""
+        most = sum(rates.values()) * step_s
+        left = {name: sum(self._left[one.task.id] for one in of) for name, of in lanes.items()}
+        return sum(min(left[name], per_s * step_s) for name, per_s in rates.items()) / (most or 1.0)
+
+    def _pass(self, step_s: float, takes: float, tasks: Sequence[Standing], per_s: float) -> None:
+        """Let a lane flow for a step, which `takes` a part of it, and note what is through."""
+        gone = 0.0
+        for one in tasks:
+            if per_s <= _NOTHING or gone >= per_s * step_s:
+                return
+            task_id, left = one.task.id, self._left[one.task.id]
+            began_s = self._began_s.setdefault(task_id, self._time_s + takes * gone / per_s)
+            gone += left
+            over = gone - per_s * step_s
+            self._left[task_id] = 0.0 if over <= _NOTHING * max(1.0, gone) else over
+            if not self._left[task_id] and task_id in self._asked:
+                end_s = self._time_s + takes * min(step_s, gone / per_s)
+                self._found[task_id] = Expected(began_s, end_s)
 
     def _extrapolated(self) -> dict[str, Expected]:
         """Return the ends, those to come as if from now on nothing changed any more."""
-        rates = entitled_rates(self._load, self._heads(), self._per_s)
-        left: defaultdict[str, float] = defaultdict(float)
-        for one in self._load.standings:
-            left[one.task.lane] += self._left[one.task.id]
-        for one in self._load.standings:
-            task_id, lane = one.task.id, one.task.lane
-            if task_id in self._asked and task_id not in self._found and rates.get(lane):
-                end_s = self._time_s + left[lane] / rates[lane]
-                self._found[task_id] = Expected(self._began_s.get(task_id, self._time_s), end_s)
+        lanes = self._flowing()
+        for name, per_s in self._rates(lanes).items():
+            left = 0.0
+            for one in lanes[name] if per_s > 0 else ():
+                task_id = one.task.id
+                left += self._left[task_id]
+                if task_id in self._asked:
+                    began_s = self._began_s.get(task_id, self._time_s)
+                    self._found[task_id] = Expected(began_s, self._time_s + left / per_s)
         return self._found
 
 

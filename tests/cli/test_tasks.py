@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import pushlane.producers.replay
 from pushlane.backends.backend import connect
-from pushlane.core.task import Level, Task, now_ms
+from pushlane.cli.render import print_table, soon_text
+from pushlane.cli.task_view import COLUMNS, TaskView
+from pushlane.core.task import Level, Progress, Task, now_ms
+from pushlane.diagnosis.causes import TaskStatus
+from pushlane.diagnosis.pace import Pace
 from pushlane.model.names import new_task_id, submit_lease
-from pushlane.model.presence import Process, SlowLane
+from pushlane.model.presence import Process, ServedSink, SlowLane
 from pushlane.settings import Settings
 from tests.command import Command
 
@@ -418,3 +425,82 @@ def test_a_task_that_is_being_submitted_is_not_stalled(command: Command) -> None
     task = half_submitted(command.folder / "data", holder="submit")
 
     assert "stalled" not in command("task", "show", task).stdout
+
+
+def announced(command: Command, **rates: float) -> None:
+    """A dispatcher is there which delivers 100 a second, of these tasks so many."""
+
+    async def announce() -> None:
+        served = ServedSink(
+            name="default", slots=10, in_flight=10, delivery_s=0.1, tasks_per_s={**rates}
+        )
+        process = Process(
+            id="d", kind="dispatcher", pid=7, version="1", serves=("default",), served=(served,)
+        )
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            await backend.presence.announce(process, 60.0)
+
+    asyncio.run(announce())
+
+
+def test_tasks_says_how_fast_each_goes_and_when_it_ends(command: Command) -> None:
+    fast, slow, paused = (command.submit("high", 300) for _ in range(3))
+    command("pause", paused)
+    announced(command, **{fast: 50.0, slow: 0.25})
+
+    rows = [row.split() for row in command("tasks").stdout.splitlines()]
+    shown = {row[0]: row for row in rows[1:]}
+    found = {task["id"]: task for task in command("tasks", "--json").json}
+
+    assert rows[0][-5:-1] == ["%", "RATE", "ENDS", "AGE"]
+    assert shown[fast][-5:-1] == ["0", "50/s", "in", "6s"]
+    assert shown[slow][-5:-1] == ["0", "0.25/s", "in", "6s"]
+    assert shown[paused][-4:-1] == ["0", "-", "-"]
+    assert (found[fast]["rate_per_s"], found[fast]["eta_s"]) == (50.0, 6.0)
+    assert (found[paused]["rate_per_s"], found[paused]["eta_s"]) == (None, None)
+    fields = dict(
+        row.split(maxsplit=1) for row in command("task", "show", fast).stdout.splitlines()
+    )
+    assert (fields["rate"], fields["ends"]) == ("50/s", "in 6s")
+
+
+def test_what_nobody_tells_of_a_tasks_pace_is_a_dash_and_null(command: Command) -> None:
+    command.submit("high", 300)
+
+    [found] = command("tasks", "--json").json
+
+    assert (found["rate_per_s"], found["eta_s"]) == (None, None)
+    assert " - " in command("tasks").stdout.splitlines()[1]
+
+
+def test_eighty_columns_keep_the_dead_the_end_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Task(id="m85ebqg5cpmyha", level=Level.HIGH, lane="l", name="Black Friday", total=10_000)
+    view = TaskView(
+        task,
+        Progress(task.id, delivered=4_000, dead=1_234),
+        now_ms(),
+        TaskStatus("running", "1,234 died, most often HTTP 404"),
+        pace=Pace(510.0, 4_000.0),
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setenv("TERM", "dumb")
+    print_table(COLUMNS, [view])
+    said = capsys.readouterr()
+
+    heading, row = said.out.splitlines()
+    assert heading.split() == ["TASK", "NAME", "LEVEL", "STATE", "DEAD", "%", "ENDS", "REASON"]
+    assert "in 67m 1,234 died, most" in row
+    assert said.err.startswith(
+        "hidden: QUOTA, TOTAL, FINISHED, DELIVERED, EXPIRED, DROPPED, RATE, AGE;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "in 1s"), (40, "in 40s"), (119, "in 119s"), (240, "in 4m"), (7_200, "in 2h")],
+)
+def test_an_end_is_told_in_one_unit(seconds: float, text: str) -> None:
+    assert soon_text(seconds) == text
