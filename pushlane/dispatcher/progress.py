@@ -93,7 +93,7 @@ class ProgressLog:
     def say(self) -> None:
         """Tell of what became of pushes since the last call, if anything did."""
         now, now_s = self._look(), self._clock_s()
-        before, passed_s = self._before, now_s - self._before_s
+        before, passed_s = self._before, max(1.0, now_s - self._before_s)
         self._before, self._before_s = now, now_s
         outcomes = _more(now.outcomes, before.outcomes)
         if not outcomes:
