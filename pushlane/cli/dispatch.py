@@ -27,7 +27,7 @@ from pushlane.backends.backend import connect
 from pushlane.cli.flags import Flags, LogFormat, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
 from pushlane.cli.health_server import HealthReply
-from pushlane.cli.live import LiveLine, LiveText, closed_first, live_line
+from pushlane.cli.live import LiveLine, LiveText, closing, live_line
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import (
@@ -274,7 +274,7 @@ async def _dispatch(
             health.remarks = dispatcher.remarks
             health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
-            stop = stop if live is None else closed_first(live, stop)
+            stop = stop if live is None else closing(live, stop)
             stop_on_signals(stop, left=REPEATED)
             if asked.with_parent:
                 stop_with_stdin(stop)

@@ -57,9 +57,11 @@ def live_line(*, wanted: bool) -> Iterator[LiveLine | None]:
         yield line
     finally:
         line.close()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        above = [one for one in (sys.stdout, sys.stderr) if isinstance(one, _Above)]
         sys.stdout, sys.stderr = stdout, stderr
+        with suppress(OSError):
+            for stream in above:
+                stream.flush()
         for handler in handlers:
             handler.setStream(stderr)
 
@@ -77,10 +79,13 @@ class LiveLine:
         self._at_start = True
 
     async def keep(self, parts: Callable[[], Sequence[str]]) -> None:
-        """Show these parts of a text, anew each second, until the terminal takes no more."""
+        """Show these parts of a text, anew each second, until the terminal takes no more.
+
+        It writes on a thread: a terminal that is stopped (Ctrl-S) must not stop the loop.
+        """
         with suppress(OSError):
             while True:
-                self.show_parts(parts())
+                await asyncio.to_thread(self.show_parts, parts())
                 await asyncio.sleep(_EVERY_S)
 
     def show_parts(self, parts: Sequence[str]) -> None:
@@ -140,12 +145,12 @@ class _Above:
         self._end: Any = end
         self._held: Any = end[:0]
         self._lock = threading.Lock()
-        if isinstance(end, str) and hasattr(stream, "buffer"):
-            self.buffer = _Above(stream.buffer, line, end.encode())
+        raw = getattr(stream, "buffer", None) if isinstance(end, str) else None
+        self.buffer = None if raw is None else _Above(raw, line, b"\n")
 
     def write(self, data: Any) -> int:
         with self._lock:
-            ended, found, rest = (self._held + bytes_or_text(data)).rpartition(self._end)
+            ended, found, rest = (self._held + _plain(data)).rpartition(self._end)
             self._held = rest
             if found:
                 self._line.write_above(self._stream, ended + found, ends_line=True)
@@ -160,24 +165,26 @@ class _Above:
             held, self._held = self._held, self._held[:0]
             if held:
                 self._line.write_above(self._stream, held, ends_line=False)
+        if self.buffer is not None:
+            self.buffer.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def bytes_or_text(data: Any) -> str | bytes:
+def _plain(data: Any) -> str | bytes:
     """Return what a stream was given in a form that can be added to: it may be any buffer."""
     return data if isinstance(data, str | bytes) else bytes(data)
 
 
-def closed_first(line: LiveLine, stop: Callable[[], None]) -> Callable[[], None]:
-    """Return a `stop` that clears the line before: what follows may be the end of the process."""
+def closing(line: LiveLine, stop: Callable[[], None]) -> Callable[[], None]:
+    """Return a `stop` that clears the line for good: the process may end at once after it."""
 
-    def closed() -> None:
-        line.close()
+    def stop_and_close() -> None:
         stop()
+        line.close()
 
-    return closed
+    return stop_and_close
 
 
 class LiveText:
