@@ -119,7 +119,8 @@ def _ask(settings: Settings, task_id: str) -> _Asked:
         assert process.stdout is not None
         answer = json.loads(process.stdout.read())
     say(f"asked: {took_s:.1f} s, {peak_kib / 1024:.0f} MiB")
-    return _Asked(took_s, peak_kib, answer["counts"])
+    counts = {kind: n - answer["lacking"][kind] for kind, n in answer["counts"].items()}
+    return _Asked(took_s, peak_kib, counts)
 
 
 def _peak_kib(pid: int) -> int:

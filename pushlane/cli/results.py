@@ -106,7 +106,8 @@ def results(
             await _show_pushes(backend, settings, found, asked)
             return
         [progress] = await backend.registry.progress([found.id])
-        said, receipts = await results_of(backend.receipts, found, progress)
+        [why] = await backend.registry.reasons([found.id])
+        said, receipts = await results_of(backend.receipts, found, progress, why)
         if asked.as_csv:
             by_hash = {}
             if asked.join:
@@ -240,7 +241,7 @@ def _print(task: Task, said: Results) -> None:
 def _times_text(times: Times) -> str:
     return (
         f"p50 {times.p50_ms:,} ms, p99 {times.p99_ms:,} ms "
-        f"({times.min_ms:,} to {times.max_ms:,} ms)"
+        f"({times.min_ms:,} to {times.max_ms:,} ms) of {pushes_text(times.n)}"
     )
 
 
@@ -254,10 +255,10 @@ def _remarks(task: Task, said: Results, settings: Settings) -> Iterator[str]:
             else "they are not in the log yet, were lost while it was away, or it has dropped them"
         )
         yield (
-            f"the task counts {counts} more than there are receipts of: {why}. "
-            "`pushlane tasks` has all counts"
+            f"there are no receipts of {counts}: {why}. Times and rate are of the others, reasons "
+            "are the classes that the task has counted"
         )
-    if not any(said.counts.values()) and not lacking:
+    if not any(said.counts.values()):
         yield f"nothing of it has ended yet; what it waits for: pushlane why {task.id}"
     if said.unread:
         yield f"{said.unread:,} bodies of the log were left out: this version cannot read them"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,9 @@ from pushlane.backends.queries import receipts_since
 from pushlane.core.push import Kind
 from pushlane.core.task import Progress, Task
 from pushlane.model.counted import ENDS
+from pushlane.model.reasons import Reasons
 from pushlane.model.receipt import ReceiptBatch
+from pushlane.model.task_changes import settled, settled_reasons
 
 MOST_REASONS = 20
 _OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
@@ -59,10 +61,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Results:
-    """How a task went. `lacking` has, by outcome, what its counts have and no receipt says.
+    """How a task went. `lacking` has, by outcome, what is counted and no receipt says.
 
     `reasons` are the most frequent of what is not delivered, each with its outcome; `others` counts
-    the rest. `wait` is from when a delivered push could first go to its dispatch, `delivery` from
+    the rest. Of an outcome of which receipts lack they are the classes that the task has counted.
+    `wait` is from when a delivered push could first go to its dispatch, `delivery` from
     there to the answer; None where no push was delivered, as is the rate. `unread` counts bodies of
     the log that this version cannot read.
     """
@@ -117,19 +120,20 @@ class TaskReceipts:
                 del self._places[seq]
                 yield row_of(batch, row)
 
-    def results(self, progress: Progress, unread: int = 0) -> Results:
-        """Return what they come to, beside the counts of the task."""
-        counts = {kind: self._end.count(number) for number, kind in enumerate(ENDS, 1)}
-        counted = {kind: getattr(progress, kind.value) for kind in ENDS}
+    def results(self, task: Task, progress: Progress, known: Reasons, unread: int = 0) -> Results:
+        """Return what they come to, beside what is counted of the task, and why."""
+        found = {kind: self._end.count(number) for number, kind in enumerate(ENDS, 1)}
+        lacking = {kind: max(0, getattr(progress, kind.value) - n) for kind, n in found.items()}
+        whole = settled(task, progress)
         sent = [place for place, at_ms in enumerate(self._dispatched_ms) if at_ms]
         delivered = [place for place in sent if self._end[place] == _OF_END[Kind.DELIVERED]]
         first_ms = min((self._dispatched_ms[place] for place in sent), default=0)
         last_ms = max((self._at_ms[place] for place in sent), default=0)
         took_s = (last_ms - first_ms) / 1000
-        reasons = self._reasons_found()
+        reasons = self._reasons_found(lacking, settled_reasons(task, progress, known))
         return Results(
-            counts=counts,
-            lacking={kind: max(0, counted[kind] - counts[kind]) for kind in ENDS},
+            counts={kind: max(n, getattr(whole, kind.value)) for kind, n in found.items()},
+            lacking=lacking,
             reasons=reasons[:MOST_REASONS],
             others=sum(count for _, _, count in reasons[MOST_REASONS:]),
             first_at_ms=first_ms,
@@ -145,14 +149,26 @@ class TaskReceipts:
         for column in (self._at_ms, self._dispatched_ms, self._eligible_ms, self._reason):
             column.append(0)
 
-    def _reasons_found(self) -> list[tuple[Kind, str, int]]:
+    def _reasons_found(
+        self, lacking: Mapping[Kind, int], known: Reasons
+    ) -> list[tuple[Kind, str, int]]:
+        """Return the reasons in receipts, or those of the task where receipts lack; most first."""
         texts = list(self._reasons)
-        found = Counter(zip(self._end, self._reason, strict=True))
-        return [
-            (ENDS[end - 1], texts[reason], n)
-            for (end, reason), n in found.most_common()
-            if end != _OF_END[Kind.DELIVERED]
+        counts = Counter(zip(self._end, self._reason, strict=True))
+        found = [
+            (kind, texts[reason], n)
+            for (end, reason), n in counts.items()
+            if not lacking[kind := ENDS[end - 1]]
         ]
+        found += [
+            (kind, reason, n)
+            for kind, reasons in known.by_kind().items()
+            if lacking[kind]
+            for reason, n in reasons.items()
+        ]
+        return sorted(
+            (one for one in found if one[0] is not Kind.DELIVERED), key=lambda one: -one[2]
+        )
 
 
 def rows_of(task_id: str, batch: ReceiptBatch) -> list[int]:
@@ -188,9 +204,9 @@ def begun_ms(task: Task) -> int:
 
 
 async def results_of(
-    log: ReceiptReader, task: Task, progress: Progress
+    log: ReceiptReader, task: Task, progress: Progress, known: Reasons
 ) -> tuple[Results, TaskReceipts]:
-    """Read how a task went, and the receipts that say so.
+    """Read how a task went, of which so much is counted, and the receipts that say so.
 
     Raises Unreachable when the log does not answer.
     """
@@ -200,7 +216,7 @@ async def results_of(
             unread += 1
         else:
             receipts.add(batch)
-    return receipts.results(progress, unread), receipts
+    return receipts.results(task, progress, known, unread), receipts
 
 
 def _times(since: Sequence[int], until: Sequence[int], places: Sequence[int]) -> Times | None:

@@ -32,6 +32,9 @@ class Reasons(msgspec.Struct, frozen=True):
     expired: Mapping[str, int] = {}
     dropped: Mapping[str, int] = {}
 
+    def by_kind(self) -> dict[Kind, Mapping[str, int]]:
+        return {Kind.DEAD: self.dead, Kind.EXPIRED: self.expired, Kind.DROPPED: self.dropped}
+
     @staticmethod
     def of(task_id: str, counts: Mapping[str, Mapping[str, int]]) -> Reasons:
         """Return what is counted of each outcome, with the commonest reason first."""

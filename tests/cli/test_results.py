@@ -88,8 +88,36 @@ def test_without_receipts_it_says_what_it_lacks(
     said = command("results", "sale")
 
     assert said.exit_code == 0
-    assert "counts 2 delivered more than there are receipts of: receipts are off" in said.stderr
-    assert "rate" not in said.stdout
+    assert ["delivered", "2"] in [line.split() for line in said.stdout.splitlines()]
+    assert "there are no receipts of 2 delivered: receipts are off (receipts=off)" in said.stderr
+    assert not {"rate", "wait", "delivery"} & {*said.stdout.split()}
+
+
+def test_without_receipts_it_says_why_pushes_died_all_the_same(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PUSHLANE_RECEIPTS", "off")
+    write_durably(tmp_path / "off.py", b"def send(push):\n    return push.seq != 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    command.submit("high", 3, "--name", "sale")
+    command("dispatch", "--drain", "--sink", "off:send")
+
+    said = command("results", "sale")
+
+    assert ["dead", "1", "processor", "returned", "False"] in [
+        line.split() for line in said.stdout.splitlines()
+    ]
+    assert "there are no receipts of 2 delivered, 1 dead" in said.stderr
+
+
+def test_what_a_cancelled_task_never_sent_is_dropped_and_not_lacking(command: Command) -> None:
+    task = command.submit("high", 3, "--name", "sale")
+    command("cancel", task, "--yes")
+
+    said = command("results", "sale")
+
+    assert ["dropped", "3"] in [line.split() for line in said.stdout.splitlines()]
+    assert said.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pushlane.backends.ports import ReceiptLog
 from pushlane.core.push import Kind
 from pushlane.core.task import Level, Progress, Task, now_ms
 from pushlane.diagnosis.results import results_of
+from pushlane.model.reasons import Reasons
 from tests.contract.conftest import Connections
 from tests.receipt_bodies import body
 
@@ -191,10 +192,10 @@ async def test_results_are_read_by_position_and_commit_nothing(connections: Conn
         await log.append([body("a", range(1, 21)), body("b", [1, 2]), b"no receipts"])
         await log.append([body("a", [21, 22], "dead", reason="HTTP 410"), body("a", [5, 6])])
 
-        said, _ = await results_of(log, task, counted)
-        again, _ = await results_of(log, task, counted)
+        said, _ = await results_of(log, task, counted, Reasons("a"))
+        again, _ = await results_of(log, task, counted, Reasons("a"))
 
-        assert (said.counts[Kind.DELIVERED], said.counts[Kind.DEAD], said.unread) == (20, 2, 1)
+        assert (said.counts[Kind.DELIVERED], said.counts[Kind.DEAD], said.unread) == (30, 2, 1)
         assert said.reasons == [(Kind.DEAD, "HTTP 410", 2)]
         assert said.lacking[Kind.DELIVERED] == 10
         assert again == said

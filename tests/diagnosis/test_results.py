@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pushlane.core.push import Kind
-from pushlane.core.task import Progress
+from pushlane.core.task import Level, Progress, Task
 from pushlane.diagnosis.results import MOST_REASONS, Results, TaskReceipts, Times
+from pushlane.model.reasons import Reasons
 from pushlane.model.receipt import decode_receipts
 from tests.receipt_bodies import NOON_MS, body
 
+TASK = Task(id="a", level=Level.HIGH, lane="task-a")
+NOTHING = Reasons("a")
 
-def results(*bodies: bytes, progress: Progress | None = None) -> Results:
+
+def results(*bodies: bytes, progress: Progress | None = None, known: Reasons = NOTHING) -> Results:
     receipts = TaskReceipts("a")
     for one in bodies:
         receipts.add(decode_receipts(one))
-    return receipts.results(progress or Progress("a"))
+    return receipts.results(TASK, progress or Progress("a"), known)
 
 
 def test_each_push_counts_once_with_the_first_receipt_of_its_end() -> None:
@@ -89,3 +93,16 @@ def test_rows_are_those_that_count_each_once() -> None:
         (2, "delivered", ""),
     ]
     assert {row.recipient for row in rows} == {"d***"}
+
+
+def test_where_receipts_lack_the_reasons_are_those_that_the_task_has_counted() -> None:
+    said = results(
+        body("a", [1], "dead", reason="HTTP 410: gone"),
+        body("a", [2], "dropped", reason="suppressed"),
+        progress=Progress("a", dead=3, dropped=1),
+        known=Reasons("a", dead={"HTTP 410": 3}, dropped={"suppressed": 1}),
+    )
+
+    assert said.counts == {Kind.DELIVERED: 0, Kind.DEAD: 3, Kind.EXPIRED: 0, Kind.DROPPED: 1}
+    assert said.lacking[Kind.DEAD] == 2
+    assert said.reasons == [(Kind.DEAD, "HTTP 410", 3), (Kind.DROPPED, "suppressed", 1)]
