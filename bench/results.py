@@ -1,8 +1,8 @@
-"""`pushlane results` of a large task: its time, its memory, and what pushes lose by it.
+"""`results` and `report` of a large task: their time and memory, and what pushes lose meanwhile.
 
-The task is dispatched to a processor that logs what it gets and answers that some addresses are
-gone; what `results` says has to be what that log says. Then pushes go out with nobody asking, and
-while `results` is asked again and again, in turns.
+Both read the log of receipts itself. The task is dispatched to a processor that logs what it gets,
+and answers that some addresses are gone; what both say has to be what that log says. Then pushes go
+out with nobody asking, and while `results` is asked again and again, in turns.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         os.environ[_LOG] = str(log)
         say(f"a task of {options.pushes:,} pushes: dispatching")
         task_id, _ = uvloop.run(_drain(settings, options.pushes))
-        asked = _ask(settings, task_id)
+        asked = _ask(settings, "results", task_id)
+        reported = _ask(settings, "report", task_id)
+        counts = {k: n - asked.answer["lacking"][k] for k, n in asked.answer["counts"].items()}
+        told = reported.answer["total"]
         rates: dict[bool, list[float]] = {False: [], True: []}
         for number in range(options.rounds):
             for is_asked in (False, True) if number % 2 else (True, False):
@@ -82,12 +85,17 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "receipts": options.pushes,
             "seconds": round(asked.took_s, 2),
             "rss_mb": round(asked.rss_kib / 1024, 1),
+            "report_seconds": round(reported.took_s, 2),
+            "report_rss_mb": round(reported.rss_kib / 1024, 1),
             "rate_alone": round(median(rates[False])),
             "rate_beside": round(median(rates[True])),
             "rate_kept": round(median(beside / alone for beside, alone in pairs), 3),
-            "counts": asked.counts,
+            "counts": counts,
             "received": received,
-            "wrong": sum(abs(asked.counts[one] - received.get(one, 0)) for one in asked.counts),
+            "wrong": sum(
+                abs(n - received.get(kind, 0)) + abs(told.get(kind, 0) - received.get(kind, 0))
+                for kind, n in counts.items()
+            ),
         }
 
 
@@ -95,7 +103,9 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     name = f"of {result['receipts']:,} receipts"
     return [
         at_most(f"`results` {name}, s", result["seconds"], _GOAL_S),
-        at_most(f"its memory {name}, MiB", result["rss_mb"], _GOAL_MB),
+        at_most(f"memory of `results` {name}, MiB", result["rss_mb"], _GOAL_MB),
+        at_most(f"`report` {name}, s", result["report_seconds"], _GOAL_S),
+        at_most(f"memory of `report` {name}, MiB", result["report_rss_mb"], _GOAL_MB),
         at_least("rate of pushes beside it, of that alone", result["rate_kept"], _GOAL_KEPT),
         exactly("pushes counted otherwise than the receiver did", result["wrong"], 0),
     ]
@@ -104,12 +114,12 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 class _Asked(NamedTuple):
     took_s: float
     rss_kib: int
-    counts: dict[str, int]
+    answer: dict[str, Any]
 
 
-def _ask(settings: Settings, task_id: str) -> _Asked:
+def _ask(settings: Settings, name: str, task_id: str) -> _Asked:
     """Ask as a command does, in a process of its own."""
-    command = [sys.executable, "-m", "pushlane", "results", task_id, "--json"]
+    command = [sys.executable, "-m", "pushlane", name, task_id, "--json"]
     started_s, peak_kib = time.monotonic(), 0
     with subprocess.Popen(command, env=environment(settings), stdout=subprocess.PIPE) as process:
         while process.poll() is None:
@@ -118,9 +128,8 @@ def _ask(settings: Settings, task_id: str) -> _Asked:
         took_s = time.monotonic() - started_s
         assert process.stdout is not None
         answer = json.loads(process.stdout.read())
-    say(f"asked: {took_s:.1f} s, {peak_kib / 1024:.0f} MiB")
-    counts = {kind: n - answer["lacking"][kind] for kind, n in answer["counts"].items()}
-    return _Asked(took_s, peak_kib, counts)
+    say(f"{name}: {took_s:.1f} s, {peak_kib / 1024:.0f} MiB")
+    return _Asked(took_s, peak_kib, answer)
 
 
 def _peak_kib(pid: int) -> int:
