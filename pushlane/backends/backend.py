@@ -213,6 +213,18 @@ class Backend:
         """
         return await self._move(task_id, task_changes.set_quota(quota))
 
+    async def reschedule(self, task_id: str, times: task_changes.NewTimes) -> Task:
+        """Change start, expiry and quiet hours of a task, whatever lies on its lanes.
+
+        A pooled one that is to wait moves to a lane of its own. What waits on later lanes and may
+        go earlier now comes within a minute, once a dispatcher leads.
+
+        Raises:
+            BadInput: a time, hours or a zone that cannot be.
+            InvalidChange: the task is finished.
+        """
+        return await self._move(task_id, task_changes.reschedule(times, task_changes.now_ms()))
+
     async def isolate(self, task_id: str) -> Task:
         """Give a task that shares a lane one of its own; its backlog follows."""
         return await self._move(task_id, task_changes.isolate)

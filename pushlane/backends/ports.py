@@ -182,6 +182,14 @@ class Broker(LaneBroker, LaneHistory, Protocol):
         None where the broker cannot tell.
         """
 
+    async def hasten(self, lane: str, later_than_ms: int) -> int:
+        """Let what a lane has that is due after then (Unix ms) be taken now; return how many.
+
+        Nothing is taken twice for it, unless this process dies on the way. A message of which the
+        broker cannot tell when it is due keeps its time. Harmless when repeated, and for a lane
+        that is not there. Give a time that does not come before it returns: a minute away.
+        """
+
     async def ping(self) -> None:
         """Return once the broker has answered this process. Raises Unreachable if it does not."""
 
@@ -294,6 +302,9 @@ class ProgressStore(SeqStore, Protocol):
 
     async def put_offs(self, task_ids: Sequence[str]) -> Sequence[Sequence[PutOff]]:
         """Return what is noted of each of these tasks, in the same order; some may have passed."""
+
+    async def clear_put_offs(self, task_id: str) -> None:
+        """Forget what is noted of a task, of which what waits is about to be asked anew."""
 
 
 class Registry(TaskStore, ProgressStore, Protocol):

@@ -85,7 +85,7 @@ class Options:
         known, gates, guards = self._chosen.get(task.id, _NOTHING)
         if known is not task:
             gates, guards = self._choose(task)
-        if push.not_before_ms or push.collapse or push.strikes:
+        if push.not_before_ms or push.due_at_ms or push.collapse or push.strikes:
             gates = tuple(one for one in self.gates if one in gates or one.concerns_push(push))
             guards = tuple(one for one in self.guards if one in guards or one.concerns_push(push))
         return gates, guards
@@ -142,7 +142,7 @@ class Admission:
             return False
         gates, job.guards = self._options.of(task, push)
         is_usual = not push.expires_at_ms and push.addresses is None
-        end = None if is_usual else self._end_of(push)
+        end = None if is_usual else self._end_of(task.dated(push))
         for gate in gates:
             if not gate.lets(job, end):
                 return False

@@ -17,10 +17,6 @@ DEFAULT_SINK = "default"
 SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}(?<!-later)(?<!-dead)")
 
 DEAD_LANE = "dead"
-RETRIED_LANE = "retried"
-"""Its messages mark dead pushes that were put on a lane again."""
-DEAD_LEASE = "dead"
-"""The lease of a process that looks through dead pushes."""
 _POOL = "pool-"
 _TASK = "task-"
 _CHAIN = "chain-"

@@ -236,7 +236,7 @@ class Slots:
         self._counts.answered(batch.took_s)
 
     def _delivery(self, job: Job) -> Delivery:
-        push, level = job.push, job.task.level
+        push, level = job.task.dated(job.push), job.task.level
         if push.addresses is None and push.payloads is None:
             return Delivery(push, level, push.recipient)
         sink = self._settler.sink

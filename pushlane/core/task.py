@@ -37,12 +37,11 @@ class State(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        return self in _TERMINAL
+        return self in TERMINAL_STATES
 
 
 TERMINAL_STATES = (State.DONE, State.CANCELLED, State.EXPIRED)
-_TERMINAL = frozenset(TERMINAL_STATES)
-ACTIVE_STATES = tuple(state for state in State if state not in _TERMINAL)
+ACTIVE_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 
 
 class DeliveryMode(StrEnum):
@@ -123,6 +122,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     and failed when the rule was set anew does not count: `stop_since`.
     `zone_column` and `start_column` name the columns that told the zone, and the start, of each
     push of a file: empty when there was none, None when nobody knows.
+    `first_expiry_ms` is the expiry of its submit, which its pushes carry, once it had another.
+    `recall_ms` is when what waits was let go earlier, until the leader has seen to that.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`model.task_bytes`): never shown.
     """
@@ -163,6 +164,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stop_since: tuple[int, int] = (0, 0)
     zone_column: str | None = None
     start_column: str | None = None
+    first_expiry_ms: int | None = None
+    recall_ms: int = 0
     version: int = 0
     format: int = 1
     made_of: bytes = b""
@@ -203,10 +206,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """True when its pushes share a lane with those of other low tasks."""
         return is_pool(self.lane)
 
-    @property
-    def has_own_times(self) -> bool:
-        """True when its pushes may have zones or starts of their own, as far as that is known."""
-        return self.is_fed or bool(self.zone_column or self.start_column)
+    def dated(self, push: Push) -> Push:
+        """Return a push with the task's expiry of now, unless it has one of its own."""
+        if self.first_expiry_ms is None or push.expires_at_ms != self.first_expiry_ms:
+            return push
+        return replace(push, expires_at_ms=self.expires_at_ms)
 
     def is_scheduled(self, now_ms: int) -> bool:
         """True when its start is still to come."""

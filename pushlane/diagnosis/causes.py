@@ -90,7 +90,7 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
     task = now.task
     if task.is_scheduled(now.now_ms):
         detail = f"it starts {clock(task.not_before_ms)}"
-        do = "wait, or cancel it and submit it again without a start"
+        do = f"wait, or move it: pushlane reschedule {task.id} --not-before now"
         yield Cause("scheduled", detail, do, final=True)
 
 
@@ -352,7 +352,7 @@ class TaskStatuses:
         left = None if task.total is None else task.total - progress.finished
         if waits and left is not None and left <= sum(one.pushes for one in waits):
             return TaskStatus(RESTING, waits_line(waits, left, self._now_ms))
-        until_ms = 0 if task.has_own_times else quiet_until(task, self._now_ms)
+        until_ms = 0 if _has_own_times(task) else quiet_until(task, self._now_ms)
         if until_ms:
             until = due_text(until_ms, self._now_ms, task.zone)
             return TaskStatus(RESTING, f"quiet hours {task.quiet} end {until}")
@@ -380,3 +380,8 @@ def _since(resting: Resting, now_ms: int) -> str:
     is_today = now_ms - resting.since_ms < _DAY_MS
     text = due_text(resting.since_ms, now_ms) if is_today else clock(resting.since_ms)
     return f"{resting.why} since {text}"
+
+
+def _has_own_times(task: Task) -> bool:
+    """Tell whether its pushes may have zones or starts of their own, as far as that is known."""
+    return task.is_fed or bool(task.zone_column or task.start_column)

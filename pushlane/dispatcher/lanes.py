@@ -183,6 +183,7 @@ class StartTimer:
     def waits(self, task: Task) -> bool:
         """Tell whether its start is still to come; then remember it."""
         if not task.is_scheduled(self._clock_ms()):
+            self._starts.discard(task.id)
             return False
         self._starts.put(task.id, task.not_before_ms)
         self._added.set()

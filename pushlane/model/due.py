@@ -1,4 +1,4 @@
-"""Until when a push has to wait: for its task's start, its own, and its recipient's quiet hours.
+"""Until when a push has to wait: for a start, its retry, and its recipient's quiet hours.
 
 A push whose wait is longer than one hop surfaces in between and is sent to wait again.
 
@@ -112,7 +112,7 @@ def due_ms(task: Task, push: Push, now_ms: int) -> int:
 
     For one that waits for longer than a hop the quiet hours are looked up when it surfaces.
     """
-    at_ms = max(now_ms, task.not_before_ms, push.not_before_ms)
+    at_ms = max(now_ms, task.not_before_ms, push.not_before_ms, push.due_at_ms)
     if not task.quiet or hop_s(at_ms, now_ms) >= _HOP_S:
         return at_ms
     return quiet_until_ms(parse_quiet(task.quiet), zone_or_utc(push.zone or task.zone), at_ms)
@@ -120,8 +120,11 @@ def due_ms(task: Task, push: Push, now_ms: int) -> int:
 
 def wait_of(task: Task, push: Push, due_ms: int, now_ms: int) -> Wait:
     """Return what a push waits for that may not go before `due_ms`."""
-    is_quiet = due_ms > max(now_ms, task.not_before_ms, push.not_before_ms)
-    reason = WaitReason.QUIET_HOURS if is_quiet else WaitReason.START
+    start_ms = max(now_ms, task.not_before_ms, push.not_before_ms)
+    if due_ms > max(start_ms, push.due_at_ms):
+        reason = WaitReason.QUIET_HOURS
+    else:
+        reason = WaitReason.RETRY if push.due_at_ms > start_ms else WaitReason.START
     return Wait(reason, due_ms, push.zone or task.zone)
 
 

@@ -1,4 +1,4 @@
-"""Names beside those of lanes: of leases, documents and sources, and keys to use next."""
+"""Names that are not met on a push's way: of leases, documents, sources, and keys to use next."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def another_key(key: str) -> str:
     return f"{key}-2"
 
 
+RETRIED_LANE = "retried"
+"""Its messages mark dead pushes that were put on a lane again."""
+DEAD_LEASE = "dead"
+"""The lease of a process that looks through dead pushes."""
 PARTS = "submit-parts"
 """The kind of document, by task id, that says how far a submit in parts has come."""
 

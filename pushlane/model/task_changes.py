@@ -7,10 +7,12 @@ made on a push's way are in `core.task`.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from pushlane.core.errors import InvalidChange
+from pushlane.core.errors import BadInput, InvalidChange
 from pushlane.core.names import own_lane
 from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task, ended
 from pushlane.core.task import Edit as Edit
@@ -23,6 +25,7 @@ from pushlane.core.task import start as start
 from pushlane.model.names import another_key
 from pushlane.model.reasons import Reasons
 from pushlane.model.stop_rule import OFF, parse_stop_rule
+from pushlane.model.times import check_expiry, check_order, check_start, find_zone, parse_quiet
 from pushlane.util.conversion import text, whole, word
 
 _RANK = {level: rank for rank, level in enumerate(Level)}
@@ -148,6 +151,85 @@ def demote(level: Level | str) -> Edit:
         return task if to is task.level else replace(task, level=to)
 
     return edit
+
+
+class NewTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of a task that are to be others from now on; what is None stays as it is.
+
+    A start of 0 is now, an expiry of 0 never, and hours that are empty are none.
+    """
+
+    not_before_ms: int | None = None
+    expires_at_ms: int | None = None
+    quiet: str | None = None
+    zone: str | None = None
+
+
+def reschedule(times: NewTimes, at_ms: int) -> Edit:
+    """Change when a task is sent, as of now, `at_ms`.
+
+    One that is to wait has a lane of its own. When what waits may go earlier than it was put off
+    for, that is noted for the leader. Raises BadInput for no such hours or zone, or a time that
+    cannot be.
+    """
+    quiet = str(parse_quiet(times.quiet)) if times.quiet else times.quiet
+    zone = times.zone if times.zone is None else find_zone(times.zone).key
+    check_start(times.not_before_ms or 0, at_ms, "give `now` to start now")
+    check_expiry(times.expires_at_ms or 0, at_ms)
+
+    def edit(task: Task) -> Task:
+        _live(task, "rescheduled")
+        start_ms = _start_of(task, times, at_ms)
+        expires_at_ms = _or(times.expires_at_ms, task.expires_at_ms)
+        check_order(start_ms, expires_at_ms)
+        new = replace(
+            task,
+            not_before_ms=start_ms,
+            expires_at_ms=expires_at_ms,
+            quiet=_or(quiet, task.quiet),
+            zone=_or(zone, task.zone),
+        )
+        if zone is not None and not new.quiet:
+            raise BadInput(_NO_HOURS)
+        if expires_at_ms != task.expires_at_ms and task.first_expiry_ms is None:
+            new = replace(new, first_expiry_ms=task.expires_at_ms)
+        if _may_go_earlier(task, new, at_ms):
+            new = replace(new, recall_ms=max(at_ms, task.recall_ms + 1))
+        return _on_own_lane(new) if new.is_scheduled(at_ms) or new.quiet else new
+
+    return edit
+
+
+_NO_HOURS = (
+    "a time zone says nothing without quiet hours; add --quiet 22:00-08:00, or leave the zone out"
+)
+T = TypeVar("T")
+
+
+def _or(given: T | None, had: T) -> T:
+    return had if given is None else given
+
+
+def _start_of(task: Task, times: NewTimes, at_ms: int) -> int:
+    """Return when the task starts; a start that has passed is one at once, and stays."""
+    start_ms = _or(times.not_before_ms, task.not_before_ms)
+    return task.not_before_ms if max(start_ms, task.not_before_ms) <= at_ms else start_ms
+
+
+def _may_go_earlier(old: Task, new: Task, at_ms: int) -> bool:
+    is_earlier = max(new.not_before_ms, at_ms) < old.not_before_ms
+    return is_earlier or bool(old.quiet and (old.quiet, old.zone) != (new.quiet, new.zone))
+
+
+def recalled(recall_ms: int) -> Edit:
+    """Note that what waited was told of the times of then; those of a later change stand."""
+    return lambda task: replace(task, recall_ms=0) if task.recall_ms == recall_ms else task
+
+
+def expire(expires_at_ms: int) -> Edit:
+    """End a task whose expiry is over, unless it has another one by now."""
+    over = finish(State.EXPIRED)
+    return lambda task: over(task) if task.expires_at_ms == expires_at_ms else task
 
 
 def lane_reopened(task: Task) -> Task:

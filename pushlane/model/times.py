@@ -89,18 +89,53 @@ def parse_age(text: str) -> int:
     return _length_ms("age", text)
 
 
-def parse_start(not_before: str, delay: str, now_ms: int) -> int:
+AT_ONCE = "leave --not-before out"
+
+
+def parse_start(not_before: str, delay: str, now_ms: int, at_once: str = AT_ONCE) -> int:
     """Return when a task starts: at a time of day or ISO time, or after a duration; 0 for now.
 
     A time of day is the next one, and local, as is an ISO time without a zone. Raises BadInput when
-    both are given, one cannot be read, or the time has passed.
+    both are given, one cannot be read, or the time has passed; `at_once` is how to start now.
     """
     if not_before and delay:
         raise BadInput("--not-before and --delay both say when the task starts; give one of them")
     if delay:
         length_ms = _length_ms("delay", delay)
         return now_ms + length_ms if length_ms else 0
-    return _start_ms(not_before, now_ms) if not_before else 0
+    return _start_ms(not_before, now_ms, at_once) if not_before else 0
+
+
+def check_start(start_ms: int, now_ms: int, at_once: str) -> None:
+    """Raise BadInput for a start that has passed or never comes; 0 is now. `at_once` says how."""
+    if start_ms and start_ms <= now_ms:
+        raise BadInput(f"the start is {_ago(start_ms, now_ms)} in the past; {at_once}")
+    if start_ms > LAST_MS:
+        raise BadInput("the start is after the year 3000; pause the task instead")
+
+
+def check_expiry(expires_at_ms: int, now_ms: int) -> None:
+    """Raise BadInput for an expiry that has passed or lies too far away; 0 is never."""
+    if expires_at_ms and expires_at_ms <= now_ms:
+        raise BadInput(
+            f"the expiry is {_ago(expires_at_ms, now_ms)} in the past: nothing would be sent"
+        )
+    if expires_at_ms > LAST_MS:
+        raise BadInput("the expiry is after the year 3000; leave it out for one that never comes")
+
+
+def check_order(start_ms: int, expires_at_ms: int) -> None:
+    """Raise BadInput for an expiry that is not after the start."""
+    if expires_at_ms and expires_at_ms <= start_ms:
+        early_s = (start_ms - expires_at_ms) / 1000
+        raise BadInput(
+            f"the task would expire {early_s:.0f} s before it starts: nothing would be sent; give "
+            "a later expiry or an earlier start"
+        )
+
+
+def _ago(at_ms: int, now_ms: int) -> str:
+    return f"{(now_ms - at_ms) / 1000:.0f} s"
 
 
 def parse_since(text: str, now_ms: int) -> int:
@@ -125,7 +160,7 @@ def parse_retention(text: str) -> float:
     return 0.0 if text == "0" else _length_ms("retention", text, ", nor 0 for none") / 1000
 
 
-def _start_ms(text: str, now_ms: int) -> int:
+def _start_ms(text: str, now_ms: int, at_once: str) -> int:
     start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else iso_ms(text)
     if start_ms is None:
         raise BadInput(
@@ -133,7 +168,7 @@ def _start_ms(text: str, now_ms: int) -> int:
             "2030-01-31T18:00+01:00; for a duration use --delay"
         )
     if start_ms <= now_ms:
-        raise BadInput(f"start {text!r} has passed; leave --not-before out to start now")
+        raise BadInput(f"start {text!r} has passed; {at_once} to start now")
     return start_ms
 
 

@@ -24,13 +24,14 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.backends.queries import MOST_HELD, Browser
 from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane, UserError
-from pushlane.core.names import DEAD_LANE, DEAD_LEASE, RETRIED_LANE, dead_lane, is_dead
+from pushlane.core.names import DEAD_LANE, dead_lane, is_dead
 from pushlane.core.ports import Taken
 from pushlane.core.publish import Ended, Publication
 from pushlane.core.push import DeadPush, Push, decode, encode
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.model.dead_letters import RetryMark, decode_dead, decode_mark, encode_mark
+from pushlane.model.names import DEAD_LEASE, RETRIED_LANE
 from pushlane.producers.replay import first_attempt, heir
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask

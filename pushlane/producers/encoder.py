@@ -85,7 +85,8 @@ class Encoder:
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, misfit = Predecessors(), self._misfit
         no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
-        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+        task_id, submitted_at_ms = task.id, task.created_at_ms
+        expires_at_ms = carried_expiry_ms(task)
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             if not (recipient := recipient_text(values[0])):
@@ -165,6 +166,11 @@ class Encoder:
         for field in self.wanted.names:
             if source.columns.count(field) > 1:
                 raise BadInput(f"{source.name} has more than one column {field!r}; rename one")
+
+
+def carried_expiry_ms(task: Task) -> int:
+    """Return the expiry that pushes without one of their own carry: the task's at its submit."""
+    return task.expires_at_ms if task.first_expiry_ms is None else task.first_expiry_ms
 
 
 def recipient_hint(wanted: str, columns: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from pushlane.core.push import Push, decode, decode_many, encode
 from pushlane.core.task import State, Task, now_ms
 from pushlane.model.names import new_task_id, submit_lease
 from pushlane.model.task_changes import submit_again
+from pushlane.producers.encoder import carried_expiry_ms
 from pushlane.producers.published import announce
 from pushlane.producers.validate import nothing_in
 from pushlane.settings import Settings
@@ -98,7 +99,8 @@ async def replay(
     """
     old = await backend.registry.get(task_id)
     await _refuse_untold(backend, old, since_ms)
-    new = await backend.add(heir(old, reason=f"replay of {old.id}", expires_at_ms=0), settings)
+    new = heir(old, reason=f"replay of {old.id}", expires_at_ms=0, first_expiry_ms=None)
+    new = await backend.add(new, settings)
     begun(new)
     again = "run the same command again for a new one"
     publication = Publication(backend, new, announce=partial(announce, backend), advice=again)
@@ -151,12 +153,13 @@ async def _chunks(
 ) -> AsyncIterator[list[bytes]]:
     """Yield whole bundles, so that a chunk that is sent again has the same ones."""
     seqs = Seqs()
+    carried_ms = carried_expiry_ms(old)
     chunk: list[bytes] = []
     async for push in retained_pushes(backend, old, since_ms):
         seq = seqs.add(push.seq)
         if seq is not None:
             # An expiry that was the old task's does not hold for the new one, which has none.
-            own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+            own_expiry = 0 if push.expires_at_ms == carried_ms else push.expires_at_ms
             times = {"expires_at_ms": own_expiry, "not_before_ms": 0}
             again = first_attempt(push, new, seq, seqs.of(push.after_seq), **times)
             chunk.append(encode(again))
@@ -210,6 +213,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "lane_dropped": False,
         "stopped": False,
         "stop_since": (0, 0),
+        "recall_ms": 0,
         "version": 0,
     }
     return replace(old, **begun | changes)

@@ -16,7 +16,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.names import SINK_NAME
 from pushlane.core.push import Push
 from pushlane.core.task import DeliveryMode
-from pushlane.model.times import LAST_MS, find_zone, parse_quiet
+from pushlane.model.times import check_expiry, check_order, check_start, find_zone, parse_quiet
 from pushlane.producers.columns import address_columns, check_names
 from pushlane.producers.payloads import check_payload, payload_texts
 from pushlane.producers.request import LONGEST_LABEL
@@ -27,6 +27,7 @@ from pushlane.settings import Settings
 NOTHING = "no title, body, data or payload"
 _ALLOWED = "allowed only with --silent, or `silent = true` in a task spec"
 _MOST_SINKS = 8
+_NOW = "leave it out to start now (a task submitted with this key before keeps its start)"
 _DOUBLED = re.compile(r"(?<!\{)\{\{([^{}]+)\}\}(?!\})")
 
 
@@ -199,26 +200,6 @@ def _validate_times(options: TaskOptions, now_ms: int) -> None:
             "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
         )
     start_ms, expires_at_ms = options.not_before_ms, options.expires_at_ms
-    if start_ms and start_ms <= now_ms:
-        raise BadInput(
-            f"the start is {_ago(start_ms, now_ms)} in the past; leave it out to start now (a task "
-            "submitted with this key before keeps its start)"
-        )
-    if start_ms > LAST_MS:
-        raise BadInput("the start is after the year 3000; pause the task instead")
-    if expires_at_ms and expires_at_ms <= now_ms:
-        raise BadInput(
-            f"the expiry is {_ago(expires_at_ms, now_ms)} in the past: nothing would be sent"
-        )
-    if expires_at_ms > LAST_MS:
-        raise BadInput("the expiry is after the year 3000; leave it out for one that never comes")
-    if expires_at_ms and expires_at_ms <= start_ms:
-        early_s = (start_ms - expires_at_ms) / 1000
-        raise BadInput(
-            f"the task would expire {early_s:.0f} s before it starts: nothing would be sent; give "
-            "a later expiry or an earlier start"
-        )
-
-
-def _ago(at_ms: int, now_ms: int) -> str:
-    return f"{(now_ms - at_ms) / 1000:.0f} s"
+    check_start(start_ms, now_ms, _NOW)
+    check_expiry(expires_at_ms, now_ms)
+    check_order(start_ms, expires_at_ms)

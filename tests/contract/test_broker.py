@@ -576,3 +576,85 @@ async def test_a_ping_is_answered(connections):
 
         await broker.ping()
         await broker.ping()
+
+
+async def test_what_waits_longer_is_hastened_and_comes_once(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        await broker.publish(LANE, [b"sooner"], delay_s=90)
+        await broker.publish(LANE, numbered(1, 3), delay_s=600)
+        await broker.publish(LANE, [b"now"])
+        [now] = await reading.take(1)
+
+        hastened = await broker.hasten(LANE, now_ms() + 300_000)
+
+        assert (now.body, hastened) == (b"now", 3)
+        taken = await reading.take(3)
+        assert sorted(bodies(taken)) == numbered(1, 3)
+        await broker.ack([now, *taken])
+        assert reading.reader.take() is None
+        assert await broker.hasten(LANE, now_ms() + 300_000) == 0
+        await until(lambda: _has(broker, 1))  # what is due sooner keeps its time
+
+
+async def test_what_was_hastened_and_acked_does_not_come_again(connections, settings):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 5), delay_s=600)
+        reading = await Reading.of(broker)
+        assert await broker.hasten(LANE, now_ms() + 60_000) == 5
+        taken = await reading.take(5)
+        await broker.publish(LANE, numbered(6, 7), delay_s=600)
+        await broker.ack(taken[:3])
+
+        assert await broker.hasten(LANE, now_ms() + 60_000) == 2  # by this process or another
+
+        more = await reading.take(2)
+        await broker.ack([*taken[3:], *more])
+        assert sorted(bodies([*taken, *more])) == numbered(1, 7)
+        await until(lambda: _has(broker, 0))
+
+
+async def test_what_another_process_delayed_wakes_its_reader_when_it_is_hastened(connections):
+    async with connections:
+        first, second = await connections.two()
+        await first.broker.open_lane(LANE)
+        reading = await Reading.of(first.broker)
+        await first.broker.publish(LANE, numbered(1, 3 * BATCH), delay_s=600)
+
+        assert await second.broker.hasten(LANE, now_ms() + 60_000) == 3 * BATCH
+
+        assert sorted(map(int, bodies(await reading.take(3 * BATCH)))) == [*range(1, 3 * BATCH + 1)]
+
+
+async def test_what_two_processes_hasten_at_once_comes_once(connections):
+    async with connections:
+        first, second = await connections.two()
+        await first.broker.open_lane(LANE)
+        await first.broker.publish(LANE, [b"sooner"], delay_s=90)
+        await first.broker.publish(LANE, numbered(1, 3 * BATCH), delay_s=600)
+        reading = await Reading.of(first.broker)
+
+        at_ms = now_ms() + 300_000
+        both = [one.broker.hasten(LANE, at_ms) for one in (first, second)]
+        await asyncio.gather(*both, return_exceptions=True)  # one may hear that another does it
+        await first.broker.publish(LANE, [b"0"])
+
+        found = sorted(map(int, bodies(await reading.take(3 * BATCH + 1))))
+        assert found == [*range(3 * BATCH + 1)]
+
+
+async def test_nothing_is_hastened_on_a_lane_that_is_not_there(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+
+        assert await broker.hasten(LANE, 0) == 0
+        assert await broker.hasten("nobody-made-it", 0) == 0
+
+
+async def _has(broker, count: int) -> bool:
+    return await broker.backlog(LANE) == count

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
 from pushlane.backends.ports import listed
-from pushlane.core.names import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane
+from pushlane.core.names import DEAD_LANE, dead_lane, own_lane
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.janitor import HalfMade, SharedLanes
 from pushlane.model import task_changes
-from pushlane.model.names import submit_lease
+from pushlane.model.names import DEAD_LEASE, submit_lease
 from pushlane.model.recipients import AddressDeath, DeadAddressQuery, SuppressionScope
 from tests.core.support import Wrapped, add_task, backend_in
 from tests.leader.recovering import (

@@ -16,11 +16,12 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.ports import listed
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import TaskConflict, UnknownFormat
-from pushlane.core.names import DEAD_LANE, RETRIED_LANE, dead_lane
+from pushlane.core.names import DEAD_LANE, dead_lane
 from pushlane.core.ports import Delivery, Source, Taken
 from pushlane.core.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.names import RETRIED_LANE
 from pushlane.producers.dead import DeadLetters, DeadRetry, Retried, Selection
 from pushlane.settings import Settings
 from pushlane.wire import bodies_of

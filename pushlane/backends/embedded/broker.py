@@ -422,6 +422,15 @@ class EmbeddedBroker(StorePort):
         ).fetchone()
         return Delayed(count, first_ms or 0, last_ms or 0)
 
+    async def hasten(self, lane: str, later_than_ms: int) -> int:
+        count = 0
+        while some := await self._database.write(
+            partial(messages.hasten, lane=lane, later_than_ms=later_than_ms)
+        ):
+            count += some
+        self._feeder.look_around()
+        return count
+
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         for first, last in await self._published_since(lane, since_ms):
             while first <= last:

@@ -24,6 +24,7 @@ from pushlane.core.errors import UnknownLane
 from pushlane.core.ports import Source, Taken, of_each
 
 DROP_CHUNK = 5000
+HASTEN_CHUNK = 5000
 _INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once
 
 
@@ -140,6 +141,20 @@ def ack(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
         "(SELECT value >> ?, 0, value FROM json_each(?))",
         (LANE_SHIFT, *gone),
     )
+
+
+def hasten(connection: sqlite3.Connection, lane: str, later_than_ms: int) -> int:
+    """Make a chunk of what is due after then due at once; return how many, 0 when none is left."""
+    hastened = connection.execute(
+        "UPDATE waiting SET due_at_ms = 0 WHERE (lane_id, due_at_ms, id) IN "
+        "(SELECT lane_id, due_at_ms, id FROM waiting "
+        "WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) AND due_at_ms > ? LIMIT ?)",
+        (lane, later_than_ms, HASTEN_CHUNK),
+    ).rowcount
+    if hastened:
+        stamp = bump(connection, "stamp")
+        connection.execute("UPDATE lanes SET stamp = ? WHERE name = ?", (stamp, lane))
+    return hastened
 
 
 def backlog(connection: sqlite3.Connection, lane: str) -> int:

@@ -113,6 +113,10 @@ class EmbeddedRegistry(EmbeddedTasks):
         passed = now_ms() // QUARTER_MS - 1
         store.execute("DELETE FROM put_off WHERE quarter < ?", (passed,))
 
+    @writes
+    def clear_put_offs(self, store: Connection, task_id: str) -> None:
+        store.execute("DELETE FROM put_off WHERE task_id = ?", (task_id,))
+
     @reads
     def put_offs(self, store: Connection, task_ids: Sequence[str]) -> list[list[PutOff]]:
         by_task: dict[str, list[PutOff]] = {task_id: [] for task_id in task_ids}

@@ -83,6 +83,16 @@ class _Lane:
         dues = sorted(due_ms for due_ms, _ in self._waiting if due_ms > now_ms)
         return Delayed(len(dues), dues[0], dues[-1]) if dues else Delayed(0)
 
+    def hasten(self, later_than_ms: int) -> int:
+        """Let what is due after then be taken now; return how many."""
+        later = [number for due_ms, number in self._waiting if due_ms > later_than_ms]
+        for number in later:
+            self.unacked[number].due_ms = 0
+        rest = [(due_ms, number) for due_ms, number in self._waiting if due_ms <= later_than_ms]
+        self._waiting = rest + [(0, number) for number in later]
+        heapq.heapify(self._waiting)
+        return len(later)
+
     def ack(self, number: int) -> None:
         message = self.unacked.pop(number, None)
         if message is None:
@@ -283,6 +293,13 @@ class MemoryBroker(MemoryPort):
     @one_step
     def delayed(self, lane: str) -> Delayed:
         return self._lanes.get(lane).delayed(self._now_ms)
+
+    @one_step
+    def hasten(self, lane: str, later_than_ms: int) -> int:
+        found = self._lanes.get(lane)
+        count = found.hasten(later_than_ms)
+        found.kick()
+        return count
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         with self._shared.lock:

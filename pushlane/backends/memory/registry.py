@@ -240,6 +240,11 @@ class MemoryRegistry(MemoryPort):
         notes = self._put_offs.values()
         return [[one for one in notes if one.task_id == task_id] for task_id in task_ids]
 
+    @one_step
+    def clear_put_offs(self, task_id: str) -> None:
+        for key in [key for key in self._put_offs if key[0] == task_id]:
+            del self._put_offs[key]
+
     async def counted_since_ms(self) -> int:
         """Return 0: counts are lost only with the tasks themselves."""
         return 0

@@ -21,11 +21,13 @@ import msgspec
 from pushlane.backends.ports import Broker
 from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.backends.pulsar.connection import MOST_OPENINGS, OPERATION_TIMEOUT_S, Connection, wake
+from pushlane.backends.pulsar.hastening import DUE, Hastener
 from pushlane.backends.pulsar.policies import DELAY_TICK_MS
 from pushlane.backends.pulsar.reader import SUBSCRIPTION, Subscriber
 from pushlane.backends.pulsar.replay import Place, Position, TopicStats, replayed, retained_since_ms
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.ports import LaneReader, OnReady, Source, Taken, of_each
+from pushlane.core.task import now_ms
 from pushlane.settings import Settings
 
 MAX_PRODUCERS = 1024
@@ -257,7 +259,9 @@ def _message(body: bytes, number: int | None, delay_s: float, key: str | None) -
     if number is not None:
         builder.sequence_id(number)
     if delay_s > 0:  # a tick more, since the broker may deliver one tick early
-        builder.deliver_after(timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS))
+        delay = timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS)
+        builder.deliver_after(delay)
+        builder.property(DUE, str(now_ms() + round(delay.total_seconds() * 1000)))
     if key is not None:
         builder.partition_key(key)
     return builder.build()
@@ -287,6 +291,7 @@ class PulsarBroker(Broker):
         self._producers = Producers(
             connection, settings.namespace, COMPRESSIONS[settings.compression]
         )
+        self._hastener = Hastener(connection, self)
 
     @property
     def in_doubt(self) -> bool:
@@ -351,6 +356,15 @@ class PulsarBroker(Broker):
 
     async def delayed(self, lane: str) -> None:
         """Return None: Pulsar keeps due times to itself."""
+
+    async def hasten(self, lane: str, later_than_ms: int) -> int:
+        internals = await self._internals(lane)
+        if internals is None:
+            return 0
+        try:
+            return await self._hastener.run(self._topic(lane), lane, internals, later_than_ms)
+        except UnknownLane:  # it went with its task
+            return 0
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)

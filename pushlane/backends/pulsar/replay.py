@@ -49,8 +49,11 @@ class LedgerSegment(msgspec.Struct):
     entries: int
 
 
-class _CursorStats(msgspec.Struct):
+class CursorStats(msgspec.Struct):
+    """How far a subscription is: all up to `marked` is acked, and what is in the ranges behind."""
+
     marked: _Where = msgspec.field(name="markDeletePosition")
+    acked: str = msgspec.field(name="individuallyDeletedMessages", default="[]")
 
 
 class TopicStats(msgspec.Struct):
@@ -58,7 +61,7 @@ class TopicStats(msgspec.Struct):
 
     confirmed: _Where = msgspec.field(name="lastConfirmedEntry")
     ledgers: list[LedgerSegment]
-    cursors: dict[str, _CursorStats]
+    cursors: dict[str, CursorStats]
 
 
 PAGE = 1_000
@@ -80,8 +83,8 @@ async def replayed(
     except UnknownLane:
         return
     try:
-        while page := await blocking(connection, doing, lambda: _page(reader)):
-            yield [message.data() for message in page]
+        while found := await blocking(connection, doing, lambda: page(reader)):
+            yield [message.data() for message in found]
     finally:
         await blocking(connection, doing, reader.close)
 
@@ -92,8 +95,8 @@ async def retained_since_ms(connection: Connection, topic: str, lane: str) -> in
     def first() -> int | None:
         reader = open_reader(connection, topic, _pulsar.MessageId.earliest)
         try:
-            page = _page(reader, 1)
-            return page[0].publish_timestamp() if page else None
+            found = page(reader, 1)
+            return found[0].publish_timestamp() if found else None
         finally:
             reader.close()
 
@@ -123,11 +126,12 @@ def open_reader(
     return connection.raw.create_reader(topic, start, configuration)
 
 
-def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
-    page: list[_pulsar.Message] = []
-    while len(page) < most and reader.has_message_available():
-        page.append(reader.read_next(OPERATION_TIMEOUT_S * 1000))
-    return page
+def page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
+    """Return the next messages of a reader, none at its end. Blocks."""
+    found: list[_pulsar.Message] = []
+    while len(found) < most and reader.has_message_available():
+        found.append(reader.read_next(OPERATION_TIMEOUT_S * 1000))
+    return found
 
 
 async def blocking(connection: Connection, doing: str, work: Callable[[], T]) -> T:

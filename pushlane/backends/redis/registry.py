@@ -150,6 +150,9 @@ class RedisPutOff(OnRedis):
 
         return await self._client.call_each(asked, read=read)
 
+    async def clear_put_offs(self, task_id: str) -> None:
+        await self._client.call("DEL", self._keys.put_off(task_id))
+
 
 def _note(task_id: str, field: bytes, value: bytes) -> PutOff:
     reason, _, quarter = field.decode().rpartition(":")

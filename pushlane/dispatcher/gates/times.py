@@ -1,4 +1,5 @@
-"""Keeps pushes whose time has not come: for a start, their own or their task's, or quiet hours.
+"""Keeps pushes whose time has not come: for a start, their own or their task's, a retry, or quiet
+hours.
 
 Notes what waits on later lanes, so that people can be told what for, and until when.
 """
@@ -32,7 +33,7 @@ class Times(BaseOption):
         return bool(task.not_before_ms or task.quiet)
 
     def concerns_push(self, push: Push) -> bool:
-        return push.not_before_ms != 0
+        return push.not_before_ms != 0 or push.due_at_ms != 0
 
     def lets(self, job: Job, end: Outcome | None) -> bool:
         """Tell whether the push may go now; if not, it waits on its later lane."""

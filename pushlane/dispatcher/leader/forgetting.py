@@ -16,11 +16,12 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.leases import Leader
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import MalformedPush, OutdatedFormat, UnknownFormat, UnknownLane
-from pushlane.core.names import DEAD_LANE, DEAD_LEASE
+from pushlane.core.names import DEAD_LANE
 from pushlane.core.ports import Taken
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.model.dead_letters import decode_dead
+from pushlane.model.names import DEAD_LEASE
 from pushlane.settings import Settings
 from pushlane.util.retrying import for_each
 

@@ -347,7 +347,7 @@ class Janitor:
         now = self._now_ms()
         past = self._due_of(self._expiries, now)
         await for_each(
-            past, lambda task: self._change(task, task_changes.finish(State.EXPIRED)), _AT_ONCE
+            past, lambda task: self._change(task, task_changes.expire(task.expires_at_ms)), _AT_ONCE
         )
         for task_id in await self._passed.look():
             if task_id in self._tasks:
