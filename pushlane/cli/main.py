@@ -84,6 +84,7 @@ _COMMANDS = {
         *("tasks", "task", "pause", "resume", "cancel"),
         *("promote", "demote", "levels", "forget"),
     ),
+    "reschedule": ("reschedule",),
     "limits": ("limit", "limits", "quota", "stop-if-dead"),
     "why": ("why",),
     "results": ("results",),

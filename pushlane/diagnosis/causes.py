@@ -219,7 +219,8 @@ def _quiet(now: Situation) -> Iterator[Cause]:
         detail = f"quiet hours {task.quiet} in {zone} end {clock(until_ms)}"
         if task.zone_column != "" or task.is_fed:
             detail += "; recipients with a zone of their own have theirs"
-        yield Cause("quiet_hours", detail, "wait, or submit it without --quiet")
+        do = f"wait, or let it go: pushlane reschedule {task.id} --quiet none"
+        yield Cause("quiet_hours", detail, do)
 
 
 def _spent(now: Situation) -> Iterator[Cause]:

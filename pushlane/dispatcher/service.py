@@ -39,6 +39,7 @@ from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.gates.budget_gate import limits_in
 from pushlane.dispatcher.leader.backlogs import Backlogs
 from pushlane.dispatcher.leader.janitor import Janitor
+from pushlane.dispatcher.leader.recalls import Recalls
 from pushlane.dispatcher.leader.survey import DrainReader, Survey
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED, LineReport
@@ -227,13 +228,14 @@ class Dispatcher:
         self._survey = Survey(
             backend,
             Backlogs(backend, shared.tasks.active, clock_ms),
-            lambda: self._janitor.leader.leads,
+            self._leads,
             lambda: Weights(**self.weights()),
             lambda: shared.limits.limits,
             settings.drain_target_s,
         )
         self._ended_at_survey = 0
         self._progress_log = ProgressLog(self.progress, clock_s)
+        self._recalls = Recalls(backend, self._leads, shared.tasks.apply, clock_s)
         self._drain_reader = DrainReader(backend.presence)
         self._announcer = PresenceAnnouncer(
             backend, self.as_process, replaces=settings.replace_sink
@@ -242,7 +244,7 @@ class Dispatcher:
             DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
         )
         self._given_up: list[Line] = []
-        for listener in (shared.completion, self._janitor, self._drain_watch):
+        for listener in (shared.completion, self._janitor, self._recalls, self._drain_watch):
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
@@ -250,6 +252,9 @@ class Dispatcher:
             folders, figures = folders_in_use(settings), self._survey.figures
             for collector in collectors(state, self._lines, figures, folders):
                 registry.register(collector)
+
+    def _leads(self) -> bool:
+        return self._janitor.leader.leads
 
     @property
     def stats(self) -> Stats:
@@ -422,6 +427,7 @@ class Dispatcher:
         yield "own lanes", self._shared.own_lanes.run()
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
+        yield "recalls", self._recalls.run()
         yield "presence", self._announcer.run()
         yield "survey", self._survey.run(self._shared.tasks.synced, self._on_survey)
         yield "progress", self._progress_log.run()

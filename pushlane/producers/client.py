@@ -21,6 +21,7 @@ from pushlane.model.task_changes import settled
 from pushlane.model.times import given_since_ms
 from pushlane.producers.device_events import PushEvent, record_events
 from pushlane.producers.limit_changes import set_limit
+from pushlane.producers.new_times import Moment, given_new_times
 from pushlane.producers.replay import ReplayedTask, clone, replay
 from pushlane.producers.request import OnProgress, SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
@@ -149,6 +150,28 @@ class Client:
             InvalidChange: the task is finished.
         """
         return await self._open.set_stop_if_dead(_id(task_id), rule)
+
+    async def reschedule(
+        self,
+        task_id: str,
+        *,
+        not_before_ms: Moment | None = None,
+        expires_at_ms: Moment | None = None,
+        quiet: str | None = None,
+        zone: str | None = None,
+    ) -> Task:
+        """Change start, expiry and quiet hours of the task from now on; None leaves what it is.
+
+        Each is as in `TaskOptions`: a start of 0 or `now` is at once, an expiry of 0 or `none` is
+        never, quiet hours of `none` or an empty text are none. What waits for its old times is
+        asked anew within a minute, once a dispatcher runs.
+
+        Raises:
+            BadInput: nothing is given, or a time, hours or a zone cannot be.
+            InvalidChange: the task is finished.
+        """
+        times = given_new_times(not_before_ms, expires_at_ms, quiet, zone, now_ms())
+        return await self._open.reschedule(_id(task_id), times)
 
     async def cancel(self, task_id: str) -> Task:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""

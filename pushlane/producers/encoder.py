@@ -85,8 +85,7 @@ class Encoder:
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, misfit = Predecessors(), self._misfit
         no_recipient = BadRow(f"has no recipient (text or a whole number) in {options.recipient!r}")
-        task_id, submitted_at_ms = task.id, task.created_at_ms
-        expires_at_ms = carried_expiry_ms(task)
+        task_id, submitted_at_ms, expires_at_ms = _carried(task)
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             if not (recipient := recipient_text(values[0])):
@@ -166,6 +165,10 @@ class Encoder:
         for field in self.wanted.names:
             if source.columns.count(field) > 1:
                 raise BadInput(f"{source.name} has more than one column {field!r}; rename one")
+
+
+def _carried(task: Task) -> tuple[str, int, int]:
+    return task.id, task.created_at_ms, carried_expiry_ms(task)
 
 
 def carried_expiry_ms(task: Task) -> int:

@@ -35,6 +35,7 @@ def of_task(command: Command, task: str) -> dict[str, Any]:
         (("promote", "TASK", "--to", "medium"), "task TASK is medium already", "level", "medium"),
         (("demote", "TASK"), "task TASK is low", "level", "low"),
         (("demote", "TASK", "--to", "medium"), "task TASK is medium already", "level", "medium"),
+        (("reschedule", "TASK", "--quiet", "none"), "task TASK has that already", "quiet", ""),
         (("quota", "TASK", "7"), "task TASK sends 7 in its turn", "quota", 7),
         (
             ("stop-if-dead", "TASK", "5%"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 import pushlane
 from pushlane import Client, Level, Limit, Settings, State, Subject, SubmitRequest, Weights
 from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
 from pushlane.model.recipients import AddressDeath, kept_hasher
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
@@ -53,6 +57,26 @@ async def test_a_quota_gives_a_pooled_task_a_lane_of_its_own(settings: Settings)
         assert (given.lane, given.first_lane) == (f"task-{given.id}", pool)
     async with connect(settings) as backend:
         assert given.lane in await backend.broker.lanes()
+
+
+async def test_it_reschedules_a_task(settings: Settings) -> None:
+    async with Client(settings) as client:
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.LOW, title="Hi"))
+        task_id, before_ms = result.task.id, now_ms()
+
+        later = await client.reschedule(
+            task_id, not_before_ms="1h", expires_at_ms=timedelta(hours=3), quiet="22:00-8:00"
+        )
+
+        assert later.lane == f"task-{task_id}"
+        assert later.not_before_ms - before_ms in range(3_600_000, 3_630_000)
+        assert later.expires_at_ms - before_ms in range(10_800_000, 10_830_000)
+        assert later.quiet == "22:00-08:00"
+        now = await client.reschedule(task_id, not_before_ms="now", expires_at_ms=0, quiet="none")
+        assert (now.not_before_ms, now.expires_at_ms, now.quiet) == (0, 0, "")
+        assert now.recall_ms
+        with pytest.raises(BadInput, match="nothing to change; give not_before_ms, expires_at_ms"):
+            await client.reschedule(task_id)
 
 
 async def test_it_shares_the_sink_anew(settings: Settings) -> None:

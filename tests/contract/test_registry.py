@@ -575,6 +575,23 @@ async def test_notes_of_pushes_that_were_put_off_are_bounded(connections):
         assert [one.quarter for one in found] == [quarter + 1]
 
 
+async def test_what_was_put_off_of_a_task_is_cleared_for_all_and_noted_anew(connections):
+    async with connections:
+        here, there = await connections.two()
+        task, other = [await here.registry.add(a_task()) for _ in range(2)]
+        quarter = now_ms() // QUARTER_MS + 1
+        note, beside = (PutOff(one.id, "retry", quarter, 1, 1, 1) for one in (task, other))
+        await here.registry.put_off([note, beside])
+
+        await there.registry.clear_put_offs(task.id)
+        await there.registry.clear_put_offs(task.id)
+
+        cleared = await here.registry.put_offs([task.id, other.id])
+        assert [list(notes) for notes in cleared] == [[], [beside]]
+        await here.registry.put_off([note])
+        assert [list(notes) for notes in await there.registry.put_offs([task.id])] == [[note]]
+
+
 async def test_what_was_put_off_of_a_task_goes_when_it_is_forgotten(connections):
     async with connections:
         registry = (await connections.one()).registry

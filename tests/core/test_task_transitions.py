@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, InvalidChange
 from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.push import Push
 from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task
 from pushlane.model import task_changes
+from pushlane.model.task_changes import NewTimes
 
 TASK = Task(id="t1", level=Level.HIGH, lane=own_lane("t1"))
 RUNNING = replace(TASK, state=State.RUNNING)
@@ -213,3 +215,127 @@ def test_what_has_no_rule_or_does_not_run_is_not_stopped(fields):
     task = replace(RUNNING, **({"stop_if_dead": "5%"} | fields if fields else {}))
 
     assert task_changes.stop("all died")(task) is task
+
+
+NOW_MS = 1_900_000_000_000
+HOUR_MS = 3_600_000
+WAITS = replace(RUNNING, not_before_ms=NOW_MS + HOUR_MS, quiet="22:00-08:00", zone="Asia/Tokyo")
+
+
+def moved(task: Task, **times: int | str) -> Task:
+    return task_changes.reschedule(NewTimes(**times), NOW_MS)(task)
+
+
+def test_what_is_not_given_stays_when_a_task_is_rescheduled():
+    changed = moved(WAITS, expires_at_ms=NOW_MS + 2 * HOUR_MS)
+
+    assert changed == replace(WAITS, expires_at_ms=NOW_MS + 2 * HOUR_MS, first_expiry_ms=0)
+
+
+def test_the_times_that_a_task_has_change_nothing():
+    same = moved(WAITS, not_before_ms=WAITS.not_before_ms, quiet=" 22:00-08:00", zone="Asia/Tokyo")
+
+    assert same == WAITS
+
+
+@pytest.mark.parametrize("had_ms", [0, NOW_MS - HOUR_MS, NOW_MS])
+def test_a_task_that_has_started_cannot_start_at_once_again(had_ms):
+    task = replace(RUNNING, not_before_ms=had_ms)
+
+    assert moved(task, not_before_ms=0) == task
+
+
+@pytest.mark.parametrize(
+    ("times", "goes_earlier"),
+    [
+        ({"not_before_ms": 0}, True),
+        ({"not_before_ms": NOW_MS + 1}, True),
+        ({"not_before_ms": NOW_MS + 2 * HOUR_MS}, False),
+        ({"quiet": ""}, True),
+        ({"quiet": "22:00-07:00"}, True),
+        ({"zone": "Europe/Berlin"}, True),
+        ({"expires_at_ms": NOW_MS + 9 * HOUR_MS}, False),
+    ],
+)
+def test_the_leader_is_told_when_what_waits_may_go_earlier(times, goes_earlier):
+    changed = moved(WAITS, **times)
+
+    assert (changed.recall_ms == NOW_MS) is goes_earlier
+    assert bool(changed.recall_ms) is goes_earlier
+
+
+def test_hours_where_there_were_none_let_nothing_go_earlier():
+    assert moved(RUNNING, quiet="22:00-08:00").recall_ms == 0
+
+
+def test_each_change_of_the_same_millisecond_is_one_of_its_own():
+    first = moved(WAITS, quiet="")
+    second = moved(first, not_before_ms=0)
+
+    assert second.recall_ms > first.recall_ms
+    assert task_changes.recalled(first.recall_ms)(second) is second
+    assert task_changes.recalled(second.recall_ms)(second).recall_ms == 0
+
+
+def test_the_expiry_of_the_submit_is_kept_however_often_a_task_has_another():
+    first = replace(RUNNING, expires_at_ms=NOW_MS + HOUR_MS)
+    third = moved(moved(first, expires_at_ms=NOW_MS + 2 * HOUR_MS), expires_at_ms=0)
+
+    assert (third.first_expiry_ms, third.expires_at_ms) == (NOW_MS + HOUR_MS, 0)
+
+
+def test_a_push_has_the_expiry_of_its_task_unless_it_has_its_own():
+    task = moved(replace(RUNNING, expires_at_ms=NOW_MS + 5), expires_at_ms=NOW_MS + HOUR_MS)
+    carries = Push("t1", 1, "anna", expires_at_ms=NOW_MS + 5)
+    own = Push("t1", 2, "bert", expires_at_ms=NOW_MS + 6)
+
+    assert task.dated(carries) == replace(carries, expires_at_ms=NOW_MS + HOUR_MS)
+    assert task.dated(own) is own
+    assert RUNNING.dated(carries) is carries
+
+
+@pytest.mark.parametrize("times", [{"not_before_ms": NOW_MS + 1}, {"quiet": "22:00-08:00"}])
+def test_a_pooled_task_that_is_to_wait_gets_a_lane_of_its_own(times):
+    changed = moved(POOLED, **times)
+
+    assert (changed.lane, changed.first_lane) == (own_lane("t1"), POOLED.lane)
+
+
+def test_a_pooled_task_that_expires_otherwise_stays_in_the_pool():
+    assert moved(POOLED, expires_at_ms=NOW_MS + 1).lane == POOLED.lane
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+def test_a_finished_task_cannot_be_rescheduled(task):
+    with pytest.raises(InvalidChange, match=f"is {task.state}: a finished task cannot be resched"):
+        moved(task, not_before_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("task", "times", "said"),
+    [
+        (RUNNING, {"not_before_ms": NOW_MS - 5_000}, "the start is 5 s in the past; give `now`"),
+        (RUNNING, {"expires_at_ms": NOW_MS - 5_000}, "the expiry is 5 s in the past"),
+        (WAITS, {"expires_at_ms": NOW_MS + 1}, "would expire 3600 s before it starts"),
+        (
+            replace(RUNNING, expires_at_ms=NOW_MS + HOUR_MS),
+            {"not_before_ms": NOW_MS + 2 * HOUR_MS},
+            "would expire 3600 s before it starts",
+        ),
+        (RUNNING, {"zone": "Asia/Tokyo"}, "a time zone says nothing without quiet hours"),
+        (WAITS, {"zone": "Asia/Tokio"}, "did you mean 'Asia/Tokyo'"),
+        (RUNNING, {"quiet": "22-8"}, "quiet hours '22-8' are not of the form"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(task, times, said):
+    with pytest.raises(BadInput, match=said):
+        moved(task, **times)
+
+
+def test_a_task_that_has_another_expiry_by_now_does_not_expire():
+    expire = task_changes.expire(NOW_MS)
+    due = replace(RUNNING, expires_at_ms=NOW_MS)
+    later = replace(RUNNING, expires_at_ms=NOW_MS + 1)
+
+    assert expire(due).state is State.EXPIRED
+    assert expire(later) is later

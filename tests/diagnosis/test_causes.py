@@ -63,7 +63,7 @@ def test_a_scheduled_task_waits_for_its_start_alone() -> None:
 
     assert (cause.name, cause.final) == ("scheduled", True)
     assert "2026-09-21" in cause.detail
-    assert cause.do == "wait, or cancel it and submit it again without a start"
+    assert cause.do == "wait, or move it: pushlane reschedule t --not-before now"
 
 
 def test_a_paused_task_says_why_and_how_it_goes_on() -> None:
@@ -195,6 +195,7 @@ def test_quiet_hours_say_when_they_end() -> None:
     cause, *_ = causes(situation_of(task_of(quiet="00:00-23:59")))
 
     assert cause.name == "quiet_hours"
+    assert cause.do == "wait, or let it go: pushlane reschedule t --quiet none"
     assert "end 2026-09-21 23:59:00 UTC" in cause.detail
 
 

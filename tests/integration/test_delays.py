@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.processes import Pushlane, Received, each_once
+from tests.processes import Pushlane, Received, each_once, until
 
 
 def file_of(pushlane: Pushlane, header: str, rows: list[str]) -> Path:
@@ -84,3 +85,25 @@ def test_recipients_are_left_alone_in_their_own_quiet_hours(pushlane, receiver) 
 
     awake = {(task, seq) for seq in range(1, 201, 2)}
     assert {push for push in receiver.pushes if push[0] == task} == awake
+
+
+def test_what_two_processes_put_off_until_tomorrow_goes_once_when_there_are_no_quiet_hours(
+    pushlane, receiver
+) -> None:
+    now = datetime.now(UTC)
+    hours = f"{now - timedelta(hours=1):%H:%M}-{now + timedelta(hours=21):%H:%M}"
+    task = pushlane.submit("low", 600, "--quiet", hours)
+    running, beside = (pushlane.dispatch("--sink", receiver.sink) for _ in range(2))
+    until(lambda: _waiting(pushlane, task) == 600)
+
+    pushlane("reschedule", task, "--quiet", "none")
+    receiver.until(600, running, beside)
+    after_it = pushlane.submit("low", 100)
+    receiver.until_of(after_it, 100, running)
+
+    assert receiver.pushes == each_once({task: 600, after_it: 100})
+
+
+def _waiting(pushlane: Pushlane, task: str) -> int:
+    """How many of its pushes are noted as put off."""
+    return sum(one["pushes"] for one in json.loads(pushlane("why", task, "--json"))["waits"])

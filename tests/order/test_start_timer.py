@@ -112,6 +112,30 @@ async def test_starts_come_in_the_order_of_their_times_and_once_each() -> None:
     assert started == ["first", "second", "last"]
 
 
+async def test_a_start_that_was_moved_comes_at_its_new_time_alone() -> None:
+    clock = Clock(NOW_MS)
+    schedule = StartTimer(clock)
+    started: list[str] = []
+    last = asyncio.Event()
+
+    def start(task_id: str) -> None:
+        started.append(task_id)
+        if task_id == "last":
+            last.set()
+
+    for name in ("later", "at once"):
+        assert schedule.waits(task(name, NOW_MS + 1))
+    assert schedule.waits(task("later", NOW_MS + 3))
+    assert not schedule.waits(task("at once", NOW_MS))
+    assert schedule.waits(task("last", NOW_MS + 2))
+    clock.now_ms += 2
+    running = asyncio.create_task(schedule.run(start))
+    async with asyncio.timeout(DEADLINE_S):
+        await last.wait()
+    running.cancel()
+    assert started == ["last"]
+
+
 def test_a_task_whose_time_has_come_does_not_wait() -> None:
     assert not StartTimer(Clock(NOW_MS)).waits(task("due", NOW_MS))
 

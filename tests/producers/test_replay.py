@@ -15,7 +15,7 @@ from pushlane.core.errors import InvalidChange, UnknownFormat, Unreachable
 from pushlane.core.push import FORMAT, Push, decode, encode
 from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
-from pushlane.producers.replay import clone, replay
+from pushlane.producers.replay import clone, heir, replay
 from pushlane.wire import bodies_of, packed
 from tests.core.support import Wrapped, backend_in
 
@@ -113,6 +113,35 @@ async def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
         again = await on_lane(backend, made.task)
         assert [push.expires_at_ms for push in again] == [0, LATER_MS]
         assert made.task.expires_at_ms == 0
+
+
+async def test_an_expiry_that_the_task_had_at_its_submit_is_none_of_the_push_alone(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        first_ms = LATER_MS - 1
+        pushes = [
+            Push("old", 1, "a", expires_at_ms=first_ms),
+            Push("old", 2, "b", expires_at_ms=LATER_MS),
+        ]
+        await kept_task(
+            backend, *pushes, expires_at_ms=LATER_MS, first_expiry_ms=first_ms, recall_ms=5
+        )
+
+        made = await clone(backend, settings, "old")
+
+        again = await on_lane(backend, made.task)
+        assert [push.expires_at_ms for push in again] == [0, LATER_MS]
+        task = made.task
+        assert (task.expires_at_ms, task.first_expiry_ms, task.recall_ms) == (0, None, 0)
+
+
+async def test_an_heir_whose_pushes_stay_as_they_are_knows_the_expiry_that_they_carry() -> None:
+    old = Task(id="old", level=Level.HIGH, lane="task-old", expires_at_ms=9, first_expiry_ms=7)
+
+    new = heir(old)
+
+    assert new.dated(Push(new.id, 1, "a", expires_at_ms=7)).expires_at_ms == 9
 
 
 async def test_a_replay_that_would_lack_pushes_says_what_is_retained(tmp_path: Path) -> None:
