@@ -38,15 +38,15 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 RUN python -m venv /opt/pushlane
 ENV PATH=/opt/pushlane/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-COPY requirements/base.txt /source/requirements/
-RUN sed -n '/^setuptools==/,/[^\\]$/p' /source/requirements/base.txt > /source/requirements/build.txt \
+COPY requirements/service.txt /source/requirements/
+RUN sed -n '/^setuptools==/,/[^\\]$/p' /source/requirements/service.txt > /source/requirements/build.txt \
     && pip install --require-hashes --requirement /source/requirements/build.txt
 RUN pip download --require-hashes --no-deps --no-build-isolation --dest /wheelhouse \
-    --requirement /source/requirements/base.txt
+    --requirement /source/requirements/service.txt
 
 FROM wheelhouse AS service-environment
 RUN pip install --no-index --find-links /wheelhouse --require-hashes --no-build-isolation \
-    --requirement /source/requirements/base.txt
+    --requirement /source/requirements/service.txt
 COPY . /source
 RUN pip install --no-index --no-deps --no-build-isolation /source && pip uninstall --yes pip
 

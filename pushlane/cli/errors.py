@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import typer
 
-from pushlane.core.errors import BadInput, PushlaneError, UserError
+from pushlane.core.errors import PushlaneError, UserError
+from pushlane.util.extras import needs_extra
 from pushlane.util.texts import traceback_of
 
 USAGE = 2
@@ -64,23 +65,9 @@ def confirm(doing: str, question: str, refused: str) -> None:
         raise UserError(refused)
 
 
-@contextmanager
-def pipeline_extra() -> Iterator[None]:
-    """Import the pipeline inside this context, and never at the top of a file.
-
-    Raises:
-        BadInput: a package is missing; says what to install.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not missing or missing == "pushlane":
-            raise
-        raise BadInput(
-            f"this needs the package {missing}, of the extra `pipeline`: "
-            "pip install 'pushlane[pipeline]' (in a clone: pip install '.[pipeline]')"
-        ) from error
+def pipeline_extra() -> AbstractContextManager[None]:
+    """Import the pipeline inside this context: `needs_extra`."""
+    return needs_extra("pipeline")
 
 
 def _tell(error: Exception, message: str, debug: bool) -> None:

@@ -28,6 +28,7 @@ from pushlane.producers.text_file import (
     delimiter_word,
     without_gz,
 )
+from pushlane.util.extras import needs_extra
 from pushlane.util.texts import did_you_mean
 
 if TYPE_CHECKING:
@@ -261,11 +262,11 @@ class JsonRows:
 
 
 def _parquet(path: Path, name: str) -> RowSource:
-    from pushlane.producers.parquet_rows import ParquetRows  # with pyarrow: that takes long
-
     with path.open("rb") as file:
         if file.read(len(GZIP)) == GZIP:
             raise BadInput(f"{name} is packed with gzip, not Parquet; unpack it first, with gunzip")
+    with needs_extra("parquet", name):  # pyarrow, which takes long to load
+        from pushlane.producers.parquet_rows import ParquetRows
     return ParquetRows(path, name)
 
 

@@ -286,7 +286,7 @@ def _client(_: PulsarFacts) -> Iterator[Remark]:
     try:
         yield from outside(CLIENT, version(CLIENT), OLDEST_CLIENT, TRIED_CLIENT)
     except PackageNotFoundError:
-        yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.13'")
+        yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.13,<4'")
 
 
 @pulsar_check(
