@@ -9,6 +9,7 @@ Ends with 1 over the limit.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,9 +47,17 @@ def _installed(folder: Path) -> Path:
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     pins = str(ROOT / "requirements/base.txt")
     subprocess.run([*pip, "--require-hashes", "-r", pins], check=True)
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", str(ROOT)], check=True)
+    source = _copied(folder / "source")  # building leaves files beside the sources
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", str(source)], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     return packages
+
+
+def _copied(source: Path) -> Path:
+    shutil.copytree(ROOT / "pushlane", source / "pushlane")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    return source
 
 
 def _sizes(packages: Path) -> Iterator[tuple[int, str]]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from pushlane.core.errors import BadInput
 
+_PACKAGES = {"google": "google-auth"}  # whose modules have another name
+
 
 @contextmanager
 def needs_extra(extra: str, what: str = "this") -> Iterator[None]:
@@ -22,6 +24,6 @@ def needs_extra(extra: str, what: str = "this") -> Iterator[None]:
         if not missing or missing == "pushlane":
             raise
         raise BadInput(
-            f"{what} needs the package {missing}, of the extra `{extra}`: "
+            f"{what} needs the package {_PACKAGES.get(missing, missing)}, of the extra `{extra}`: "
             f"pip install 'pushlane[{extra}]' (in a clone: pip install '.[{extra}]')"
         ) from error

@@ -34,7 +34,7 @@ _ROOT = Path(__file__).parents[2]
 _WITHOUT = """
 import sys
 
-sys.modules["pyarrow"] = None  # as where it is not installed
+sys.modules["pyarrow"] = sys.modules["google.auth"] = None  # as where they are not installed
 """
 _WALK = """
 import importlib, pkgutil
@@ -46,8 +46,7 @@ for module in pkgutil.walk_packages(pushlane.__path__, "pushlane."):
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            assert error.name.partition(".")[0] == "pyarrow", error
-            wanting.add(module.name)
+            wanting.add(f"{error.name.partition('.')[0]}:{module.name}")
 print(*sorted(wanting))
 """
 _RUN = """
@@ -75,7 +74,7 @@ _NEEDED = (
 )
 
 
-def without_pyarrow(folder: Path, code: str, words: str = "") -> subprocess.CompletedProcess[str]:
+def without_extras(folder: Path, code: str, words: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", _WITHOUT + code, *words.split()],
         capture_output=True,
@@ -93,14 +92,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_but_parquet_and_the_pipeline_needs_pyarrow(tmp_path: Path) -> None:
-    walked = without_pyarrow(tmp_path, _WALK)
+def test_nothing_but_parquet_the_pipeline_and_fcm_need_an_extra(tmp_path: Path) -> None:
+    walked = without_extras(tmp_path, _WALK)
 
     assert walked.returncode == 0, walked.stderr
     wanting = set(walked.stdout.split())
-    assert {"pushlane.producers.parquet_rows", "pushlane.spark"} <= wanting
-    others = {name for name in wanting if not name.startswith("pushlane.pipeline.")}
-    assert others == {"pushlane.producers.parquet_rows", "pushlane.spark"}
+    assert {name for name in wanting if ":pushlane.pipeline." not in name} == {
+        "pyarrow:pushlane.producers.parquet_rows",
+        "pyarrow:pushlane.spark",
+        "google:pushlane.dispatcher.sinks.fcm",
+        "google:pushlane.dispatcher.sinks.google",
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_nothing_but_parquet_and_the_pipeline_needs_pyarrow(tmp_path: Path) -> N
     ],
 )
 def test_a_command_with_a_parquet_file_says_what_to_install(folder: Path, words: str) -> None:
-    ran = without_pyarrow(folder, _RUN, words)
+    ran = without_extras(folder, _RUN, words)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"error: {_NEEDED}\n")
 
@@ -123,28 +125,40 @@ def test_results_joined_with_a_parquet_file_say_what_to_install(folder: Path) ->
         "submit rows.csv --level low --title Hi --key news",
         "dispatch --drain --sink null",
     ):
-        assert without_pyarrow(folder, _RUN, done).returncode == 0
+        assert without_extras(folder, _RUN, done).returncode == 0
 
-    ran = without_pyarrow(folder, _RUN, "results news --csv --join rows.parquet")
+    ran = without_extras(folder, _RUN, "results news --csv --join rows.parquet")
 
     assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, f"error: {_NEEDED}")
 
 
 def test_a_program_is_told_the_same(folder: Path) -> None:
-    assert without_pyarrow(folder, _SUBMIT).stdout == f"{_NEEDED}\n"
+    assert without_extras(folder, _SUBMIT).stdout == f"{_NEEDED}\n"
 
 
 def test_what_is_wrong_with_the_file_itself_comes_first(folder: Path) -> None:
-    ran = without_pyarrow(folder, _RUN, "suppress add nothing.parquet")
+    ran = without_extras(folder, _RUN, "suppress add nothing.parquet")
 
     assert ran.stderr == "error: nothing.parquet does not exist; check the path\n"
 
 
 def test_a_command_of_the_pipeline_names_its_extra(folder: Path) -> None:
-    ran = without_pyarrow(folder, _RUN, "pipeline status")
+    ran = without_extras(folder, _RUN, "pipeline status")
 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
         "error: this needs the package pyarrow, of the extra `pipeline`: "
         "pip install 'pushlane[pipeline]' (in a clone: pip install '.[pipeline]')\n"
+    )
+
+
+def test_a_sink_of_fcm_says_what_to_install(folder: Path) -> None:
+    (folder / "pushlane.toml").write_text('[sinks.app]\nkind = "fcm"\n')
+
+    ran = without_extras(folder, _RUN, "dispatch --config pushlane.toml --serve app --drain")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.splitlines()[-1] == (
+        "error: sink app, of the kind fcm, needs the package google-auth, of the extra `fcm`: "
+        "pip install 'pushlane[fcm]' (in a clone: pip install '.[fcm]')"
     )

@@ -18,6 +18,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.ports import Sink
 from pushlane.model.targets import PlainTarget
 from pushlane.settings.sinks import unfit
+from pushlane.util.extras import needs_extra
 from pushlane.util.texts import did_you_mean, masked
 
 KINDS = {
@@ -94,14 +95,19 @@ def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions
 
 
 def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.Struct]:
-    """Return the options' type of a kind of sink. Raises BadInput if it has not all these names."""
+    """Return the options' type of a kind of sink.
+
+    Raises BadInput if it has not all these names, or a package of the kind is missing.
+    """
     if kind not in KINDS:
         raise BadInput(
             f"{who}: there is no kind {kind[:40]!r}; use {', '.join(KINDS)}"
             f"{did_you_mean(kind, KINDS)}"
         )
     module, _, class_name = KINDS[kind].partition(":")
-    described = getattr(import_module(f"{__name__}.{module}"), class_name)
+    with needs_extra("fcm", f"{who}, of the kind {kind},"):  # the one kind that has an extra
+        loaded = import_module(f"{__name__}.{module}")
+    described = getattr(loaded, class_name)
     known = described.__struct_fields__
     for name in names:
         if name not in known:
