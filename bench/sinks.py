@@ -34,12 +34,12 @@ from bench.late import arrived
 from bench.sink import middle_rate
 from dev.receiver import ArrivalLine, Follower
 from pushlane.backends.backend import connect
+from pushlane.client.client import Client
 from pushlane.core.errors import PushlaneError
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.task import Level
 from pushlane.dispatcher import Dispatcher
-from pushlane.producers.client import Client
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.settings import Settings

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pushlane.backends.backend import Backend, connect
     from pushlane.backends.memory import MemoryBackend
+    from pushlane.client.client import Client
+    from pushlane.client.dead import DeadLetter
+    from pushlane.client.sync import SyncClient
     from pushlane.core.errors import (
         BadInput,
         InvalidChange,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from pushlane.model.masks import FieldType, Masks, Sensitivity
     from pushlane.model.presence import Process, Resting
     from pushlane.model.receipt import Event
-    from pushlane.producers.client import Client
     from pushlane.producers.device_events import PushEvent
     from pushlane.producers.outbox.buffer import ProducerStats
     from pushlane.producers.outbox.store import ProducerOptions
@@ -59,7 +61,9 @@ _PLACES = {
     "model.receipt": "Event",
     "settings": "Settings",
     "core.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
-    "producers.client": "Client",
+    "client.client": "Client",
+    "client.dead": "DeadLetter",
+    "client.sync": "SyncClient",
     "producers.device_events": "PushEvent",
     "producers.outbox.store": "ProducerOptions",
     "producers.outbox.buffer": "ProducerStats",
@@ -76,6 +80,7 @@ __all__ = [
     "BadInput",
     "BufferFull",
     "Client",
+    "DeadLetter",
     "Delivery",
     "DeliveryMode",
     "Dispatcher",
@@ -109,6 +114,7 @@ __all__ = [
     "SubmitProgress",
     "SubmitRequest",
     "SubmitResult",
+    "SyncClient",
     "Task",
     "TaskConflict",
     "UnknownFormat",

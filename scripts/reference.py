@@ -1,4 +1,4 @@
-"""Writes docs/settings.md, metrics.md and doctor.md from the code, so that none is out of date.
+"""Writes docs/settings.md, metrics.md, doctor.md and python-reference.md from the code.
 
     python -m scripts.reference
 
@@ -31,6 +31,7 @@ from pushlane.settings import Settings
 from pushlane.util.metrics import Exporter
 from scripts.checks_page import checks_page
 from scripts.metrics import METRICS
+from scripts.python_reference import PAGE, python_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -187,7 +188,12 @@ def _label(name: str, values: Sequence[str]) -> str:
     return f"`{name}`: {', '.join(values)}" if values else f"`{name}`"
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "doctor.md": checks_page}
+PAGES = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "doctor.md": checks_page,
+    PAGE: python_page,
+}
 
 if __name__ == "__main__":
     main()

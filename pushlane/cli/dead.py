@@ -36,6 +36,7 @@ from pushlane.producers.dead import (
     FoundDead,
     Retried,
     Selection,
+    chosen,
     push_id,
     task_of_push,
 )
@@ -90,18 +91,13 @@ class _Filter:
     ) -> Selection:
         """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
         self._refuse_empty()
-        for push in pushes:
-            task_of_push(push)
-        now = now_ms()
-        task = self.task
-        if task and task != NO_TASK:
-            task = (await backend.registry.get(task)).id
-        return Selection(
-            task=task,
-            pushes=frozenset(pushes),
+        return await chosen(
+            backend,
+            task=self.task,
+            pushes=pushes,
             reason=self.reason,
-            died_before_ms=now - parse_age(self.older_than) if self.older_than else 0,
-            died_after_ms=now - parse_age(self.newer_than) if self.newer_than else 0,
+            older_than_ms=parse_age(self.older_than) if self.older_than else 0,
+            newer_than_ms=parse_age(self.newer_than) if self.newer_than else 0,
             limit=limit,
         )
 

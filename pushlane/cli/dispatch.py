@@ -44,7 +44,7 @@ from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.ports import Sink
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import OVER_HTTP
-from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
+from pushlane.dispatcher.sinks.named import open_sinks, require_sink
 from pushlane.model.presence import DrainFigures
 from pushlane.model.targets import target_of
 from pushlane.settings import Settings
@@ -282,7 +282,7 @@ async def _dispatch(
             gc.freeze()
             _announce(settings, sinks)
             try:
-                await _run_watching(dispatcher, sinks, live)
+                await _run(dispatcher, live)
             except UserError:  # of a sink that was given up, after all else was done
                 log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
                 raise
@@ -305,19 +305,16 @@ def _announce(settings: Settings, sinks: Mapping[str, Sink]) -> None:
         )
 
 
-async def _run_watching(
-    dispatcher: Dispatcher, sinks: Mapping[str, Sink], live: LiveLine | None
-) -> None:
-    """Run the dispatcher; a named sink whose files have changed is tried again at once."""
-    named = [sink for sink in sinks.values() if isinstance(sink, NamedSink)]
-    watching = [asyncio.create_task(one.watch(dispatcher.try_again)) for one in named]
+async def _run(dispatcher: Dispatcher, live: LiveLine | None) -> None:
+    """Run the dispatcher, with a line on the terminal of how it goes."""
+    keeping = None
     if live is not None:
-        watching.append(asyncio.create_task(live.keep(LiveText(dispatcher.progress))))
+        keeping = asyncio.create_task(live.keep(LiveText(dispatcher.progress)))
     try:
         await dispatcher.run()
     finally:
-        for watch in watching:
-            watch.cancel()
+        if keeping is not None:
+            keeping.cancel()
 
 
 def _summary(dispatcher: Dispatcher) -> str:

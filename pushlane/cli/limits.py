@@ -26,18 +26,17 @@ from pushlane.model.limits import (
     app_share,
     clear_app_share,
     parse_rate,
-    remove_limit,
     set_app_share,
 )
 from pushlane.producers.limit_changes import (
     LimitInUse,
+    clear_limit,
     find_subject,
     limit_in_use,
     limits_in_use,
     set_limit,
 )
 from pushlane.settings import Settings
-from pushlane.util.errors import DamagedRecord
 
 _ROUNDING = 1e-9
 
@@ -121,17 +120,11 @@ def _set(settings: Settings, subject: str, changes: dict[str, Any]) -> tuple[Sub
 
     async def work(backend: Backend) -> tuple[Subject, Limit, str]:
         found = await find_subject(backend, subject)
-        try:
-            with _flags_named():
-                now = await set_limit(backend, found, changes or dict.fromkeys(_FLAGS))
-        except DamagedRecord:
-            if changes:
-                raise
-            await backend.refuse_newer(f"the limit of {found}")
-            await remove_limit(backend.documents, found)
-            return found, Limit(), ""
         if changes:
+            with _flags_named():
+                now = await set_limit(backend, found, changes)
             return found, now, await unknown_text(backend, settings, found)
+        now = await clear_limit(backend, found)
         has_share = now.quota is not None or now.high_part is not None
         way = f"pushlane quota --app {quote(found.name)} --none"
         return found, now, f"its quota and part stay; to end them: {way}" if has_share else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated
@@ -36,15 +35,12 @@ from pushlane.cli.parsing import (
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of, with_paces
-from pushlane.core.errors import BadInput, UnknownFormat, UserError
+from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
 from pushlane.diagnosis.causes import STORED_AS
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
 from pushlane.settings import Settings
-
-_LEAVE_S = 0.25
-_LEAVE_TRIES = 40
 
 
 def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, yes: bool) -> None:
@@ -73,21 +69,14 @@ async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
 
 
 async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
+    from pushlane.producers.forgetting import removed_in_time  # which loads how tasks are made
+
     await _refuse_newer(backend, task_ids)
     for task_id in task_ids:
         await _purge_dead(backend, task_id)
-        is_gone = await _in_time(partial(backend.discard, task_id))
+        is_gone = await removed_in_time(partial(backend.discard, task_id))
         later = "" if is_gone else "; its lane goes in about 10 minutes, as somebody still reads it"
         note(f"task {task_id} could not be read: it is removed, and sends nothing more{later}")
-
-
-async def _in_time(remove: Callable[[], Awaitable[bool]]) -> bool:
-    """Remove a task once the readers of its lanes have left; false if they stay for 10 s."""
-    for _ in range(_LEAVE_TRIES):
-        if await remove():
-            return True
-        await asyncio.sleep(_LEAVE_S)
-    return False
 
 
 TaskId = Annotated[str, argument("TASK", "Its id, key or name.", autocompletion=complete_task)]
@@ -400,13 +389,10 @@ async def _load(
 
 
 async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
+    from pushlane.producers.forgetting import forget_task  # which loads how tasks are made
+
     for task in tasks:
-        await _purge_dead(backend, task.id)
-        if not await _in_time(partial(backend.forget, task)):
-            raise UserError(
-                f"task {task.id} is not forgotten: somebody still reads its lane; see which "
-                "dispatchers run (`pushlane processes`), then try again"
-            )
+        await forget_task(backend, task)
         note(f"task {task.id} is forgotten")
 
 

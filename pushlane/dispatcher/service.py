@@ -14,8 +14,8 @@ import secrets
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -24,17 +24,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from pushlane.backends.backend import Backend
+from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
+from pushlane.backends.ports import listed
 from pushlane.backends.process_metrics import folders_in_use
 from pushlane.backends.queries import pool_size
 from pushlane.core.errors import PushlaneError, UnknownLane, UserError
 from pushlane.core.lane import Lane
-from pushlane.core.names import DEAD_LANE, DEFAULT_SINK, later_lane
-from pushlane.core.ports import Sink
+from pushlane.core.names import DEAD_LANE, later_lane
 from pushlane.core.push import FORMAT, Kind
 from pushlane.core.retrying import Backoff
-from pushlane.core.task import Level, State, Task, Weights, now_ms
+from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.gates.budget_gate import limits_in
 from pushlane.dispatcher.leader.backlogs import Backlogs
@@ -48,10 +48,13 @@ from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.presence import PresenceAnnouncer
 from pushlane.dispatcher.progress import DispatchProgress, ProgressLog
 from pushlane.dispatcher.registry_follower import RegistryFollower
+from pushlane.dispatcher.sinks.given import AnySink, given_sinks
+from pushlane.dispatcher.sinks.named import NamedSink
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.presence import DrainFigures, LaneWait, Process
-from pushlane.settings import Settings
+from pushlane.settings import Settings, load
+from pushlane.util.conversion import instance
 from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
@@ -191,26 +194,32 @@ _LOOK_EVERY_S = 1.0
 class Dispatcher:
     """Drains the backend's lanes into a sink, or into several, each under its name.
 
-    One sink alone is the sink `default`. With several, each has the settings of its name
-    (`Settings.of_sink`) and is served by a line of its own; lanes of other sinks are not read.
-    With `drain`, `run` returns when no task is left that could move now (those that are paused or
-    start later do not count). `registry` is where Prometheus metrics are shown, None for nowhere.
+    `open` is the short way to one that runs beside other work; `sink` is what that one takes. One
+    alone is the sink `default`. With several, each has the settings of its name
+    (`Settings.of_sink`) and is served by a line of its own; lanes of other sinks are not read. What
+    is made here, like the sink of a function, is closed when `run` ends; an object with `deliver`
+    is its owner's. With `drain`, `run` returns when no task is left that could move now (those that
+    are paused or start later do not count). `registry` is where Prometheus metrics are shown.
     `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds since
     whenever; if that one jumps, `wake` has to be called.
     """
 
+    _died_of: BaseException | None = None
+
     def __init__(
         self,
         backend: Backend,
-        sink: Sink | Mapping[str, Sink],
+        sink: AnySink | None,
         settings: Settings,
         *,
         drain: bool = False,
+        retry_timeouts: bool = False,
         registry: CollectorRegistry | None = None,
         clock_ms: Callable[[], int] = now_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
+        sinks, self._made = given_sinks(sink, settings, retry_timeouts=retry_timeouts)
+        self._watched = [one for one in sinks.values() if isinstance(one, NamedSink)]
         self._backend = backend
         self._settings = settings
         limits = limits_in(settings, sinks)
@@ -240,18 +249,91 @@ class Dispatcher:
         self._announcer = PresenceAnnouncer(
             backend, self.as_process, replaces=settings.replace_sink
         )
-        self._drain_watch = (
-            DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
-        )
+        self._drains = drain
+        self._drain_watch = DrainWatch(backend, shared.tasks, set(sinks), clock_ms)
         self._given_up: list[Line] = []
+        self._ended = asyncio.Event()
         for listener in (shared.completion, self._janitor, self._recalls, self._drain_watch):
-            if listener is not None:
-                shared.tasks.add_listener(listener)
+            shared.tasks.add_listener(listener)
         if registry is not None:
             state = DispatcherState(self.contact, self._janitor)
             folders, figures = folders_in_use(settings), self._survey.figures
             for collector in collectors(state, self._lines, figures, folders):
                 registry.register(collector)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        *,
+        sink: AnySink | None = None,
+        settings: Settings | None = None,
+        retry_timeouts: bool = False,
+        registry: CollectorRegistry | None = None,
+        connect: Connect = connect,
+    ) -> AsyncIterator[Dispatcher]:
+        """Deliver in the background for as long as the block lasts: `async with ... as it:`.
+
+        `sink` is a function of one push (sync or async), a module with `@on` functions or its name,
+        a text as `--sink` takes it, an object with `deliver`, or a mapping of names to these; None
+        is those of the settings. Settings are those of `PUSHLANE_*` and `pushlane.toml` unless
+        given. In the end what is in flight is finished, then the store is closed. It takes over no
+        signal and ends no process.
+
+        Raises:
+            BadInput: the sink or a setting cannot be.
+            Unreachable: broker or registry did not answer at the start.
+            PushlaneError: what `run` raises, at the end of the block or out of a wait in it.
+        """
+        own = load() if settings is None else instance("settings", settings, Settings)
+        async with connect(own) as backend:
+            it = cls(backend, sink, own, retry_timeouts=retry_timeouts, registry=registry)
+            begun = asyncio.Event()
+            it.contact.on_started = begun.set
+            running = asyncio.create_task(it.run(), name="dispatcher")
+            try:
+                await it._unless_ended(begun.wait())
+                yield it
+            except BaseException:
+                it.stop()
+                with suppress(PushlaneError):  # it is in the log; what the block raised comes first
+                    await running
+                raise
+            it.stop()
+            await running
+
+    async def drained(self) -> None:
+        """Wait until no task is left that could move now; paused and scheduled ones may be left.
+
+        Raises PushlaneError when the dispatcher ends before: what it died of, if it did.
+        """
+        await self._unless_ended(self._until_drained())
+
+    async def stopped(self) -> None:
+        """Wait until somebody calls `stop`. Raises what the dispatcher died of, if it did."""
+        await self._ended.wait()
+        if self._died_of is not None:
+            raise self._died_of
+
+    async def _until_drained(self) -> None:
+        unfinished = await listed(self._backend.registry, ACTIVE_STATES)
+        await self._shared.tasks.limit_first(unfinished)
+        for task in unfinished:  # of what was submitted just now, nobody may have told yet
+            self._shared.tasks.apply(task)
+        await self._drain_watch.wait()
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, object]) -> None:
+        """Wait for the work. Raises PushlaneError when the dispatcher ends before."""
+        waits = asyncio.create_task(work), asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not waits[0].done():
+                await self.stopped()
+                raise PushlaneError("the dispatcher was stopped, and something may be left")
+            await waits[0]
+        finally:
+            for one in waits:
+                one.cancel()
 
     def _leads(self) -> bool:
         return self._janitor.leader.leads
@@ -394,6 +476,17 @@ class Dispatcher:
             UserError: with `drain`, a sink whose target never delivered was given up.
             PushlaneError: a side task died; names it.
         """
+        try:
+            await self._run()
+        except BaseException as error:
+            self._died_of = error
+            raise
+        finally:
+            self._ended.set()
+            for sink in self._made:
+                await sink.close()
+
+    async def _run(self) -> None:
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._shared.targets.load()
         if not await self._announcer.enter():
@@ -431,9 +524,11 @@ class Dispatcher:
         yield "presence", self._announcer.run()
         yield "survey", self._survey.run(self._shared.tasks.synced, self._on_survey)
         yield "progress", self._progress_log.run()
-        if self._drain_watch is not None:
+        if self._drains:
             yield "drain", self._stop_when_drained(self._drain_watch)
             yield "given up", self._follow_given_up(self._drain_watch)
+        for sink in self._watched:
+            yield f"files of sink {sink.name}", sink.watch(self.try_again)
         for line in self._lines:
             of_sink = f" of sink {line.name}" if len(self._lines) > 1 else ""
             for name, part in line.side_tasks():

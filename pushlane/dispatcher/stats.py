@@ -210,6 +210,13 @@ class Stats:
         self.limit_waits = {kind: Buckets() for kind in KINDS}
         self.decode = Buckets(SHORT_BUCKETS_S)
 
+    def __repr__(self) -> str:
+        """Return what became of pushes: `<Stats delivered 3, dead 1>`."""
+        counts: Counter[str] = Counter()
+        for (_, kind), count in self.outcomes.items():
+            counts[kind.value] += count
+        return f"<Stats {', '.join(f'{kind} {n:,}' for kind, n in counts.items() if n) or 'none'}>"
+
     def read(self, took_s: float) -> None:
         """Count the reading of the pushes of one message."""
         self.decode.add(took_s)

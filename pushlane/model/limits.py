@@ -63,6 +63,18 @@ def parse_rate(given: str) -> float:
         raise ValueError("no rate: before the / stands no number; use one like 100/s") from None
 
 
+def given_rate(what: str, given: Any) -> float:
+    """Return a rate that a program gives: a number a second, or a text like `100/s`.
+
+    Raises BadInput when it is none.
+    """
+    try:
+        rate = parse_rate(given) if isinstance(given, str) and "/" in given else given
+    except ValueError as error:
+        raise BadInput(f"{what} {shown(given)} is {error}") from None
+    return number(what, rate, 0)
+
+
 class Subject(NamedTuple):
     """Whom a limit is about: a task's id, an app's or a sink's name."""
 
@@ -209,7 +221,10 @@ def _caps(subject: Subject, by_level: Mapping[str, int]) -> dict[str, int]:
 
 
 def _converted(subject: Subject, name: str, value: Any) -> float:
-    converted = whole(name, value, 0) if name in _COUNTS else number(name, value, 0)
+    if name in _COUNTS:
+        converted: float = whole(name, value, 0)
+    else:
+        converted = given_rate(name, value) if name == "rate_per_s" else number(name, value, 0)
     if converted == 0:
         what = subject.name if subject.kind == "task" else "TASK"
         raise BadInput(

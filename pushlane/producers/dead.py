@@ -85,6 +85,37 @@ class Selection:
         return lane == DEAD_LANE or not tasks or lane in map(dead_lane, tasks)
 
 
+async def chosen(
+    backend: Backend,
+    *,
+    task: str = "",
+    pushes: Iterable[str] = (),
+    reason: str = "",
+    older_than_ms: int = 0,
+    newer_than_ms: int = 0,
+    limit: int = 0,
+) -> Selection:
+    """Return the selection of dead pushes by the task's id, key or name, and by ages as of now.
+
+    Raises:
+        BadInput: one of the pushes is no id of a push.
+        UnknownTask: there is no such task.
+    """
+    for push in pushes:
+        task_of_push(push)
+    now_ms = task_changes.now_ms()
+    if task and task != NO_TASK:
+        task = (await backend.registry.get(task)).id
+    return Selection(
+        task=task,
+        pushes=frozenset(pushes),
+        reason=reason,
+        died_before_ms=now_ms - older_than_ms if older_than_ms else 0,
+        died_after_ms=now_ms - newer_than_ms if newer_than_ms else 0,
+        limit=limit,
+    )
+
+
 def push_id(dead: DeadPush) -> str:
     """Return its id; a message that is no push has one by the time of its death."""
     if not dead.task_id:

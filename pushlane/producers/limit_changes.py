@@ -16,15 +16,23 @@ from pushlane.backends.guard_ports import Usage
 from pushlane.backends.ports import ALL
 from pushlane.core.errors import BadInput
 from pushlane.core.task import State, Task
-from pushlane.model.limits import Limit, Subject, change_limit, limit_of, readable_limits
+from pushlane.model.limits import (
+    Limit,
+    Subject,
+    change_limit,
+    limit_of,
+    readable_limits,
+    remove_limit,
+)
 from pushlane.util.conversion import text
-from pushlane.util.errors import UnknownTask
-from pushlane.util.texts import did_you_mean, nearest
+from pushlane.util.errors import DamagedRecord, UnknownTask
+from pushlane.util.texts import nearest
 
 log = logging.getLogger("pushlane.limits")
 
 _LOOKED_AT = 1_000
 _NAMES = tuple(field.name for field in msgspec.structs.fields(Limit))
+_TAKEN_AWAY = tuple(name for name in _NAMES if name not in ("quota", "high_part"))
 
 
 class LimitInUse(NamedTuple):
@@ -39,17 +47,30 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
     """Replace these limits of a subject, None taking one away; return all that it has then.
 
     Raises:
-        BadInput: there is no such kind of subject, no such limit, or it cannot be so.
+        BadInput: there is no such kind of subject, or a limit cannot be so.
         UnknownTask: the subject is a task that is not there.
     """
-    for name in changes:
-        if name not in _NAMES:
-            raise BadInput(f"there is no limit {name!r}{did_you_mean(name, _NAMES)}")
     values = dict(changes)
     if values.get("recipient_a_day", {}) is None:
         values["recipient_a_day"] = {}
     found = await find_subject(backend, subject)
     return await change_limit(backend.documents, found, lambda limit: replace(limit, **values))
+
+
+async def clear_limit(backend: Backend, subject: str | Subject) -> Limit:
+    """Take all limits of a subject away, but an app's turns; return what it has then.
+
+    Raises:
+        BadInput, UnknownTask: as `find_subject` does.
+        TaskConflict: they cannot be read, and a live process of a newer version may.
+    """
+    found = await find_subject(backend, subject)
+    try:
+        return await set_limit(backend, found, dict.fromkeys(_TAKEN_AWAY))
+    except DamagedRecord:
+        await backend.refuse_newer(f"the limit of {found}")
+        await remove_limit(backend.documents, found)
+        return Limit()
 
 
 async def limit_at_start(backend: Backend, task: Task, limit: Limit) -> Limit:

@@ -35,7 +35,7 @@ from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings, load
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
-from pushlane.util.conversion import instance, moment_ms, number, path, shown
+from pushlane.util.conversion import instance, moment_ms, path, seconds, shown
 from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
 
@@ -215,11 +215,11 @@ class Producer:
     ) -> str:
         """Accept a push, from any thread, and return its id; wait `max_block_s` at most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime, a
-        timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of 256
-        characters) and trace id are not for the recipient, but for reports. `address` is where it
-        goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as it
-        is, by sink, under `*` for all others.
+        Data is what JSON can hold. An expiry is Unix milliseconds of 2001 to 3000, a datetime with
+        a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of
+        256 characters) and trace id are not for the recipient, but for reports. `address` is where
+        it goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as
+        it is, by sink, under `*` for all others.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
@@ -254,18 +254,18 @@ class Producer:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)
 
-    def flush(self, timeout_s: float = 30.0) -> bool:
+    def flush(self, timeout_s: float | timedelta | str = 30.0) -> bool:
         """Wait until all that was pushed before is on its lane; return whether it is, in that time.
 
         Raises PushlaneError when the producer is not open, or has failed; says why.
         """
-        return self._running.flush(number("timeout_s", timeout_s, 0))
+        return self._running.flush(seconds("timeout_s", timeout_s, 0))
 
-    async def aflush(self, timeout_s: float = 30.0) -> bool:
+    async def aflush(self, timeout_s: float | timedelta | str = 30.0) -> bool:
         """Flush as `flush` does, for an event loop, which goes on meanwhile."""
         return await asyncio.to_thread(self.flush, timeout_s)
 
-    def close(self, *, seal: bool | None = None, timeout_s: float = 30.0) -> None:
+    def close(self, *, seal: bool | None = None, timeout_s: float | timedelta | str = 30.0) -> None:
         """Accept no more, and wait at most so long until all is sent. Harmless when repeated.
 
         What is left then stays in the spool. A sealed task is done once all of it was delivered;
@@ -273,7 +273,7 @@ class Producer:
         is left is sent by a later producer. Raises Unreachable when pushes were left that no spool
         holds: they are lost. Says how many.
         """
-        within_s = number("timeout_s", timeout_s, 0)
+        within_s = seconds("timeout_s", timeout_s, 0)
         background, store = self._background, self._store
         if background is None or store is None:
             return

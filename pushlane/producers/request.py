@@ -23,16 +23,14 @@ import msgspec
 
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Progress, Task
-from pushlane.model.limits import Limit, parse_rate
+from pushlane.model.limits import Limit, given_rate
 from pushlane.producers.rows import format_of, prefetched
 from pushlane.producers.task_options import TaskOptions, read_payload_file
 from pushlane.producers.text_file import Dialect, delimiter_of, encoding_of, without_gz
 from pushlane.util.conversion import (
     instance,
     kind_of,
-    number,
     path,
-    shown,
     text,
     texts,
     whole,
@@ -122,11 +120,7 @@ class SubmitRequest(TaskOptions):
 def _rate(given: Any) -> float | None:
     if given is None:
         return None
-    try:
-        rate = parse_rate(given) if isinstance(given, str) and "/" in given else given
-    except ValueError as error:
-        raise BadInput(f"rate {shown(given)} is {error}") from None
-    return _above_0("rate", number("rate", rate, 0))
+    return _above_0("rate", given_rate("rate", given))
 
 
 def _above_0(name: str, value: float) -> float:

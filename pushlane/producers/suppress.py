@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from itertools import islice
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pushlane.backends.backend import Backend
@@ -23,6 +22,7 @@ from pushlane.producers.columns import address_text
 from pushlane.producers.encoder import recipient_text, shown_columns
 from pushlane.producers.request import (
     OnProgress,
+    RowsInput,
     SubmitProgress,
     SubmitRequest,
     SubmitStage,
@@ -40,10 +40,10 @@ ReadValue = Callable[[Any], str | None]
 class Values(NamedTuple):
     """A column of a file, or of standard input (`-`), whose format is told by its name or given.
 
-    `delimiter` and `encoding` are as those of a submit.
+    It may be rows in memory, too. `delimiter` and `encoding` are as those of a submit.
     """
 
-    file: Path
+    file: RowsInput
     column: str = "recipient"
     format: str | None = None
     delimiter: str | None = None

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -22,6 +23,7 @@ from pushlane.util.conversion import (
     kind_of,
     moment_ms,
     one_of,
+    path,
     seconds,
     text,
     texts,
@@ -99,9 +101,9 @@ class TaskOptions:
     a column in doubled braces unless it has `literal_braces`: `{{name}}` is then the text {name}.
 
     Each field also takes what has just one meaning as its value: `"3"` for 3, `HIGH` for high, a
-    list for a tuple, `fcm,sms` for sinks; for a time a datetime, a timedelta from now on, or a text
-    as on the command line; for a duration a timedelta, or a text like `2h`. Raises BadInput for a
-    value that cannot be; names its field and what is allowed.
+    list for a tuple, `fcm,sms` for sinks; for a time a datetime with a zone, a timedelta from now
+    on, or a text as on the command line; for a duration a timedelta, or a text like `2h`; for a
+    path a text. Raises BadInput for a value that cannot be; names its field and what is allowed.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -163,9 +165,13 @@ def _sinks(what: str, value: Any) -> tuple[str, ...]:
 
 
 def _payload(what: str, value: Any) -> Mapping[str, Any] | Path | None:
-    if value is None or isinstance(value, Mapping | Path):
+    if value is None or isinstance(value, Mapping):
         return value
-    raise BadInput(f"{what} is {kind_of(value)}; give a mapping by sink, or a Path of JSON")
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        raise BadInput(f"{what} is JSON as a text; give a mapping, as json.loads makes one")
+    if isinstance(value, str | PathLike):
+        return path(what, value)
+    raise BadInput(f"{what} is {kind_of(value)}; give a mapping by sink, or the path of a file")
 
 
 def _unless_none(convert: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:

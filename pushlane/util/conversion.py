@@ -123,10 +123,11 @@ def instance(what: str, value: Any, kind: type[Made]) -> Made:
     return value
 
 
-def seconds(what: str, value: Any, low: float, high: float | None = None) -> float:
+def seconds(what: str, value: Any, low: float, high: float | None = None, *, of: str = "") -> float:
     """Return a duration in seconds: a number of them, a timedelta, or a text like `2h` or `1d12h`.
 
-    Raises BadInput when it is none of these, or not from `low` to `high` seconds.
+    `of` is for the message. Raises BadInput when it is none of these, or not from `low` to `high`
+    seconds.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -135,11 +136,11 @@ def seconds(what: str, value: Any, low: float, high: float | None = None) -> flo
     found = _number(value)
     if found is None:
         raise BadInput(
-            f"{what} {shown(value)} is no duration; give seconds, a timedelta, or a text like '2h' "
-            "or '1d12h'"
+            f"{what} {shown(value)}{of} is no duration; give seconds, a timedelta, or a text like "
+            "'2h' or '1d12h'"
         )
     if problem := _outside(found, low, high):
-        raise BadInput(f"{what} {shown(found)} {problem} s")
+        raise BadInput(f"{what} {shown(found)}{of} {problem} s")
     return found
 
 
@@ -148,10 +149,15 @@ def moment_ms(
 ) -> int:
     """Return a time in Unix milliseconds.
 
-    It is given as that, as a datetime (local without a zone), as a timedelta from now on, or as a
-    text: an ISO time, a duration from now on, or what `read` makes something of. Raises BadInput
-    when it is none of these.
+    It is given as that, as a datetime with a zone, as a timedelta from now on, or as a text: an ISO
+    time (local without a zone), a duration from now on, or what `read` makes something of. Raises
+    BadInput when it is none of these.
     """
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise BadInput(
+            f"{what} {value.isoformat(' ', 'seconds')} has no time zone; give it one, as "
+            "datetime.now(UTC) or value.astimezone() do"
+        )
     found = _moment_ms(value, now_ms)
     if found is None and isinstance(value, str):
         found = read(value) if read else None

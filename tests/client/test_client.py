@@ -116,9 +116,3 @@ async def test_it_limits_an_app(settings: Settings) -> None:
 
         await client.set_limit("app/shop", in_flight=None, recipient_a_day=None)
         assert await client.limits() == {}
-
-
-async def test_a_limit_that_there_is_not_is_refused(settings: Settings) -> None:
-    async with Client(settings) as client:
-        with pytest.raises(pushlane.BadInput, match="did you mean 'in_flight'"):
-            await client.set_limit("app/shop", inflight=3)

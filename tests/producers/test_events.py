@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.client.client import Client
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Level, Task
 from pushlane.model.receipt import ReceiptBatch, decode_receipts
-from pushlane.producers.client import Client
 from pushlane.producers.device_events import MOST_A_BODY, PushEvent, parse_event
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pushlane.backends.backend import connect
+from pushlane.client.client import Client
 from pushlane.core.errors import BadInput, InvalidChange, TaskConflict
 from pushlane.core.task import Level, Task, Weights
 from pushlane.model.limits import Limit, app_share
 from pushlane.model.task_bytes import decode, encode
-from pushlane.producers.client import Client
 from pushlane.producers.device_events import PushEvent
 from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer

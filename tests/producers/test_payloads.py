@@ -133,7 +133,7 @@ async def test_a_payload_that_is_too_large_names_its_row(settings: Settings) -> 
     [
         ({}, "this one has none. The sinks of the task are: fcm, sms"),
         ([], "payload is of type list; give a mapping by sink"),
-        ("p.json", "payload is of type str; give a mapping by sink, or a Path"),
+        ("p.json", "payload p.json cannot be read: No such file"),
         ({"fmc": {}}, "is for 'fmc', which is no sink .* did you mean 'fcm'"),
         ({"fcm": 1}, "block 'fcm' is no JSON object"),
         ({"*": "Hi {name}"}, r"block '\*' is no JSON object"),

@@ -145,10 +145,16 @@ def test_a_time_is_unix_ms_a_datetime_a_timedelta_or_a_text(value: Any, at_ms: i
     assert conversion.moment_ms("expires_at_ms", value, NOW_MS) == at_ms
 
 
-def test_a_datetime_without_a_zone_is_local() -> None:
+def test_a_datetime_without_a_zone_is_refused() -> None:
+    told = r"^expires_at_ms 2031-05-01 12:30:00 has no time zone; give it one, as datetime.now"
+    with pytest.raises(BadInput, match=told):
+        conversion.moment_ms("expires_at_ms", AT.replace(tzinfo=None), NOW_MS)
+
+
+def test_an_iso_time_without_a_zone_is_local() -> None:
     local = AT.astimezone().replace(tzinfo=None)
 
-    assert conversion.moment_ms("expires_at_ms", local, NOW_MS) == AT_MS
+    assert conversion.moment_ms("expires_at_ms", local.isoformat(), NOW_MS) == AT_MS
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, None, AT_MS + 0.5, AT.date(), "25:00"])

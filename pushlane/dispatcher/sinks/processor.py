@@ -14,7 +14,7 @@ what is left.
 from __future__ import annotations
 
 import asyncio
-import importlib
+import importlib.util
 import inspect
 import logging
 import sys
@@ -22,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -162,7 +163,7 @@ class ProcessorSink:
         self._timed_out = Outcome(kind, timed_out, arrival=Arrival.UNKNOWN, is_silent=True)
         self._most_hung = slots
         self._threads = Threads(2 * slots, "pushlane-processor")
-        self._raised = RaisedLog(_name(function))
+        self._raised = RaisedLog(function_name(function))
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         if (hung := self._threads.hung) >= self._most_hung:
@@ -227,7 +228,7 @@ def _outcome(answer: Any) -> Outcome:
 
 def _require_one_argument(function: Callable[..., Any]) -> None:
     """Raise BadInput for what cannot be called with a push, or a list of them, alone."""
-    name, what = _name(function), "push" if _size(function) is None else "pushes"
+    name, what = function_name(function), "push" if _size(function) is None else "pushes"
     wanted = f"write it as `def {name.rpartition('.')[2].rpartition(':')[2]}({what})`"
     if inspect.isclass(function):
         raise BadInput(f"processor {name} is a class, not a function; {wanted}")
@@ -248,7 +249,7 @@ def _require_one_argument(function: Callable[..., Any]) -> None:
         ) from None
 
 
-def _name(function: Any) -> str:
+def function_name(function: Any) -> str:
     """Return the function's name as in the settings; of an object, that of its class."""
     named = function if hasattr(function, "__qualname__") else type(function)
     module = getattr(named, "__module__", None)
@@ -261,9 +262,7 @@ def _size(function: Any) -> int | None:
 
 def import_module(name: str) -> Any:
     """Import a module of the user's; the current folder is searched as well. Raises BadInput."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    here = _search_here()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -275,6 +274,19 @@ def import_module(name: str) -> Any:
         told = raised(error)
         places = f", at {', called from '.join(told.places[:2])}" if told.places else ""
         raise BadInput(f"processor module {name!r} raised {told.kind} on import{places}") from error
+
+
+def is_module(name: str) -> bool:
+    """Tell whether a module of this name, without dots, is there; it is not imported."""
+    _search_here()
+    return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+def _search_here() -> str:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return here
 
 
 _MARK = "_pushlane_types"
@@ -306,9 +318,15 @@ def load_marked(module_name: str) -> dict[str, Callable[..., Any]]:
 
     Raises BadInput when there is no such module, none is marked, or two are for the same type.
     """
+    return marked_in(import_module(module_name))
+
+
+def marked_in(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The same of a module that is loaded."""
+    module_name = module.__name__
     marked: dict[int, Callable[..., Any]] = {
         id(member): member
-        for member in vars(import_module(module_name)).values()
+        for member in vars(module).values()
         if callable(member) and isinstance(getattr(member, _MARK, None), tuple)
     }
     found: dict[str, Callable[..., Any]] = {}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pushlane.core.push import MAX_PUSH_BYTES
 from pushlane.core.task import Task
-from pushlane.util.conversion import number, whole
+from pushlane.util.conversion import seconds, whole
 
 _MIB = 1024 * 1024
 MAX_SPOOL_BYTES = 1024 * _MIB
@@ -29,8 +29,8 @@ class ProducerOptions:
     A batch is sent when it has `max_batch` pushes (the settings' `batch` unless given) or
     `max_batch_bytes`, or `linger_s` after its first push. `push` waits for room in the buffer for
     at most `max_block_s`; 0 is never. A spool is synced to its disk at least every `fsync_every_s`,
-    and before anything of it is sent; its files take at most `max_spool_bytes`. Raises BadInput for
-    a bound that cannot be.
+    and before anything of it is sent; its files take at most `max_spool_bytes`. A time may be a
+    timedelta or a text like `2h`, too. Raises BadInput for a bound that cannot be.
     """
 
     max_batch: int | None = None
@@ -49,7 +49,7 @@ class ProducerOptions:
                 continue
             if name == "max_spool_bytes":
                 least[name] = 4 * (self.max_batch_bytes + MAX_PUSH_BYTES)
-            convert = number if name.endswith("_s") else whole
+            convert = seconds if name.endswith("_s") else whole
             kept = convert(name, value, least.get(name, 0), most.get(name), of=" of a producer")
             object.__setattr__(self, name, kept)
 

@@ -14,9 +14,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend, connect
+from pushlane.client.client import Client
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, Unreachable
 from pushlane.core.task import Level, State
-from pushlane.producers.client import Client
 from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings

@@ -1,0 +1,90 @@
+"""The list of what a client can do, with the commands that do the same.
+
+Another door is made by walking it. A new operation is a method in the file of its subject, an entry
+here, and a line in `sync.py`; tests hold the three, and the commands, together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from pushlane.client.dead import DeadOperations
+from pushlane.client.looks import LookOperations
+from pushlane.client.recipients import RecipientOperations
+from pushlane.client.shares import ShareOperations
+from pushlane.client.tasks import TaskOperations
+
+
+class Operations(
+    TaskOperations, ShareOperations, LookOperations, DeadOperations, RecipientOperations
+):
+    """All operations, on one connection."""
+
+
+class Operation(NamedTuple):
+    """One operation: its method, the commands that do the same, whether it changes."""
+
+    call: Callable[..., Awaitable[Any]]
+    commands: tuple[str, ...] = ()
+    changes: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.call.__name__
+
+
+def _looks(call: Callable[..., Awaitable[Any]], *commands: str) -> Operation:
+    return Operation(call, commands)
+
+
+def _changes(call: Callable[..., Awaitable[Any]], *commands: str) -> Operation:
+    return Operation(call, commands, changes=True)
+
+
+OPERATIONS = (
+    _changes(Operations.submit, "submit"),
+    _looks(Operations.tasks, "tasks"),
+    _looks(Operations.task, "task show"),
+    _looks(Operations.progress, "task show"),
+    _looks(Operations.wait),
+    _changes(Operations.pause, "pause"),
+    _changes(Operations.resume, "resume"),
+    _changes(Operations.cancel, "cancel"),
+    _changes(Operations.promote, "promote"),
+    _changes(Operations.demote, "demote"),
+    _changes(Operations.set_quota, "quota"),
+    _changes(Operations.set_stop_if_dead, "stop-if-dead"),
+    _changes(Operations.reschedule, "reschedule"),
+    _changes(Operations.forget, "forget"),
+    _changes(Operations.clone, "clone"),
+    _changes(Operations.replay, "replay"),
+    _looks(Operations.limits, "limits"),
+    _looks(Operations.limits_in_use, "limits"),
+    _looks(Operations.limit, "limit"),
+    _changes(Operations.set_limit, "limit"),
+    _changes(Operations.clear_limit, "limit"),
+    _looks(Operations.app_quota, "quota"),
+    _changes(Operations.set_app_quota, "quota"),
+    _changes(Operations.clear_app_quota, "quota"),
+    _looks(Operations.weights, "levels"),
+    _changes(Operations.set_levels, "levels"),
+    _looks(Operations.processes, "processes"),
+    _looks(Operations.why, "why"),
+    _looks(Operations.overview, "why"),
+    _looks(Operations.results, "results"),
+    _looks(Operations.receipts, "results", "push show"),
+    _looks(Operations.dead, "dead list"),
+    _looks(Operations.dead_push, "dead show"),
+    _changes(Operations.retry_dead, "dead retry"),
+    _changes(Operations.purge_dead, "dead purge"),
+    _changes(Operations.suppress, "suppress add"),
+    _changes(Operations.unsuppress, "suppress remove"),
+    _looks(Operations.suppressions, "suppress count"),
+    _looks(Operations.suppressed_in, "suppress check"),
+    _changes(Operations.clear_suppressions, "suppress clear"),
+    _looks(Operations.dead_addresses, "tokens dead"),
+    _changes(Operations.register_address, "tokens register"),
+    _changes(Operations.register_addresses, "tokens register"),
+    _changes(Operations.record_events, "receipts add"),
+)
