@@ -135,6 +135,6 @@ def test_a_driver_killed_while_it_reads_receipts_is_made_good_by_another(
 
 def rows_of(pushlane: Pushlane, table: str, *columns: str) -> Counter[tuple]:
     """How often the store has each row of a table."""
-    store = open_store(Settings(data_dir=Path(pushlane.settings["data_dir"]).reports_root))
+    store = open_store(Settings(data_dir=Path(pushlane.settings["data_dir"])).reports_root)
     rows = pq.ParquetDataset(store.files(table)).read(list(columns))
     return Counter(zip(*(rows[column].to_pylist() for column in columns), strict=True))
