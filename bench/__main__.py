@@ -46,6 +46,7 @@ APART = {
     "dry": "dry",
     "exit-codes": "exit_codes",
     "faults": "faults",
+    "first-hour": "first_hour",
     "soak": "soak",
 }
 

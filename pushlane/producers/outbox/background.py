@@ -128,8 +128,10 @@ class OutboxThread:
     connect: Connect | None
 
     def __post_init__(self) -> None:
-        batch, next_seq = self.store.header.batch, self.store.next_seq
-        self.buffer = Buffer(self.options, batch, next_seq, self._wake)
+        store = self.store
+        self.buffer = Buffer(
+            self.options, store.header.batch, store.next_seq, self._wake, store.acked_seq
+        )
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="pushlane-spool")
         self._thread = threading.Thread(target=self._run, name="pushlane-producer", daemon=True)
         self._moved = threading.Condition()
@@ -172,6 +174,7 @@ class OutboxThread:
 
     def _on_sent(self, batches: Sequence[Batch]) -> None:
         self.sent += sum(len(batch.bodies) for batch in batches)
+        self.buffer.landed(self.store.acked_seq)
         if self.store.holds_room:
             self.buffer.release(batches)
         self._woken.set()  # there may be room again

@@ -1,11 +1,13 @@
 """Holds a producer's accepted pushes in memory, numbers and counts them, and cuts batches.
 
 Any thread may put; one cuts. A put waits for room as long as it was told, and never for a disk or
-a network.
+a network. Unless it was told how long to linger, a push that comes alone is cut at once: see
+`_due_at_s`.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -94,16 +96,33 @@ PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
 
 Encode = Callable[[int], bytes]
 
+_LINGER_S = 0.05
+_SMALL_EVERY_S = 0.005
+"""Time between two batches that are not full: so no producer makes over 200 of them a second."""
+
 _MEASURED = 16  # one of so many pushes: to measure each would be a part of its cost
 
 
 class Buffer:
-    """Holds pushes until they are cut; it calls `wake`, from any thread, when a cut may be due."""
+    """Holds pushes until they are cut; it calls `wake`, from any thread, when a cut may be due.
+
+    `acked_seq` is the last push that is on its lane. `clock_s` is a monotonic clock.
+    """
 
     def __init__(
-        self, options: ProducerOptions, batch_size: int, next_seq: int, wake: Callable[[], None]
+        self,
+        options: ProducerOptions,
+        batch_size: int,
+        next_seq: int,
+        wake: Callable[[], None],
+        acked_seq: int = 0,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._linger_s = _LINGER_S if options.linger_s is None else options.linger_s
+        self._acked_seq = acked_seq
+        self._clock_s = clock_s
+        self._small_at = -math.inf
         self._batch_size = batch_size
         self._wake = wake
         self._room = threading.Condition()
@@ -148,19 +167,24 @@ class Buffer:
     def cut(self) -> list[Batch]:
         """Return every batch that is full or due."""
         with self._room:
-            if self._is_due():
+            now_s = self._clock_s()
+            if self._open and self._due_at_s() <= now_s:
                 self._close_batch()
+                self._small_at = now_s
             batches, self._cut = self._cut, []
             return batches
 
     def due_in_s(self) -> float | None:
         """Return the seconds until the next cut gives a batch; None while there is nothing."""
         with self._room:
-            if self._cut or self._is_due():
+            if self._cut:
                 return 0.0
-            if not self._open:
-                return None
-            return max(0.0, self._opened_at + self._options.linger_s - time.monotonic())
+            return max(0.0, self._due_at_s() - self._clock_s()) if self._open else None
+
+    def landed(self, acked_seq: int) -> None:
+        """Hear that the pushes up to this seq are on their lane."""
+        with self._room:
+            self._acked_seq = acked_seq
 
     def release(self, batches: Sequence[Batch]) -> None:
         """Make room: these batches are kept elsewhere now."""
@@ -186,9 +210,9 @@ class Buffer:
         return not self.is_full or self._refusal is not None
 
     def _wait(self, block_s: float) -> None:
-        begun = time.monotonic()
+        begun = self._clock_s()
         has_room = self._room.wait_for(self._has_room, block_s) if block_s > 0 else False
-        self.longest_block_s = max(self.longest_block_s, time.monotonic() - begun)
+        self.longest_block_s = max(self.longest_block_s, self._clock_s() - begun)
         if not has_room:
             self.refused += 1
             why = self.trouble or "its pushes come faster than they can be kept"
@@ -208,7 +232,7 @@ class Buffer:
         if self._open and self._open_bytes + len(body) > self._options.max_batch_bytes:
             self._close_batch()
         if not self._open:
-            self._opened_at = time.monotonic()
+            self._opened_at = self._clock_s()
         self._open.append(body)
         self._open_bytes += len(body)
         self._next_seq = seq + 1
@@ -219,12 +243,19 @@ class Buffer:
         if was_idle or len(self._cut) > cut_before:
             self._wake()
 
-    def _is_due(self) -> bool:
-        if not self._open:
-            return False
+    def _due_at_s(self) -> float:
+        """Return when the open batch is to be cut, though it is not full.
+
+        At once when it is flushed. While nothing before it is on its way, it waits for no company:
+        behind a batch that is, it gathers some meanwhile.
+        """
         first_seq = self._next_seq - len(self._open)
-        lingered_s = time.monotonic() - self._opened_at
-        return first_seq <= self._flush_to or lingered_s >= self._options.linger_s
+        if first_seq <= self._flush_to:
+            return -math.inf
+        lingered_s = self._opened_at + self._linger_s
+        if self._options.linger_s is None and self._acked_seq >= first_seq - 1:
+            return min(lingered_s, self._small_at + _SMALL_EVERY_S)
+        return lingered_s
 
     def _close_batch(self) -> None:
         if self._open:
