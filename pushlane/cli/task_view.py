@@ -144,6 +144,8 @@ class TaskView(msgspec.Struct, frozen=True):
             return f"{self.task.total:,}"
         if self.task.state.is_terminal:
             return f"unknown (it was {self.task.state} before its submit was complete)"
+        if self.task.left_with is not None:
+            return "- (open: its producer is not running)"
         return "- (its producer goes on)" if self.task.is_fed else "- (still being submitted)"
 
     @property

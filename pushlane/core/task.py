@@ -110,6 +110,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `has_later` tells that its later lane is open, where pushes wait for their time.
     `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
     `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
+    `left_with` is how many pushes it had when its producer ended well and left it open.
     `lane_dropped` tells that nothing of it can come off a lane any more.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
@@ -156,6 +157,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_at_ms: int = 0
     finished_at_ms: int = 0
     stalled_at_ms: int = 0
+    left_with: int | None = None
     lane_dropped: bool = False
     sinks: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
@@ -199,7 +201,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_half_made(self) -> bool:
         """True when its submit, or the producer that feeds it, has not come to its end."""
-        return self.total is None and not self.state.is_terminal
+        return self.total is None and self.left_with is None and not self.state.is_terminal
 
     @property
     def pooled(self) -> bool:
@@ -274,10 +276,11 @@ def now_ms() -> int:
 
 def start(task: Task) -> Task:
     """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
-    if task.state.is_terminal or (task.state is not State.SUBMITTED and not task.stalled_at_ms):
+    if task.state.is_terminal:
         return task
     state = State.RUNNING if task.state is State.SUBMITTED else task.state
-    return replace(task, state=state, stalled_at_ms=0)
+    started = replace(task, state=state, stalled_at_ms=0, left_with=None)
+    return task if started == task else started
 
 
 def seal(total: int) -> Edit:

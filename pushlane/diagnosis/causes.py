@@ -30,6 +30,7 @@ from pushlane.diagnosis.slowing import SLOWER
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.load import quiet_until, sink_now
 from pushlane.model.presence import Process, Resting
+from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings
 
 
@@ -116,9 +117,18 @@ def _half_made(now: Situation) -> Iterator[Cause]:
     if task.is_half_made and now.is_stalled:
         detail, do = stalled_advice(task)
         yield Cause("stalled", detail, do, task.stalled_at_ms)
+    elif has_nothing_left(task, now.progress):
+        yield Cause("open", *OPEN_ADVICE, final=True)
     elif task.state is State.SUBMITTED:
         detail = "its submit has only begun: its lane is not open yet"
         yield Cause("submitting", detail, "wait for the submit", task.created_at_ms, final=True)
+
+
+OPEN_ADVICE = (
+    "its producer is not running, and nothing of it is left",
+    "start the producer to go on; to end the task: its close(seal=True), `pushlane spool send DIR "
+    "--seal`, or cancel it",
+)
 
 
 def stalled_advice(task: Task) -> tuple[str, str]:
@@ -260,10 +270,11 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
 
 SCHEDULED = "scheduled"
 STALLED = "stalled"
+OPEN = "open"
 WAITING = "waiting"
 RESTING = "resting"
 FAILING = "failing"
-SHOWN_STATES = (SCHEDULED, STALLED, WAITING, RESTING, FAILING)
+SHOWN_STATES = (SCHEDULED, STALLED, OPEN, WAITING, RESTING, FAILING)
 """The states in which people see a task that is stored as running."""
 
 STORED_AS = {
@@ -317,6 +328,8 @@ class TaskStatuses:
             return TaskStatus(STALLED, ": ".join(stalled_advice(task)))
         if task.state is not State.RUNNING:
             return TaskStatus(task.state.value, task.reason)
+        if has_nothing_left(task, progress):
+            return TaskStatus(OPEN, "its producer is not running")
         if task.is_scheduled(self._now_ms):
             return TaskStatus(SCHEDULED, f"starts {due_text(task.not_before_ms, self._now_ms)}")
         return (

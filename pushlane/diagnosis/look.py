@@ -301,7 +301,7 @@ async def dispatchers(backend: Backend) -> list[Process]:
 
 async def is_stalled(backend: Backend, task: Task, at_ms: int) -> bool:
     """Return whether its submit has stopped half-way, as nobody holds the submit's lease."""
-    if task.total is not None or task.state.is_terminal:
+    if not task.is_half_made:
         return False
     is_young = at_ms - task.created_at_ms < _JUST_BEGUN_MS
     return not is_young and not await backend.lease.is_held(submit_lease(task.id))

@@ -53,6 +53,7 @@ from pushlane.dispatcher.sinks.named import NamedSink
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model.presence import DrainFigures, LaneWait, Process
+from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance
 from pushlane.version import VERSION
@@ -114,7 +115,9 @@ class DrainWatch:
     """Tells when no task is left that could move now to one of these sinks.
 
     Of a task with pushes at a later sink of its chain that is not among them, only what is left on
-    its lanes at these counts: the others may wait for ever for somebody who serves that sink.
+    its lanes at these counts: the others may wait for ever for somebody who serves that sink. A
+    task that its producer left open is not waited for once all of its pushes have ended: `empty`
+    has these.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class DrainWatch:
         self._sinks = sinks
         self._clock_ms = clock_ms
         self._given_up: frozenset[str] = frozenset()
+        self.empty: list[Task] = []
         self._changed = asyncio.Event()
 
     def give_up(self, sinks: frozenset[str]) -> None:
@@ -145,18 +149,26 @@ class DrainWatch:
         await self._tasks.synced.wait()
         while True:
             given_up = self._given_up
-            moving = [task for task in self._tasks.active.values() if self._can_move(task)]
-            if not moving:
-                return given_up
+            can_move = [task for task in self._tasks.active.values() if self._can_move(task)]
+            moving = await backoff.until_done(partial(self._without_empty, can_move))
             elsewhere = all(self._is_elsewhere(task) for task in moving)
             if elsewhere and not await backoff.until_done(partial(self._is_left, moving)):
                 if given_up == self._given_up:
                     return given_up
                 continue
+            looks_again = elsewhere or any(task.left_with is not None for task in moving)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_S if elsewhere else None):
+                async with asyncio.timeout(_AGAIN_S if looks_again else None):
                     await self._changed.wait()
             self._changed.clear()
+
+    async def _without_empty(self, tasks: list[Task]) -> list[Task]:
+        """Return the tasks but for those that their producer left open, with nothing left."""
+        left_open = [task for task in tasks if task.left_with is not None]
+        counts = await self._backend.registry.progress([task.id for task in left_open])
+        pairs = zip(left_open, counts, strict=True)
+        self.empty = [task for task, progress in pairs if has_nothing_left(task, progress)]
+        return [task for task in tasks if task not in self.empty]
 
     def _can_move(self, task: Task) -> bool:
         if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
@@ -189,6 +201,7 @@ class DrainWatch:
 _CONCLUDE_S = 1.5
 _RELEASE_S = 0.75
 _LOOK_EVERY_S = 1.0
+_MOST_NAMED = 5
 
 
 class Dispatcher:
@@ -537,6 +550,16 @@ class Dispatcher:
     async def _stop_when_drained(self, drain_watch: DrainWatch) -> None:
         given_up = await drain_watch.wait()
         self._given_up = [line for line in self._lines if line.name in given_up]
+        if empty := drain_watch.empty:
+            names = ", ".join(task.name or task.id for task in empty[:_MOST_NAMED])
+            more = f" and {len(empty) - _MOST_NAMED:,} more" if len(empty) > _MOST_NAMED else ""
+            log.info(
+                "nothing is left of %s%s: open, as %s producer is not running",
+                names,
+                more,
+                "its" if len(empty) == 1 else "each one's",
+                extra={"action": "drain_open"},
+            )
         self.stop()
 
     async def _follow_given_up(self, drain_watch: DrainWatch) -> None:

@@ -249,6 +249,21 @@ def stalled(at_ms: int) -> Edit:
     return edit
 
 
+def left_open(pushes: int) -> Edit:
+    """Record that the task's producer ended well, with so many pushes on their lane."""
+
+    def edit(task: Task) -> Task:
+        return replace(task, left_with=pushes, stalled_at_ms=0) if task.is_half_made else task
+
+    return edit
+
+
+def has_nothing_left(task: Task, progress: Progress) -> bool:
+    """Tell whether a task that its producer left open has had all of its pushes ended."""
+    is_open = task.left_with is not None and task.total is None and not task.state.is_terminal
+    return is_open and progress.finished >= (task.left_with or 0)
+
+
 def abandon(stalled_at_ms: int, reason: str) -> Edit:
     """End a task that is half-made since then. One that somebody has gone on with stays."""
 

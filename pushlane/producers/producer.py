@@ -8,9 +8,11 @@ refused before it takes a seq.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,6 +134,29 @@ def _encoded(limits: PayloadLimits, push: Push) -> bytes:
 
 log = logging.getLogger("pushlane.producer")
 
+_EXIT_S = 5.0
+"""Longest wait at the interpreter's exit until all is sent."""
+
+
+class _AtExit:
+    """Calls a function as the interpreter exits, unless cancelled.
+
+    The function may use threads still: `atexit` comes after the pools of `concurrent.futures` are
+    shut, and so they have a hook of their own, which is used here too.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+        register = getattr(threading, "_register_atexit", atexit.register)
+        register(self._run)
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def _run(self) -> None:
+        if self._call:
+            self._call()
+
 
 class Producer:
     """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
@@ -141,7 +166,7 @@ class Producer:
     the share of dead pushes that pauses the task, like `5%`. Without a spool the task is sealed at
     the end. With one, a folder for this producer alone, pushes outlive the process, and the next
     producer of that folder goes on with the same task, until `close(seal=True)`; other options than
-    before begin a new one. The first push with nothing in it is warned of. Settings are those of
+    before begin a new one. One that is open at the interpreter's exit is closed then. The first push with nothing in it is warned of. Settings are those of
     `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before. A test may give
     it another way to a backend, like `MemoryBackend().connect`. Raises BadInput for an option that
     cannot be.
@@ -180,6 +205,7 @@ class Producer:
         self._background: OutboxThread | None = None
         self._first_seq = 1
         self._pid = 0
+        self._at_exit: _AtExit | None = None
         self._told_empty = False
 
     def open(self) -> Producer:
@@ -198,6 +224,7 @@ class Producer:
         )
         self._pid = os.getpid()
         self._background.start()
+        self._at_exit = _AtExit(self._exit)
         return self
 
     def push(
@@ -278,6 +305,8 @@ class Producer:
         if background is None or store is None:
             return
         self._background = None
+        if self._at_exit:
+            self._at_exit.cancel()
         background.buffer.refuse(PushlaneError("the producer is closed"))
         if seal or (seal is None and not self._folder):
             store.seal()
@@ -330,6 +359,15 @@ class Producer:
 
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
+
+    def _exit(self) -> None:
+        """Close it as the interpreter exits: at what is lost nobody is left to raise an error."""
+        if self._pid != os.getpid():  # it came through a fork
+            return
+        try:
+            self.close(timeout_s=_EXIT_S)
+        except PushlaneError as error:
+            log.error("producer %s: %s", self._name, error, extra={"action": "producer_exit"})
 
     @property
     def _task(self) -> Task:

@@ -81,6 +81,25 @@ def test_a_task_whose_producer_is_gone_says_what_to_do() -> None:
     assert "pushlane spool send" in status.reason
 
 
+def test_a_drain_ends_at_a_task_that_its_producer_left_open_and_says_so(
+    command: Command, tmp_path: Path
+) -> None:
+    with Producer("orders", spool=tmp_path / "spool") as producer:
+        producer.push("user-1", title="Paid")
+
+    ran = command("dispatch", "--drain", "--sink", "null")
+
+    assert ran.exit_code == 0
+    said = [line for line in ran.stderr.splitlines() if "nothing is left of" in line]
+    assert len(said) == 1
+    assert said[0].endswith("nothing is left of orders: open, as its producer is not running")
+    [task] = command("tasks", "--json").json
+    assert (task["id"], task["shown_state"]) == (producer.task_id, "open")
+    shown = command("tasks", "--state", "open").stdout
+    assert producer.task_id in shown
+    assert command("why", producer.task_id).stdout.startswith("open: its producer is not running")
+
+
 def test_a_folder_that_is_no_spool_is_refused(command: Command, tmp_path: Path) -> None:
     ran = command("spool", "show", tmp_path / "other")
 

@@ -7,7 +7,7 @@ import pytest
 from pushlane.core.lane import Why
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Progress, State, Weights
-from pushlane.diagnosis.causes import causes
+from pushlane.diagnosis.causes import TaskStatuses, causes
 from pushlane.diagnosis.look import diagnose
 from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.model.limits import Limit, Subject
@@ -88,6 +88,28 @@ def test_a_half_made_task_whose_maker_is_gone_is_stalled(
 
     assert cause.name == "stalled"
     assert do in cause.do
+
+
+def test_a_task_left_open_with_nothing_left_says_that_its_producer_is_not_running() -> None:
+    task = task_of(total=None, is_fed=True, left_with=3)
+
+    [cause] = causes(situation_of(task, progress=Progress("t", delivered=3)))
+
+    assert cause.name == "open"
+    assert cause.detail == "its producer is not running, and nothing of it is left"
+    assert "close(seal=True)" in cause.do
+
+
+def test_a_task_left_open_shows_how_it_goes_until_nothing_is_left() -> None:
+    task = task_of(total=None, is_fed=True, left_with=3)
+    statuses = TaskStatuses([], now_ms=0)
+
+    shown = [
+        statuses.of(task, Progress("t", delivered=done), (), {}, is_stalled=False).state
+        for done in (2, 3)
+    ]
+
+    assert shown == ["waiting", "open"]
 
 
 def test_a_task_that_is_only_begun_waits_for_its_submit() -> None:

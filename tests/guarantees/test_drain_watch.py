@@ -7,11 +7,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from pushlane.core.task import Level, State, now_ms
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, State, now_ms
 from pushlane.dispatcher.service import DrainWatch
 from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.model import task_changes
 from tests.core.support import DEADLINE_S, add_task, backend_in
 
 A_WHILE = 20  # turns of the loop: it waits for nothing else
@@ -69,3 +72,30 @@ async def test_what_is_accepted_while_it_decides_is_waited_for(tmp_path: Path) -
             tasks.apply(done)
             watch.on_task(done)
             assert await ended == frozenset()
+
+
+@pytest.mark.parametrize(("delivered", "ends"), [(2, True), (1, False)])
+async def test_a_task_left_open_is_waited_for_until_all_of_its_pushes_have_ended(
+    tmp_path: Path, delivered: int, ends: bool
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        tasks = KnownTasks(backend)
+        task = await add_task(backend, Level.HIGH, 2)
+        task = await backend.registry.change(task.id, lambda one: replace(one, total=None))
+        task = await backend.registry.change(task.id, task_changes.left_open(2))
+        tasks.apply(task)
+        tasks.synced.set()
+        seqs = list(range(1, delivered + 1))
+        await backend.registry.record([Finished(task.id, Kind.DELIVERED, seqs)])
+        watch = DrainWatch(backend, tasks, {"default"}, now_ms)
+
+        ended = asyncio.create_task(watch.wait())
+        if ends:
+            async with asyncio.timeout(DEADLINE_S):
+                assert await ended == frozenset()
+            assert watch.empty == [task]
+            return
+        for _ in range(A_WHILE):  # its answers come in the order of the questions
+            await backend.registry.progress([task.id])
+        assert not ended.done()
+        ended.cancel()

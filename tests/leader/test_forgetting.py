@@ -265,6 +265,19 @@ async def test_one_whose_submit_runs_again_is_not_counted_on(tmp_path: Path) -> 
         assert (await watching.step(task, DAY_MS - MINUTE_MS)).state is State.RUNNING
 
 
+async def test_a_task_that_its_producer_left_open_never_ends_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task, watching = await half_made(backend), Watching(backend)
+        await backend.registry.change(task.id, task_changes.left_open(0))
+
+        for _ in range(2):
+            seen = await watching.step(task, 8 * DAY_MS)
+            assert (seen.stalled_at_ms, seen.state.is_terminal) == (0, False)
+    assert caplog.records == []
+
+
 async def test_a_task_that_is_complete_is_never_half_made(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task, watching = await add_task(backend), Watching(backend)

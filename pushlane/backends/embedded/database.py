@@ -370,7 +370,7 @@ class Session:
         return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error
 
 
-POLL_S = 0.02
+POLL_S = 0.005
 _GROUP = 256
 
 T = TypeVar("T")

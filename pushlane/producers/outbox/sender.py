@@ -23,6 +23,7 @@ from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownL
 from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
 from pushlane.core.task import Task
 from pushlane.model.names import submit_lease
+from pushlane.model.task_changes import left_open
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
 from pushlane.producers.published import announcing
@@ -43,7 +44,7 @@ _OPEN_AGAIN = "open the producer again to go on with a new task"
 class Sender:
     """Sends what a store keeps; `is_over` tells that no more comes, and `news` that a batch came.
 
-    A task whose header is sealed then is sealed in the registry. The store is used by the threads
+    A task whose header is sealed then is sealed in the registry; any other is left open. The store is used by the threads
     of `disk` alone (None for any). `on_sent` is told of batches that are on their lane, and of none
     when nothing is left; `on_trouble` why a try failed, and "" when one succeeded.
     """
@@ -98,6 +99,9 @@ class Sender:
             self.on_sent(batches)
         if self.store.header.is_sealed:
             await self._retried(partial(publication.seal, self.store.published))
+        else:
+            leave = left_open(self.store.published)
+            await self._retried(lambda: backend.change_known(task.id, leave))
 
     async def _coming(self) -> list[Batch]:
         """Return the next batches as soon as there are any; none when it is over."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pushlane.backends.backend import Backend, connect
 from pushlane.client.client import Client
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, Unreachable
-from pushlane.core.task import Level, State
+from pushlane.core.task import Level, State, Task
 from pushlane.producers.outbox.store import ProducerOptions
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
@@ -446,3 +448,77 @@ def test_a_corrupt_head_is_set_aside_and_a_new_task_begun(make, tmp_path) -> Non
         [aside] = second.stats().corrupt
 
     assert Path(aside).name == f"{first.task_id}.corrupt"
+
+
+async def kept_task(settings: Settings, task_id: str) -> Task:
+    async with connect(settings) as backend:
+        return await backend.registry.get(task_id)
+
+
+def test_a_task_whose_producer_was_closed_is_open_and_says_how_much_it_has(make, settings) -> None:
+    with make(spooled=True) as producer:
+        for _ in range(3):
+            producer.push("user", title="Paid")
+
+    task = asyncio.run(kept_task(settings, producer.task_id))
+    assert (task.total, task.left_with, task.is_half_made) == (None, 3, False)
+
+
+def test_a_task_that_goes_on_is_open_no_longer(make, settings) -> None:
+    with make(spooled=True):
+        pass
+    with make(spooled=True) as producer:
+        assert producer.flush()
+        task_id = producer.task_id
+        producer.push("user", title="Paid")
+        assert producer.flush()
+        task = asyncio.run(kept_task(settings, task_id))
+        assert (task.left_with, task.is_half_made) == (None, True)
+
+    assert asyncio.run(kept_task(settings, task_id)).left_with == 1
+
+
+def test_a_task_whose_producer_left_pushes_in_its_spool_is_not_open(
+    make, settings, monkeypatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise Unreachable("no answer from the broker")
+
+    producer = make(spooled=True).open()
+    producer.push("user", title="Paid")
+    assert producer.flush()
+    monkeypatch.setattr("pushlane.producers.outbox.sender.Sender._publish", refuse)
+    producer.push("user", title="Paid")
+    producer.close(timeout_s=0.0)
+
+    task = asyncio.run(kept_task(settings, producer.task_id))
+    assert (task.left_with, task.is_half_made) == (None, True)
+
+
+_EXITS = """
+import sys
+from pushlane.producers.outbox.store import ProducerOptions
+from pushlane.producers.producer import Producer
+from pushlane.settings import load
+
+settings = load({"data_dir": sys.argv[1]})
+options = ProducerOptions(linger_s=30)
+producer = Producer("orders", spool=sys.argv[2] or None, settings=settings, options=options).open()
+for number in range(5):
+    producer.push(f"user-{number}", title="Paid")
+print(producer.task_id)
+"""
+
+
+@pytest.mark.parametrize(("spool", "total", "left_with"), [("spool", None, 5), ("", 5, None)])
+def test_a_producer_is_closed_at_the_interpreters_exit(
+    settings, tmp_path, spool: str, total: int | None, left_with: int | None
+) -> None:
+    folder = str(tmp_path / spool) if spool else ""
+    words = [sys.executable, "-c", _EXITS, str(settings.data_dir), folder]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+
+    assert ran.stderr == ""
+    task = asyncio.run(kept_task(settings, ran.stdout.strip()))
+    assert (task.total, task.left_with) == (total, left_with)
+    assert len(pushes_of(settings, task.id)) == 5
