@@ -17,6 +17,9 @@ import msgspec
 from pushlane.core.errors import MalformedPush
 from pushlane.core.push import FORMAT, MAX_SEQ, Seq, decode, require_known
 
+BUNDLE = 2
+"""The format of a bundle, with which it begins."""
+
 MOST_PUSHES = 512
 MOST_BYTES = 1024 * 1024
 """Bytes of pushes in a bundle that is written, before compression."""
@@ -122,7 +125,7 @@ class Bundle:
 
 def is_bundle(message: bytes) -> bool:
     """Tell a bundle by its first two bytes; a single push begins with the text of its task."""
-    return len(message) > 1 and 0x95 <= message[0] <= 0x9F and message[1] == FORMAT
+    return len(message) > 1 and 0x95 <= message[0] <= 0x9F and message[1] == BUNDLE
 
 
 def open_bundle(message: bytes) -> Bundle:
@@ -246,7 +249,7 @@ def _closed(encoded_id: bytes, seqs: list[int], pushes: list[bytes]) -> Packed:
 
 
 def _beginning(encoded_id: bytes, first_seq: int) -> bytes:
-    return bytes((0x95, FORMAT)) + encoded_id + _pack(first_seq)
+    return bytes((0x95, BUNDLE)) + encoded_id + _pack(first_seq)
 
 
 def _seqs(first: int, places: int | list[int]) -> Sequence[int]:

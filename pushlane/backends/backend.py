@@ -48,7 +48,6 @@ from pushlane.core.names import (
     spread_over,
     task_of,
 )
-from pushlane.core.push import FORMAT
 from pushlane.core.task import ACTIVE_STATES, Level, Task
 from pushlane.model import task_changes
 from pushlane.model.documents import DocumentStore
@@ -57,7 +56,7 @@ from pushlane.model.names import PARTS
 from pushlane.settings import Settings, default_data_dir
 from pushlane.settings.adapters import adapter_of
 from pushlane.util.errors import Denied, NoStore, UnknownTask
-from pushlane.wire import MOST_POOLED, MOST_PUSHES
+from pushlane.wire import BUNDLE, MOST_POOLED, MOST_PUSHES
 
 if TYPE_CHECKING:
     from pushlane.backends.operations import Beside, RegistryGap
@@ -138,7 +137,7 @@ class Backend:
             return task
         most = MOST_POOLED if task.pooled else MOST_PUSHES
         number = await format_to_write(self.documents, self.registry, self.presence)
-        return replace(task, bundle=min(settings.batch, most) if number >= FORMAT else 1)
+        return replace(task, bundle=min(settings.batch, most) if number >= BUNDLE else 1)
 
     async def find(self, task_id: str) -> Task | None:
         """Return the task of this id, None when it was forgotten.

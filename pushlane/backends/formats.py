@@ -17,6 +17,9 @@ from pushlane.core.push import FORMAT
 from pushlane.model.documents import Document, DocumentStore, as_json
 from pushlane.model.presence import Process
 
+KEYED = 3
+"""The format from which on a push may have a key: an older dispatcher would send each copy."""
+
 _KIND = "format"
 _NAME = "min"
 

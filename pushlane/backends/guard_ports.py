@@ -198,8 +198,11 @@ class RecipientWindows(Protocol):
     the same key, but not the same token too.
     """
 
-    async def first(self, marks: Sequence[Mark]) -> Sequence[bool]:
-        """Return for each mark whether it is the first with its key; asked again, it still is."""
+    async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> Sequence[bool]:
+        """Return for each mark whether it is the first with its key; asked again, it still is.
+
+        It is remembered for `window_s`, or as long as recipients are.
+        """
 
     async def announce(self, marks: Sequence[Mark]) -> None:
         """Record that pushes with these tokens exist: the highest of a key is the newest."""

@@ -85,7 +85,7 @@ class Options:
         known, gates, guards = self._chosen.get(task.id, _NOTHING)
         if known is not task:
             gates, guards = self._choose(task)
-        if push.not_before_ms or push.due_at_ms or push.collapse or push.strikes:
+        if push.not_before_ms or push.due_at_ms or push.collapse or push.key or push.strikes:
             gates = tuple(one for one in self.gates if one in gates or one.concerns_push(push))
             guards = tuple(one for one in self.guards if one in guards or one.concerns_push(push))
         return gates, guards

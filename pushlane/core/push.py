@@ -15,9 +15,8 @@ import msgspec
 
 from pushlane.core.errors import MalformedPush, UnknownFormat
 
-FORMAT = 2
-"""The highest format of messages on a lane that this version reads: 1 is a push, 2 a bundle."""
-
+FORMAT = 3
+"""The highest format on lanes that this version reads: 1 is a push, 2 a bundle, 3 a push's key."""
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
@@ -41,7 +40,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `strikes` counts the processes that are known to have died while delivering it. `attributes`
     and `trace_id` go into its receipts, for reports; a retry was due at `due_at_ms`.
     `addresses` says by sink where the push goes there, under an empty name for all other sinks;
-    `payloads` what is sent there as it is.
+    `payloads` what is sent there as it is. Of pushes of an app with the same `key` one is sent.
     """
 
     task_id: str
@@ -63,6 +62,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_at_ms: int = 0
     addresses: dict[str, str] | None = None
     payloads: dict[str, Any] | None = None
+    key: str = ""
 
     def address(self, sink: str) -> str:
         """Return where the push goes at this sink: to its recipient, unless there is an address.
@@ -94,23 +94,22 @@ _many_decoder = msgspec.msgpack.Decoder(list[Push])
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(int)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# How the array of a push begins: the byte for "an array, of a length in two bytes", the length.
-_WHOLE = b"\xdc" + len(Push.__struct_fields__).to_bytes(2, "big")
-_SHORT = b"\xdc" + (len(Push.__struct_fields__) - 2).to_bytes(2, "big")
+_FIELDS = len(Push.__struct_fields__)
+# How the array of a push begins ("an array, of a length in two bytes") with so many left out.
+_HEADS = [b"\xdc" + (_FIELDS - left_out).to_bytes(2, "big") for left_out in range(4)]
 
 
 def encode(push: Push, before: bytes = b"") -> bytes:
     """Return the bytes that travel on a lane.
 
     A push that came in the bytes `before` keeps the fields at their end that are not known here.
-    Of one without addresses and payloads these are left out, as most have none.
+    Of one without a key, or addresses and payloads too, these are left out, as most have none.
     """
     body = _encoder.encode(push)
-    if push.addresses is None and push.payloads is None:
-        body = _SHORT + body[len(_WHOLE) : -2]  # without the two nils at the end
-    if not before:
-        return body
-    unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
+    if not push.key:  # each of them is one byte then
+        left_out = 3 if push.addresses is None and push.payloads is None else 1
+        body = _HEADS[left_out] + body[3:-left_out]
+    unknown = _array_decoder.decode(before)[_FIELDS:] if before else None
     if not unknown:
         return body
     return _encoder.encode([*_array_decoder.decode(_encoder.encode(push)), *unknown])

@@ -276,11 +276,9 @@ def now_ms() -> int:
 
 def start(task: Task) -> Task:
     """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
-    if task.state.is_terminal:
-        return task
     state = State.RUNNING if task.state is State.SUBMITTED else task.state
     started = replace(task, state=state, stalled_at_ms=0, left_with=None)
-    return task if started == task else started
+    return task if task.state.is_terminal or started == task else started
 
 
 def seal(total: int) -> Edit:

@@ -20,7 +20,14 @@ from pushlane.core.push import Kind
 from pushlane.core.task import now_ms
 from pushlane.dispatcher.breaker import BreakerState, Restraint
 from pushlane.dispatcher.leader.backlogs import LeaderFigures
-from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED, ReceiptLoss
+from pushlane.dispatcher.stats import (
+    CAPPED,
+    DUPLICATE,
+    DUPLICATE_KEY,
+    SUPERSEDED,
+    SUPPRESSED,
+    ReceiptLoss,
+)
 from pushlane.model.limits import KINDS
 from pushlane.util.metrics import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 
@@ -148,7 +155,8 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.stats.out_of_order),
     _of_line.counter("dropped_total", "pushes",
         "Pushes that their recipient did not need or must not get",
-        lambda line: line.stats.dropped, {"reason": (DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED)}),
+        lambda line: line.stats.dropped,
+        {"reason": (DUPLICATE, DUPLICATE_KEY, SUPERSEDED, SUPPRESSED, CAPPED)}),
     _of_line.counter("dead_addresses_total", "addresses",
         "Addresses that were recorded as dead, by what the sink said",
         lambda line: line.stats.dead_addresses, _REASON),

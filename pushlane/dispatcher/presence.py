@@ -19,9 +19,9 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.formats import format_to_write, require_format
 from pushlane.backends.ports import Presence
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
-from pushlane.core.push import FORMAT
 from pushlane.core.retrying import Backoff
 from pushlane.model.presence import Conflict, Process, conflicts_of, is_before, split_sinks
+from pushlane.wire import BUNDLE
 
 sinks_log = logging.getLogger("pushlane.sinks")
 
@@ -227,12 +227,12 @@ class PresenceAnnouncer:
             number = await format_to_write(backend.documents, backend.registry, backend.presence)
         except PushlaneError:  # no reason not to start
             return
-        if number < FORMAT:
+        if number < BUNDLE:
             log.info(
                 "each push is a message of its own, as older processes may be there; when all are "
                 "upgraded, `pushlane formats --min %d` makes bundles of new tasks, which cost much "
                 "less",
-                FORMAT,
+                BUNDLE,
                 extra={"action": "old_form"},
             )
 

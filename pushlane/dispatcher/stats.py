@@ -141,6 +141,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 DUPLICATE = "duplicate"
+DUPLICATE_KEY = "duplicate key"
 SUPERSEDED = "superseded"
 SUPPRESSED = "suppressed"
 CAPPED = "capped"
@@ -199,7 +200,7 @@ class Stats:
         self.receipts_left_out = 0
         self.receipts_lost = dict.fromkeys(ReceiptLoss, 0)
         self.out_of_order = 0
-        self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
+        self.dropped = dict.fromkeys((DUPLICATE, DUPLICATE_KEY, SUPERSEDED, SUPPRESSED, CAPPED), 0)
         self.dead_addresses = ByReason()
         self.retries = ByReason()
         self.dead = ByReason()

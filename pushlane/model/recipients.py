@@ -104,6 +104,11 @@ def dedupe_mark(push: Push) -> Mark:
     return Mark(_hashed("dedupe", push.task_id, push.recipient), f"{push.seq:010d}")
 
 
+def key_mark(app: str, push: Push) -> Mark:
+    """Return the mark by which an app's pushes with this key are told as one."""
+    return Mark(_hashed("key", app, push.key), f"{push.task_id}-{push.seq:010d}")
+
+
 def collapse_mark(app: str, push: Push) -> Mark:
     """Return the mark that finds an app's newest push with this collapse key for this recipient.
 

@@ -29,6 +29,7 @@ from pushlane.model.times import FIRST_MS, LAST_MS
 from pushlane.producers.columns import checked, given_addresses
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import PRODUCER_METRICS, Encode, ProducerStats
+from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore, ProducerOptions
 from pushlane.producers.payloads import given_payloads
@@ -40,6 +41,9 @@ from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.conversion import instance, moment_ms, path, seconds, shown
 from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
+
+MAX_KEY = 200
+"""Characters of the key of a push."""
 
 
 class Content(NamedTuple):
@@ -54,6 +58,7 @@ class Content(NamedTuple):
     trace_id: str = ""
     address: str | Mapping[str, Any] | None = None
     payload: Mapping[str, Any] | None = None
+    key: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -77,6 +82,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     attributes = checked(content.attributes, content.trace_id)
     addresses = given_addresses(content.address, task.chain)
     payloads = given_payloads(content.payload, task.chain)
+    key = _key(content.key)
 
     def encode_push(seq: int) -> bytes:
         push = Push(
@@ -92,10 +98,25 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
             trace_id=content.trace_id,
             addresses=addresses,
             payloads=payloads,
+            key=key,
         )
         return _encoded(limits, push)
 
     return encode_push
+
+
+def _key(given: Any) -> str:
+    if given is None:
+        return ""
+    if not isinstance(given, str):
+        raise BadInput(f"the key of a push is a {type(given).__name__}, not a text")
+    if not given.strip() or len(given) > MAX_KEY:
+        what = f"has {len(given):,} characters" if given.strip() else "is blank"
+        raise BadInput(
+            f"the key of a push {what}; give a text of 1 to {MAX_KEY} characters, such as "
+            "order-7-paid, or leave it out"
+        )
+    return given
 
 
 def _expiry_ms(given: Any, now_ms: int) -> int:
@@ -166,10 +187,10 @@ class Producer:
     the share of dead pushes that pauses the task, like `5%`. Without a spool the task is sealed at
     the end. With one, a folder for this producer alone, pushes outlive the process, and the next
     producer of that folder goes on with the same task, until `close(seal=True)`; other options than
-    before begin a new one. One that is open at the interpreter's exit is closed then. The first push with nothing in it is warned of. Settings are those of
-    `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before. A test may give
-    it another way to a backend, like `MemoryBackend().connect`. Raises BadInput for an option that
-    cannot be.
+    before begin a new one. One that is open at the interpreter's exit is closed then. The first
+    push with nothing in it is warned of. Settings are those of `PUSHLANE_*` and `pushlane.toml`
+    unless given. Make it after a fork, not before. A test may give it another way to a backend,
+    like `MemoryBackend().connect`. Raises BadInput for an option that cannot be.
     """
 
     def __init__(
@@ -239,23 +260,26 @@ class Producer:
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> str:
         """Accept a push, from any thread, and return its id; wait `max_block_s` at most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds of 2001 to 3000, a datetime with
-        a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of
-        256 characters) and trace id are not for the recipient, but for reports. `address` is where
-        it goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as
-        it is, by sink, under `*` for all others.
+        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime with
+        a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of 256
+        characters) and trace id are not for the recipient, but for reports. `address` is where it
+        goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as it
+        is, by sink, under `*` for all others. Of the pushes of an app with the same `key` (1 to
+        200 characters) one is sent within `key_window_s`, a day by default; the others end as
+        dropped, and this still returns an id for each.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
-            BadInput: no recipient, data that cannot travel, an expiry outside those years, or over
-                the size limit.
+            BadInput: no recipient, data that cannot travel, an expiry outside those years, over the
+                size limit, or a key while older dispatchers may be there.
             PushlaneError: the producer is not open, or has failed; says why.
         """
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload, key
         )
         return self._put(self._encoder(content), self._options.max_block_s)
 
@@ -271,10 +295,11 @@ class Producer:
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload, key
         )
         encode = self._encoder(content)
         if self._running.buffer.is_full:
@@ -388,6 +413,8 @@ class Producer:
 
     def _encoder(self, content: Content) -> Encode:
         encode = encoder(self._task, self._limits, content)
+        if content.key is not None and self._running.refuses_keys:
+            raise BadInput(KEYS_WAIT)
         if content.is_empty and not self._told_empty:
             self._told_empty = True
             log.warning(

@@ -210,6 +210,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "created_at_ms": now_ms(),
         "finished_at_ms": 0,
         "stalled_at_ms": 0,
+        "left_with": None,
         "lane_dropped": False,
         "stopped": False,
         "stop_since": (0, 0),
@@ -220,13 +221,17 @@ def heir(old: Task, **changes: Any) -> Task:
 
 
 def first_attempt(push: Push, new: Task, seq: int, after_seq: int, **changes: Any) -> Push:
-    """Return the push as one of the new task, as if it had never been tried."""
+    """Return the push as one of the new task, as if it had never been tried.
+
+    Without its key, by which it would be a duplicate of itself.
+    """
     return replace(
         push,
         task_id=new.id,
         seq=seq,
         after_seq=after_seq,
         attempt=1,
+        key="",
         strikes=0,
         due_at_ms=0,
         submitted_at_ms=new.created_at_ms,

@@ -132,6 +132,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long claims and confirmations of pushes are remembered."""
     recipient_window_s: Annotated[float, Meta(gt=60)] = 86_400.0
     """How long recipients are remembered for dedupe and collapse."""
+    key_window_s: Annotated[float, Meta(gt=60)] = 86_400.0
+    """How long keys of single pushes are remembered, from the first on."""
     task_retention_s: Seconds = _TASKS_KEPT_S
     """How long an ended task is kept, with its key and its counts."""
     half_made_retention_s: Annotated[float, Meta(ge=60)] = 604_800.0

@@ -16,10 +16,11 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import Unreachable
 from pushlane.core.push import Push
-from pushlane.core.task import Level
+from pushlane.core.task import Level, Progress
 from pushlane.producers.producer import Producer
 from pushlane.settings import Settings
 from tests.contract.conftest import ON_PLACES
+from tests.core.support import MemorySink, drain
 from tests.lane_content import pushes_of, task_of
 
 KILLS = 3
@@ -35,9 +36,9 @@ def producer(settings: Settings, spool: Path | None = None, level: Level = Level
     return Producer("events", level=level, settings=settings, spool=spool)
 
 
-def pushed_until_killed(settings: Settings, spool: Path, first: int) -> int:
+def pushed_until_killed(settings: Settings, spool: Path, first: int, *words: str) -> int:
     """The last number that a process said to be on its lane, before it was killed in mid-stream."""
-    command = [sys.executable, "-m", "tests.contract.pusher", str(spool), str(first)]
+    command = [sys.executable, "-m", "tests.contract.pusher", str(spool), str(first), *words]
     with subprocess.Popen(
         command, env=os.environ | settings.as_environment(), stdout=subprocess.PIPE
     ) as process:
@@ -91,6 +92,37 @@ def test_a_killed_application_loses_nothing_that_was_kept_and_doubles_nothing(
         of_this = [number for number in found if begun <= number < begun + 100_000]
         assert of_this == list(range(begun, begun + len(of_this)))
         assert of_this[-1] >= told
+
+
+def test_an_application_that_pushes_again_after_a_kill_sends_each_key_once(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """It cannot know what was sent: so it begins again before that."""
+    spool, first = tmp_path / "spool", 1
+    for _ in range(KILLS):
+        told = pushed_until_killed(settings, spool, first, "keyed")
+        first = max(1, told - 60)
+    with producer(settings, spool) as last:
+        for number in range(first, told + 1):
+            last.push(str(number), key=str(number))
+        last.close(seal=True)
+
+    sink = MemorySink()
+    progress = asyncio.run(drained(settings, sink, last.task_id))
+
+    sent = sorted(int(delivery.push.recipient) for delivery in sink.received)
+    assert sent == list(range(1, len(sent) + 1))
+    assert len(sent) >= told
+    assert progress.delivered == len(sent)
+    assert progress.dropped >= 60
+    assert progress.finished == task_of(settings, last.task_id).total
+
+
+async def drained(settings: Settings, sink: MemorySink, task_id: str) -> Progress:
+    async with connect(settings) as backend:
+        await drain(backend, sink, settings)
+        [progress] = await backend.registry.progress([task_id])
+        return progress
 
 
 def test_what_a_lane_got_before_a_lost_answer_is_not_doubled(settings, tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.model.recipients import Mark
 from tests.contract.reading import until
@@ -48,6 +50,30 @@ async def test_one_at_a_time_goes_of_a_key_and_others_beside_it(connections):
             BUSY,
             GO,
         ]
+
+
+async def test_the_first_of_a_key_is_the_first_for_the_window_that_is_asked_for(connections):
+    async with connections:
+        here, there = await connections.two()
+
+        first = await here.recipient_windows.first([mark("a", 1), mark("b", 1)], LONG_S)
+
+        assert first == [True, True]
+        again = await there.recipient_windows.first([mark("a", 1), mark("b", 2)], LONG_S)
+        assert again == [True, False]
+
+
+async def test_a_window_of_its_own_ends_before_that_of_recipients(connections):
+    async with connections:
+        windows = (await connections.one()).recipient_windows
+        await windows.first([mark("a", 1)], 0.001)
+        await windows.first([mark("b", 1)])
+
+        async with asyncio.timeout(LONG_S):
+            while await windows.first([mark("a", 2)], LONG_S) != [True]:
+                pass
+
+        assert await windows.first([mark("b", 2)], LONG_S) == [False]
 
 
 async def test_who_goes_again_gets_the_same_answer(connections):

@@ -58,6 +58,7 @@ FIELDS = {
     "due_at_ms": moments,
     "addresses": labels,
     "payloads": maps,
+    "key": st.sampled_from(["", "order-7"]) | texts,
 }
 """Draws for each field of docs/wire.md behind task id and seq, in its order."""
 

@@ -15,12 +15,12 @@ import pytest
 from pushlane.backends.backend import Backend
 from pushlane.core.names import later_lane
 from pushlane.core.ports import Delivery, LaneReader, OnReady, Taken
-from pushlane.core.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
+from pushlane.core.push import DELIVERED, DeadPush, Kind, Outcome, Push, decode, encode
 from pushlane.core.task import DeliveryMode, Finished, Level, Span, State, Task
 from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
 from pushlane.producers.dead import DeadLetters, Selection
-from pushlane.wire import bodies_of, fields_of
+from pushlane.wire import BUNDLE, bodies_of, fields_of
 from tests.core.support import (
     MemorySink,
     Wrapped,
@@ -45,7 +45,7 @@ def with_unreadable(task: Task, seqs: range, bad: int) -> bytes:
         UNREADABLE if seq == bad else fields_of(encode(Push(task.id, seq, f"to-{seq}")))
         for seq in seqs
     ]
-    return msgspec.msgpack.encode([FORMAT, task.id, seqs.start, len(seqs), fields])
+    return msgspec.msgpack.encode([BUNDLE, task.id, seqs.start, len(seqs), fields])
 
 
 def cut_short(task: Task, seqs: range) -> bytes:
@@ -454,7 +454,7 @@ async def test_what_a_newer_version_added_to_a_push_survives_a_retry(tmp_path: P
             for seq in (1, 2)
         ]
         pushes = [msgspec.msgpack.encode([*some, "added later"]) for some in fields]
-        body = msgspec.msgpack.encode([FORMAT, task.id, 1, 2, pushes])
+        body = msgspec.msgpack.encode([BUNDLE, task.id, 1, 2, pushes])
         await backend.broker.publish(task.lane, [body])
         busy = MemorySink(lambda _: Outcome.retry("busy", after_s=3_600))
 
@@ -543,7 +543,7 @@ async def test_an_ordered_task_keeps_the_order_of_each_key(tmp_path: Path) -> No
         bodies = ordered_bodies(task, keys)
         fields = [fields_of(body) for body in bodies]
         bundles = [
-            msgspec.msgpack.encode([FORMAT, task.id, at + 1, 25, fields[at : at + 25]])
+            msgspec.msgpack.encode([BUNDLE, task.id, at + 1, 25, fields[at : at + 25]])
             for at in range(0, 100, 25)
         ]
         await backend.broker.publish(task.lane, list(reversed(bundles)))
@@ -563,7 +563,7 @@ async def test_in_an_ordered_task_an_unreadable_push_frees_its_key(tmp_path: Pat
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.HIGH, ordered=True)
         fields = [fields_of(body) for body in ordered_bodies(task, "aaa")]
-        body = msgspec.msgpack.encode([FORMAT, task.id, 1, 3, [UNREADABLE, *fields[1:]]])
+        body = msgspec.msgpack.encode([BUNDLE, task.id, 1, 3, [UNREADABLE, *fields[1:]]])
         await backend.broker.publish(task.lane, [body])
         await backend.registry.change(task.id, task_changes.seal(3))
         sink = MemorySink()

@@ -14,7 +14,7 @@ from pushlane.core.lane import Job, Lane, Message
 from pushlane.core.ports import Taken
 from pushlane.core.push import FORMAT, MAX_PUSH_BYTES, Push, encode
 from pushlane.core.task import Level
-from pushlane.wire import fields_of, packed
+from pushlane.wire import BUNDLE, fields_of, packed
 
 LANE = Lane("task-t", Level.HIGH)
 UNREADABLE = b"\x91\x07"  # an array, but its recipient is a number
@@ -33,7 +33,7 @@ def message_of(*seqs: int) -> Message:
 def with_spoiled(seqs: Sequence[int], spoiled: dict[int, bytes]) -> Message:
     """A bundle of seqs that follow each other, in which some have these bytes for fields."""
     fields = [spoiled.get(seq, fields_of(body_of(seq))) for seq in seqs]
-    body = msgspec.msgpack.encode([FORMAT, "t", seqs[0], len(seqs), fields])
+    body = msgspec.msgpack.encode([BUNDLE, "t", seqs[0], len(seqs), fields])
     return Message(Taken(body, "task-t", None))
 
 
@@ -245,7 +245,7 @@ def test_what_is_over_of_a_bundle_cut_short_is_dropped_too() -> None:
     assert message.left == 2
 
 
-@pytest.mark.parametrize("body", [b"", b"\xffnonsense", bytes((0x95, FORMAT, 0xA1))])
+@pytest.mark.parametrize("body", [b"", b"\xffnonsense", bytes((0x95, BUNDLE, 0xA1))])
 def test_what_tells_nothing_at_all_is_one_push_that_nobody_knows(body: bytes) -> None:
     message = Message(Taken(body, "task-t", None))
     assert (message.task_id, message.left) == ("", 1)

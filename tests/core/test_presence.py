@@ -183,9 +183,9 @@ async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
 
 async def test_a_dispatcher_that_cannot_read_what_may_come_refuses_to_start(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        await set_min_format(backend.documents, backend.presence, 3, reads=3)
+        await set_min_format(backend.documents, backend.presence, 4, reads=4)
 
-        with pytest.raises(UserError, match=r"format 3, and this version.*up to 2.*upgrade"):
+        with pytest.raises(UserError, match=r"format 4, and this version.*up to 3.*upgrade"):
             await Dispatcher(backend, MemorySink(), settings).run()
 
         assert await backend.presence.list() == []
@@ -228,12 +228,12 @@ async def test_an_older_process_that_comes_meanwhile_takes_it_back(tmp_path: Pat
         assert await min_format(backend.documents) == 1
 
 
-@pytest.mark.parametrize("number", [0, -1, 3])
+@pytest.mark.parametrize("number", [0, -1, 4])
 async def test_a_format_that_this_process_does_not_read_is_refused(
     tmp_path: Path, number: int
 ) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 2"):
+        with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 3"):
             await set_min_format(backend.documents, backend.presence, number)
 
 
@@ -260,18 +260,18 @@ def test_the_command_lists_processes(command: Command) -> None:
     asyncio.run(work())
 
     [shown] = command("processes", "--json").json
-    assert (shown["id"], shown["format"], shown["resting"]) == ("new", 3, [])
+    assert (shown["id"], shown["format"], shown["resting"]) == ("new", 4, [])
     assert "new" in command("processes").stdout
 
 
 def test_the_command_shows_formats_and_refuses_what_is_not_read(command: Command) -> None:
     assert command("formats", "--json").json == {
         "min_format": 1,
-        "this_reads": 2,
+        "this_reads": 3,
         "all_read": None,
     }
-    ran = command("formats", "--min", "3")
+    ran = command("formats", "--min", "4")
     assert ran.exit_code == 1
-    assert "format 3 is not one from 1 to 2" in ran.stderr
+    assert "format 4 is not one from 1 to 3" in ran.stderr
     assert command("formats", "--min", "2").exit_code == 0
     assert command("formats", "--json").json["min_format"] == 2

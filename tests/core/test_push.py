@@ -34,7 +34,7 @@ PUSH = Push(
     attempt=2,
 )
 DEAD = DeadPush("t1", 7, 2, "gone", 99, encode(PUSH))
-WITH_ALL = replace(PUSH, addresses={"sms": "1", "": "2"}, payloads={"sms": {"a": 1}})
+WITH_ALL = replace(PUSH, addresses={"sms": "1", "": "2"}, payloads={"sms": {"a": 1}}, key="k")
 
 
 def test_a_push_travels_whole():
@@ -151,7 +151,7 @@ def test_a_sinks_word_that_a_push_is_dead_is_about_the_push_unless_it_says_other
     assert Outcome.retry("no").scope is None
 
 
-@pytest.mark.parametrize("version", [3, 4, 200, 70_000])
+@pytest.mark.parametrize("version", [4, 5, 200, 70_000])
 def test_an_envelope_of_a_later_version_is_told_from_bytes_that_are_none(version):
     body = msgspec.msgpack.encode([version, "t1", b"anything at all"])
 
@@ -163,20 +163,20 @@ def test_an_envelope_of_a_later_version_is_told_from_bytes_that_are_none(version
 
 def test_a_later_envelope_may_be_larger_than_a_push():
     with pytest.raises(UnknownFormat):
-        decode(msgspec.msgpack.encode([3, b"x" * MAX_PUSH_BYTES]))
+        decode(msgspec.msgpack.encode([4, b"x" * MAX_PUSH_BYTES]))
 
 
 @pytest.mark.parametrize(
-    "fields", [[1, "t1"], [2, "t1"], [0], [-3, "t1"], [True, "t1"], [3.0, "t1"], []]
+    "fields", [[1, "t1"], [2, "t1"], [3, "t1"], [0], [-4, "t1"], [True, "t1"], [4.0, "t1"], []]
 )
-def test_only_whole_numbers_from_three_on_are_later_versions(fields):
+def test_only_whole_numbers_from_four_on_are_later_versions(fields):
     with pytest.raises(MalformedPush):
         decode(msgspec.msgpack.encode(fields))
 
 
 def test_a_later_envelope_that_is_torn_is_malformed():
     with pytest.raises(MalformedPush):
-        decode(msgspec.msgpack.encode([3, "t1", b"payload"])[:-1])
+        decode(msgspec.msgpack.encode([4, "t1", b"payload"])[:-1])
 
 
 def test_fields_that_are_not_known_stay_at_the_end_of_a_push_that_is_encoded_again():
@@ -209,6 +209,12 @@ def test_a_push_goes_to_its_recipient_where_it_has_no_address_for_a_sink():
 
 
 def test_what_a_push_has_not_takes_no_bytes():
-    assert len(msgspec.msgpack.decode(encode(PUSH))) == len(PUSH.__struct_fields__) - 2
+    with_address = replace(PUSH, addresses={"": "1"})
+    whole = len(PUSH.__struct_fields__)
+    left_out = [
+        whole - len(msgspec.msgpack.decode(encode(push))) for push in (PUSH, with_address, WITH_ALL)
+    ]
+    assert left_out == [3, 1, 0]
+    assert decode(encode(with_address)) == with_address
     assert decode(encode(PUSH)) == PUSH
     assert decode(encode(WITH_ALL)) == WITH_ALL

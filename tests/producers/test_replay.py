@@ -203,7 +203,7 @@ async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_b
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await kept_task(backend, Push("old", 1, "a"))
-        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([3, "old", 2])])
+        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([4, "old", 2])])
 
         with pytest.raises(UnknownFormat, match="upgrade this process"):
             await clone(backend, settings, "old")

@@ -182,8 +182,8 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         super().__init__(database, clock_ms)
         self._window_ms = round(window_s * 1000)
 
-    async def first(self, marks: Sequence[Mark]) -> list[bool]:
-        turns = await self._change((_SWEEP_MARKS, _FIRST), marks)
+    async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> list[bool]:
+        turns = await self._change((_SWEEP_MARKS, _FIRST), marks, window_s=window_s)
         return [turn is RecipientTurn.GO for turn in turns]
 
     async def announce(self, marks: Sequence[Mark]) -> None:
@@ -203,16 +203,18 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         marks: Sequence[Mark],
         owner: str = "",
         ttl_s: float = 0,
+        window_s: float | None = None,
     ) -> list[RecipientTurn]:
         """Run the statements; return where each mark stands then."""
         now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
+        window_ms = self._window_ms if window_s is None else round(window_s * 1000)
         values = {
             "marks": json.dumps(marks),
             "owner": f"{owner} " if owner else "",
             "now_ms": now,
             "until_ms": now + ttl_ms,
             "latest_ms": latest_ms(now, ttl_ms),
-            "forget_at_ms": now + ttl_ms + self._window_ms,
+            "forget_at_ms": now + ttl_ms + window_ms,
         }
         for statement in statements:
             store.execute(statement, values)

@@ -200,8 +200,9 @@ class MemoryRecipientWindows(MemoryPort):
         self._window_ms = milliseconds(window_s)
 
     @one_step
-    def first(self, marks: Sequence[Mark]) -> list[bool]:
-        forget_at_ms = self._sweep() + self._window_ms
+    def first(self, marks: Sequence[Mark], window_s: float | None = None) -> list[bool]:
+        window_ms = self._window_ms if window_s is None else milliseconds(window_s)
+        forget_at_ms = self._sweep() + window_ms
         for mark in marks:
             if self._known(mark) is None:
                 self._turns[mark.key] = MarkState(mark.token, None, 0, forget_at_ms)

@@ -155,8 +155,9 @@ class RedisRecipientWindows(OnRedis):
         super().__init__(client, keys)
         self._window_ms = max(1, round(window_s * 1000))
 
-    async def first(self, marks: Sequence[Mark]) -> list[bool]:
-        return await self._run(_FIRST, marks, [self._window_ms], bool)
+    async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> list[bool]:
+        window_ms = self._window_ms if window_s is None else max(1, round(window_s * 1000))
+        return await self._run(_FIRST, marks, [window_ms], bool)
 
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._run(_ANNOUNCE, marks, [self._window_ms], None)

@@ -1,7 +1,7 @@
 """Drops what a recipient has had already, must not be sent, or cannot be sent to any more.
 
-`RecipientGuard` has dedupe and collapse. A push of a collapse key holds its recipient's turn during
-delivery, so a newer one waits for its outcome.
+`RecipientGuard` has keys of pushes, dedupe and collapse. A push of a collapse key holds its
+recipient's turn during delivery, so a newer one waits for its outcome.
 
 `ContactGuard` has suppression and frequency caps. Both are asked in one call for many pushes, after
 duplicates are sorted out, so that none of them takes a place. While nothing is suppressed and no
@@ -35,7 +35,14 @@ from pushlane.core.settle import Settler
 from pushlane.core.slots import Batch
 from pushlane.core.task import Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard
-from pushlane.dispatcher.stats import CAPPED, DUPLICATE, SUPERSEDED, SUPPRESSED, Stats
+from pushlane.dispatcher.stats import (
+    CAPPED,
+    DUPLICATE,
+    DUPLICATE_KEY,
+    SUPERSEDED,
+    SUPPRESSED,
+    Stats,
+)
 from pushlane.model.limits import Calendar, FrequencyCaps, Limits
 from pushlane.model.recipients import (
     EVERYWHERE,
@@ -48,6 +55,7 @@ from pushlane.model.recipients import (
     collapse_mark,
     dedupe_mark,
     kept_hasher,
+    key_mark,
 )
 from pushlane.settings import Settings
 from pushlane.util.retrying import whenever
@@ -63,6 +71,8 @@ class RecipientGuard(StoreGuard):
     ) -> None:
         super().__init__(settings, settler, stats, repeat_s=_BUSY_AGAIN_S)
         self._windows = windows
+        self._key_window_s = settings.key_window_s
+        self._keys = self._batched(self._first_of_key)
         self._firsts = self._batched(self._first)
         self._enters = self._batched_take(self._enter)
         self._leaves = self._batched_give_back(self._leave)
@@ -71,11 +81,16 @@ class RecipientGuard(StoreGuard):
         return task.dedupe
 
     def concerns_push(self, push: Push) -> bool:
-        return bool(push.collapse)
+        return bool(push.collapse or push.key)
 
     async def _admit(self, jobs: list[Job]) -> list[Job]:
         gone: set[Job] = set()
-        if deduped := [job for job in jobs if job.task.dedupe]:
+        if keyed := [job for job in jobs if job.push.key]:
+            for job, is_first in zip(keyed, await self._keys.ask(keyed), strict=True):
+                if is_first is False:
+                    self._drop(job, DUPLICATE_KEY)
+                    gone.add(job)
+        if deduped := [job for job in jobs if job.task.dedupe and job not in gone]:
             for job, is_first in zip(deduped, await self._firsts.ask(deduped), strict=True):
                 if is_first is False:
                     self._drop(job, DUPLICATE)
@@ -98,6 +113,10 @@ class RecipientGuard(StoreGuard):
     def _drop(self, job: Job, reason: str) -> None:
         self._stats.dropped[reason] += 1
         self._settler.end(job, Kind.DROPPED, reason)
+
+    async def _first_of_key(self, jobs: list[Job]) -> Sequence[bool]:
+        marks = [key_mark(job.task.app, job.push) for job in jobs]
+        return await self._windows.first(marks, self._key_window_s)
 
     async def _first(self, jobs: list[Job]) -> Sequence[bool]:
         return await self._windows.first([dedupe_mark(job.push) for job in jobs])

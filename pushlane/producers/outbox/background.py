@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pushlane.backends.backend import Connect
+from pushlane.backends.formats import KEYED
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.core.publish import Ended
 from pushlane.producers.outbox.buffer import Buffer
@@ -142,12 +143,18 @@ class OutboxThread:
         self._is_closing = self._gave_up = self._is_spooled = False
         self._failure: BaseException | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._sender: Sender | None = None
         self.sent = 0
         self.failed_sends = 0
         self.trouble = ""
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def refuses_keys(self) -> bool:
+        """True when it is known that an older dispatcher may read what is sent."""
+        return self._sender is not None and 0 < self._sender.format < KEYED
 
     def flush(self, timeout_s: float) -> bool:
         """Return whether all that was pushed before is on its lane, after at most that time."""
@@ -249,6 +256,8 @@ class OutboxThread:
         sender = Sender(
             self.settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
         )
+        if store is self.store:
+            self._sender = sender
         try:
             await sender.run(self.connect)
         except Ended:  # sealed, so that the next producer begins a new task

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from pushlane.backends.backend import Backend, Connect, connect
+from pushlane.backends.formats import KEYED, min_format
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
+from pushlane.core.push import decode
 from pushlane.core.task import Task
 from pushlane.model.names import submit_lease
 from pushlane.model.task_changes import left_open
@@ -37,6 +39,11 @@ log = logging.getLogger("pushlane.producer")
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
+KEYS_WAIT = (
+    "a push has a key, and dispatchers of an older version may be there, which would send every "
+    f"copy of it: upgrade them, then run `pushlane formats --min {KEYED}`"
+)
+_LOOK_S = 5.0
 _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
@@ -44,9 +51,10 @@ _OPEN_AGAIN = "open the producer again to go on with a new task"
 class Sender:
     """Sends what a store keeps; `is_over` tells that no more comes, and `news` that a batch came.
 
-    A task whose header is sealed then is sealed in the registry; any other is left open. The store is used by the threads
-    of `disk` alone (None for any). `on_sent` is told of batches that are on their lane, and of none
-    when nothing is left; `on_trouble` why a try failed, and "" when one succeeded.
+    A task whose header is sealed then is sealed in the registry; any other is left open. The store
+    is used by the threads of `disk` alone (None for any). `on_sent` is told of batches that are on
+    their lane, and of none when nothing is left; `on_trouble` why a try failed, and "" when one
+    succeeded.
     """
 
     settings: Settings
@@ -60,6 +68,9 @@ class Sender:
     def __post_init__(self) -> None:
         self.settings = self.settings.but(**{"batch": self.store.header.batch})
         self._task = self.store.header.task
+        self._holds_keys = False
+        self.format = 0
+        """The format that may be written, 0 while that is not known."""
 
     async def run(self, connected: Connect | None = None) -> None:
         """Send until it is over and nothing is left.
@@ -91,17 +102,37 @@ class Sender:
             return
         publication = self._publication(backend, task)
         refuse_outdated(task)
-        while batches := await self._coming():
-            bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
-            await self._retried(partial(self._publish, publication, bundles))
-            for batch in batches:
-                await self._on_disk(self.store.ack, batch)
-            self.on_sent(batches)
+        await self._look_at_format(backend)
+        looks = asyncio.create_task(self._follow_format(backend), name="the format")
+        try:
+            while batches := await self._coming():
+                if self.format < KEYED and _have_keys(batches):
+                    self._holds_keys = True
+                    self.on_trouble(KEYS_WAIT)
+                    await looks
+                bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
+                await self._retried(partial(self._publish, publication, bundles))
+                for batch in batches:
+                    await self._on_disk(self.store.ack, batch)
+                self.on_sent(batches)
+        finally:
+            looks.cancel()
         if self.store.header.is_sealed:
             await self._retried(partial(publication.seal, self.store.published))
         else:
             leave = left_open(self.store.published)
             await self._retried(lambda: backend.change_known(task.id, leave))
+
+    async def _look_at_format(self, backend: Backend) -> None:
+        self.format = await self._retried(partial(min_format, backend.documents))
+
+    async def _follow_format(self, backend: Backend) -> None:
+        """Look until a push may have a key."""
+        while self.format < KEYED:
+            await asyncio.sleep(_LOOK_S)
+            await self._look_at_format(backend)
+            if self._holds_keys and self.format < KEYED:
+                self.on_trouble(KEYS_WAIT)
 
     async def _coming(self) -> list[Batch]:
         """Return the next batches as soon as there are any; none when it is over."""
@@ -194,6 +225,10 @@ class Sender:
         task = self._task
         extra = {"action": "producer_waits"}
         log.warning("producer %s, task %s: %s", task.name, task.id, note, extra=extra)
+
+
+def _have_keys(batches: Sequence[Batch]) -> bool:
+    return any(decode(body).key for batch in batches for body in batch.bodies)
 
 
 Tell = Callable[[str], None]
