@@ -13,7 +13,7 @@ from pushlane.cli.flags import Flags, JsonFlag, WideFlag, argument, on_backend
 from pushlane.cli.parsing import complete_task, pushes_text, rows_text, shown_state
 from pushlane.cli.render import Column, age_text, picked, print_json, print_table, seconds_text
 from pushlane.core.task import now_ms
-from pushlane.diagnosis.causes import STALLED
+from pushlane.diagnosis.causes import OPEN, STALLED
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 from pushlane.diagnosis.overview import MOST_NAMED, Overview, SinkOverview, TaskNow, overview
@@ -132,7 +132,7 @@ def why(
         typer.echo(f"{cause.name}: {cause.detail}")
         if cause.do:
             typer.echo(f"  do: {cause.do}")
-    if not found.task.state.is_terminal:
+    if not found.task.state.is_terminal and found.status.state != OPEN:
         note(pace_text(found, now_ms()))
     if found.unread_limits:
         note(unread_text(found.unread_limits))

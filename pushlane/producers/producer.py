@@ -109,7 +109,7 @@ def _key(given: Any) -> str:
     if given is None:
         return ""
     if not isinstance(given, str):
-        raise BadInput(f"the key of a push is a {type(given).__name__}, not a text")
+        raise BadInput(f"the key of a push is of the type {type(given).__name__}, not a text")
     if not given.strip() or len(given) > MAX_KEY:
         what = f"has {len(given):,} characters" if given.strip() else "is blank"
         raise BadInput(

@@ -97,7 +97,9 @@ def test_a_drain_ends_at_a_task_that_its_producer_left_open_and_says_so(
     assert (task["id"], task["shown_state"]) == (producer.task_id, "open")
     shown = command("tasks", "--state", "open").stdout
     assert producer.task_id in shown
-    assert command("why", producer.task_id).stdout.startswith("open: its producer is not running")
+    why = command("why", producer.task_id)
+    assert why.stdout.startswith("open: its producer is not running")
+    assert why.stderr == ""
 
 
 def test_a_folder_that_is_no_spool_is_refused(command: Command, tmp_path: Path) -> None:

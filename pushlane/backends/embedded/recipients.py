@@ -124,6 +124,12 @@ class EmbeddedDayCounts(StorePort):
             self._swept_before = oldest
 
 
+# Nearly all marks are new, and so the first ones: then nothing more is to be asked.
+_FIRST_NEW = """
+INSERT OR IGNORE INTO marks (key, token, holder, until_ms, forget_at_ms)
+SELECT given.key, value, '', 0, :forget_at_ms FROM json_each(:tokens) AS given
+"""
+
 _FIRST = """
 INSERT INTO marks (key, token, holder, until_ms, forget_at_ms)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, :forget_at_ms
@@ -168,9 +174,12 @@ FROM json_each(:marks) AS given JOIN marks ON marks.key = json_extract(value, '$
 _SWEEP_MARKS = """
 DELETE FROM marks WHERE key IN (
     SELECT key FROM marks WHERE forget_at_ms <= :now_ms
-    ORDER BY forget_at_ms LIMIT 2 * json_array_length(:marks) + 64
+    ORDER BY forget_at_ms LIMIT 2 * :size + 64
 )
 """
+
+
+_SWEPT_AT_ONCE = 64
 
 
 class EmbeddedRecipientWindows(EmbeddedDayCounts):
@@ -181,10 +190,12 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
     ) -> None:
         super().__init__(database, clock_ms)
         self._window_ms = round(window_s * 1000)
+        self._unswept = 0
 
     async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> list[bool]:
-        turns = await self._change((_SWEEP_MARKS, _FIRST), marks, window_s=window_s)
-        return [turn is RecipientTurn.GO for turn in turns]
+        return await self._first(
+            marks, self._window_ms if window_s is None else round(window_s * 1000)
+        )
 
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._change((_SWEEP_MARKS, _ANNOUNCE), marks)
@@ -196,6 +207,27 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         await self._change((_LEAVE,), marks, owner)
 
     @writes
+    def _first(self, store: Connection, marks: Sequence[Mark], window_ms: int) -> list[bool]:
+        now, tokens = self._clock_ms(), dict(marks)
+        self._unswept += len(marks)
+        if self._unswept >= _SWEPT_AT_ONCE:
+            store.execute(_SWEEP_MARKS, {"now_ms": now, "size": self._unswept})
+            self._unswept = 0
+        values = {
+            "tokens": msgspec.json.encode(tokens).decode(),
+            "owner": "",
+            "now_ms": now,
+            "forget_at_ms": now + window_ms,
+        }
+        is_new = len(tokens) == len(marks)
+        if is_new and store.execute(_FIRST_NEW, values).rowcount == len(marks):
+            return [True] * len(marks)
+        values["marks"] = json.dumps(marks)
+        store.execute(_FIRST, values)
+        by_place = json_of(store, _ANSWERS, values)
+        return [by_place[str(place)] == RecipientTurn.GO for place in range(len(marks))]
+
+    @writes
     def _change(
         self,
         store: Connection,
@@ -203,18 +235,17 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         marks: Sequence[Mark],
         owner: str = "",
         ttl_s: float = 0,
-        window_s: float | None = None,
     ) -> list[RecipientTurn]:
         """Run the statements; return where each mark stands then."""
         now, ttl_ms = self._clock_ms(), round(ttl_s * 1000)
-        window_ms = self._window_ms if window_s is None else round(window_s * 1000)
         values = {
             "marks": json.dumps(marks),
+            "size": len(marks),
             "owner": f"{owner} " if owner else "",
             "now_ms": now,
             "until_ms": now + ttl_ms,
             "latest_ms": latest_ms(now, ttl_ms),
-            "forget_at_ms": now + ttl_ms + window_ms,
+            "forget_at_ms": now + ttl_ms + self._window_ms,
         }
         for statement in statements:
             store.execute(statement, values)

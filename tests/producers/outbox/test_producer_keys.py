@@ -39,7 +39,7 @@ def make(settings: Settings, tmp_path: Path) -> Callable[[], Producer]:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        (7, "the key of a push is a int, not a text"),
+        (7, "the key of a push is of the type int, not a text"),
         ("", "is blank"),
         (" \t", "is blank"),
         ("k" * 201, "has 201 characters; give a text of 1 to 200"),
