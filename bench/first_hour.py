@@ -35,6 +35,7 @@ _PER_S = 20
 _WARM = 20
 _LOOK_S = 0.05
 _PATIENCE_S = 60.0
+_RAW = "task-raw"
 _P50_MS, _P99_MS = 12.0, 40.0
 _P50_MORE_MS, _P99_MORE_MS = 10.0, 25.0
 
@@ -84,6 +85,7 @@ async def _fill(settings: Settings, backlog: int) -> None:
         for level in (Level.HIGH, Level.LOW):
             say(f"writing {backlog:,} {level} pushes")
             await write_task(backend, level, backlog)
+        await backend.broker.open_lane(_RAW)
 
 
 def _otp(settings: Settings, log: Path, pushes: int) -> list[float]:
@@ -119,15 +121,15 @@ def _raw(settings: Settings, pushes: int) -> list[float]:
     import pulsar
 
     say(f"sending {pushes:,} raw pushes")
-    topic = f"persistent://{settings.namespace}/raw"
+    topic = f"persistent://{settings.namespace}/{_RAW}"
     client = pulsar.Client(settings.broker)
     try:
-        consumer = client.subscribe(topic, "raw", consumer_type=pulsar.ConsumerType.Shared)
+        consumer = client.subscribe(topic, "pushlane", consumer_type=pulsar.ConsumerType.Shared)
         sender = client.create_producer(topic, batching_enabled=False)
         took: list[float] = []
         for number in _ticks(pushes + _WARM):
             at_s = time.time()
-            sender.send(encode(push_of("raw", number + 1)))
+            sender.send(encode(push_of(_RAW, number + 1)))
             message = consumer.receive(timeout_millis=round(_PATIENCE_S * 1000))
             took.append((time.time() - at_s) * 1000)
             consumer.acknowledge(message)
