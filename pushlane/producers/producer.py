@@ -264,13 +264,13 @@ class Producer:
     ) -> str:
         """Accept a push, from any thread, and return its id; wait `max_block_s` at most.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime with
-        a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most 16, of 256
-        characters) and trace id are not for the recipient, but for reports. `address` is where it
-        goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as it
-        is, by sink, under `*` for all others. Of the pushes of an app with the same `key` (1 to
-        200 characters) one is sent within `key_window_s`, a day by default; the others end as
-        dropped, and this still returns an id for each.
+        Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime
+        with a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most
+        16, of 256 characters) and trace id are not for the recipient, but for reports. `address` is
+        where it goes if that is not its recipient: a text, or one by sink. `payload` is what is
+        sent as it is, by sink, under `*` for all others. Of the pushes of an app with the same
+        `key` (1 to 200 characters) one is sent within `key_window_s`, a day by default; the others
+        end as dropped, and this still returns an id for each.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
