@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from pushlane.backends.backend import connect
+from pushlane.core.push import FORMAT
 from pushlane.settings import Settings
 from tests.contract.reading import Reading
 from tests.core.support import MemorySink, add_task, dispatching, until
@@ -28,7 +29,7 @@ async def test_an_older_process_leaves_a_lane_to_one_that_can_read_it(
     sink = MemorySink()
     async with connect(settings) as backend, connect(settings) as newer:
         task = await add_task(backend, pushes=20, seal=False)
-        later = [msgspec.msgpack.encode([3, task.id, number]) for number in range(3)]
+        later = [msgspec.msgpack.encode([FORMAT + 1, task.id, number]) for number in range(3)]
         await backend.broker.publish(task.lane, later)
 
         async with dispatching(backend, sink, settings) as dispatcher:
