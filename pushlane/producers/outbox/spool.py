@@ -31,6 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.model import task_bytes
 from pushlane.model.documents import as_json
 from pushlane.producers.outbox.store import (
     MAX_SPOOL_BYTES,
@@ -512,9 +513,9 @@ def _header(folder: Path) -> Header:
         header = msgspec.json.decode(content, type=Header)
     except msgspec.ValidationError as error:  # it is whole, and yet not what we know
         raise UnknownFormat(0, str(folder)) from error
-    newest = max(header.format, header.task.format)
-    if newest > FORMAT:
-        raise UnknownFormat(newest, str(folder))
+    for number, known in ((header.format, FORMAT), (header.task.format, task_bytes.FORMAT)):
+        if number > known:
+            raise UnknownFormat(number, str(folder))
     return header
 
 

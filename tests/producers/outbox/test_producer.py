@@ -437,6 +437,17 @@ def test_of_every_16th_push_it_is_measured_how_long_it_takes_to_be_accepted(make
         assert producer.stats().enqueue.count == 2
 
 
+def test_the_next_producer_goes_on_with_a_task_that_names_its_sinks(make) -> None:
+    with make(spooled=True, sink="fcm,sms") as first:
+        first.push("user", title="Paid")
+        first.close(timeout_s=0.0)
+
+    with make(spooled=True, sink="fcm,sms") as second:
+        assert second.task_id == first.task_id
+        assert second.flush()
+        assert second.push("user", title="Paid").endswith("-2")
+
+
 def test_a_corrupt_head_is_set_aside_and_a_new_task_begun(make, tmp_path) -> None:
     with make(spooled=True) as first:
         pass
