@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import zlib
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -26,6 +24,7 @@ from pushlane.producers.columns import (
     time_columns,
 )
 from pushlane.producers.payloads import payload_fields, read_payloads
+from pushlane.producers.predecessors import Predecessors
 from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted, is_encodable
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
@@ -33,8 +32,6 @@ from pushlane.producers.validate import nothing_in, refuse_doubled, refuse_empty
 from pushlane.settings.payload_limits import PayloadLimits
 from pushlane.util.errors import OversizedPush
 from pushlane.util.texts import did_you_mean, nearest
-
-_BUCKETS = 1 << 20
 
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
 
@@ -228,29 +225,3 @@ def _data_picker(
         return lambda values: None
     places = [(field, names.index(field)) for field in dict.fromkeys(data)]
     return lambda values: {field: values[place] for field, place in places}
-
-
-class Predecessors:
-    """Remembers the last seq of each key, for tasks that are sent in order; it takes 4 MiB.
-
-    It holds buckets, not keys, so that its size does not depend on how many keys there are. Keys
-    of one bucket share a chain, which only means that their pushes wait for each other. The same
-    rows give the same chains, so that a submit that is resumed makes the same bytes.
-    """
-
-    def __init__(self) -> None:
-        self._last = array("I")
-
-    def of(self, key: str) -> int:
-        """Return the last seq of this key so far, 0 when it has none."""
-        return self._last[_bucket(key)] if self._last else 0
-
-    def add(self, key: str, seq: int) -> None:
-        """Note the seq as the last one of this key."""
-        if not self._last:
-            self._last = array("I", bytes(4 * _BUCKETS))
-        self._last[_bucket(key)] = seq
-
-
-def _bucket(key: str) -> int:
-    return zlib.crc32(key.encode()) % _BUCKETS

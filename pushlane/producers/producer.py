@@ -25,29 +25,36 @@ from pushlane.core.errors import BadInput, MalformedPush, PushlaneError, Unreach
 from pushlane.core.push import MAX_PUSH_BYTES, Push, decode, encode
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task, now_ms
 from pushlane.model.stop_rule import OFF
-from pushlane.model.times import FIRST_MS, LAST_MS
+from pushlane.model.times import FIRST_MS, LAST_MS, find_zone, given_start_ms
 from pushlane.producers.columns import checked, given_addresses
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import PRODUCER_METRICS, Encode, ProducerStats
 from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.outbox.spool import SpoolFolder
-from pushlane.producers.outbox.store import Added, BatchStore, Header, MemoryStore, ProducerOptions
+from pushlane.producers.outbox.store import (
+    IN_ORDER,
+    Added,
+    BatchStore,
+    Header,
+    MemoryStore,
+    ProducerOptions,
+)
 from pushlane.producers.payloads import given_payloads
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings, load
 from pushlane.settings.payload_limits import PayloadLimits, payload_limits
-from pushlane.util.conversion import instance, moment_ms, path, seconds, shown
+from pushlane.util.conversion import instance, moment_ms, path, seconds, shown, text
 from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
 
 MAX_KEY = 200
-"""Characters of the key of a push."""
+"""Characters of each key of a push: its own, that of its order, and what it collapses."""
 
 
 class Content(NamedTuple):
-    """The fields of a push as an application gives them; an expiry of 0 means never."""
+    """The fields of a push as an application gives them; a time of 0 is now, or never."""
 
     recipient: str
     title: str
@@ -59,6 +66,10 @@ class Content(NamedTuple):
     address: str | Mapping[str, Any] | None = None
     payload: Mapping[str, Any] | None = None
     key: str | None = None
+    not_before_ms: int | datetime | timedelta | str = 0
+    zone: str | None = None
+    ordered_by: str | None = None
+    collapse: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -66,25 +77,28 @@ class Content(NamedTuple):
         return not (self.title or self.body or self.data or self.payload)
 
 
-def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
-    """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
+def encoder(task: Task, limits: PayloadLimits, content: Content, submitted_at_ms: int) -> Encode:
+    """Return a function from the seqs to the bytes; it raises BadInput for what cannot travel.
 
-    So does this for no recipient, data that is no mapping, labels out of bounds, or an address or
-    payload for no sink of the task, whose `limits` the push has to keep.
+    So does this for no recipient, data that is no mapping, labels out of bounds, times, keys and
+    zones that cannot be, or an address or payload for no sink of the task, whose `limits` the push
+    has to keep.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
     if not isinstance(content.data, Mapping | None):
         raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
-    recipient, submitted_at_ms = content.recipient.strip(), now_ms()
-    expires_at_ms = _expiry_ms(content.expires_at_ms, submitted_at_ms)
+    recipient = content.recipient.strip()
+    not_before_ms, expires_at_ms = _times_ms(content, now_ms())
     data = dict(content.data) if content.data is not None else None
     attributes = checked(content.attributes, content.trace_id)
     addresses = given_addresses(content.address, task.chain)
     payloads = given_payloads(content.payload, task.chain)
-    key = _key(content.key)
+    key, collapse = _word("key", content.key), _word("collapse", content.collapse)
+    _refuse_out_of_order(task, _word("ordered_by", content.ordered_by), collapse)
+    zone = _zone(task, content.zone)
 
-    def encode_push(seq: int) -> bytes:
+    def encode_push(seq: int, after_seq: int) -> bytes:
         push = Push(
             task.id,
             seq,
@@ -94,6 +108,10 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
             data,
             expires_at_ms,
             submitted_at_ms,
+            not_before_ms=not_before_ms,
+            zone=zone,
+            after_seq=after_seq,
+            collapse=collapse,
             attributes=attributes,
             trace_id=content.trace_id,
             addresses=addresses,
@@ -105,28 +123,64 @@ def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     return encode_push
 
 
-def _key(given: Any) -> str:
+def _word(what: str, given: Any) -> str:
+    """Return a key of a push, empty for None. Raises BadInput for no text, blanks, a long one."""
     if given is None:
         return ""
-    if not isinstance(given, str):
-        raise BadInput(f"the key of a push is of the type {type(given).__name__}, not a text")
-    if not given.strip() or len(given) > MAX_KEY:
-        what = f"has {len(given):,} characters" if given.strip() else "is blank"
+    found = text(f"{what} of a push", given)
+    if not found.strip() or len(found) > MAX_KEY:
+        wrong = f"has {len(found):,} characters" if found.strip() else "is blank"
         raise BadInput(
-            f"the key of a push {what}; give a text of 1 to {MAX_KEY} characters, such as "
-            "order-7-paid, or leave it out"
+            f"{what} of a push {wrong}; give a text of 1 to {MAX_KEY} characters, such as "
+            f"{_EXAMPLES[what]}, or leave it out"
         )
-    return given
+    return found
 
 
-def _expiry_ms(given: Any, now_ms: int) -> int:
-    expires_at_ms = moment_ms("expires_at_ms", given, now_ms)
-    if expires_at_ms and not FIRST_MS <= expires_at_ms <= LAST_MS:
+_EXAMPLES = {"key": "order-7-paid", "collapse": "score-7", "ordered_by": "account-7"}
+
+
+def _refuse_out_of_order(task: Task, ordered_by: str, collapse: str) -> None:
+    if ordered_by and not task.ordered:
         raise BadInput(
-            f"expires_at_ms is {shown(expires_at_ms)}, which is not from the years 2001 to 3000; "
-            "give Unix milliseconds, or 0 for never"
+            "ordered_by of a push is for a producer whose pushes go in order; make it with "
+            "Producer(..., ordered=True), or leave ordered_by out"
         )
-    return expires_at_ms
+    if collapse and task.ordered:
+        raise BadInput(
+            "collapse of a push contradicts ordered=True of its producer, which sends every push, "
+            "not only the newest; leave one of the two out"
+        )
+
+
+def _zone(task: Task, given: Any) -> str:
+    if given is None:
+        return ""
+    found = text("zone of a push", given)
+    if not task.quiet:
+        raise BadInput(
+            "zone of a push says nothing without quiet hours; make the producer with "
+            "quiet='22:00-08:00', or leave the zone out"
+        )
+    return find_zone(found).key
+
+
+def _times_ms(content: Content, now_ms: int) -> tuple[int, int]:
+    not_before_ms = given_start_ms("not_before_ms", content.not_before_ms, now_ms)
+    expires_at_ms = moment_ms("expires_at_ms", content.expires_at_ms, now_ms)
+    times = {"not_before_ms": (not_before_ms, "now"), "expires_at_ms": (expires_at_ms, "never")}
+    for what, (at_ms, none) in times.items():
+        if at_ms and not FIRST_MS <= at_ms <= LAST_MS:
+            raise BadInput(
+                f"{what} is {shown(at_ms)}, which is not from the years 2001 to 3000; give Unix "
+                f"milliseconds, or 0 for {none}"
+            )
+    if expires_at_ms and expires_at_ms <= not_before_ms:
+        raise BadInput(
+            f"expires_at_ms {expires_at_ms} of a push is not after its not_before_ms "
+            f"{not_before_ms}: it would never be sent; give a later expiry or an earlier start"
+        )
+    return not_before_ms, expires_at_ms
 
 
 def _encoded(limits: PayloadLimits, push: Push) -> bytes:
@@ -184,7 +238,10 @@ class Producer:
 
     `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
     go, like `fcm,sms`: what cannot be delivered at the first goes to the next. `stop_if_dead` is
-    the share of dead pushes that pauses the task, like `5%`. Without a spool the task is sealed at
+    the share of dead pushes that pauses the task, like `5%`. With `ordered` a push may go after
+    another, and none may collapse. In the hours `quiet`, like `22:00-08:00`, recipients are left
+    alone, by the clock of a push's own zone, else of `zone`, else UTC. A push is tried
+    `max_attempts` times, the settings' own unless given. Without a spool the task is sealed at
     the end. With one, a folder for this producer alone, pushes outlive the process, and the next
     producer of that folder goes on with the same task, until `close(seal=True)`; other options than
     before begin a new one. One that is open at the interpreter's exit is closed then. The first
@@ -204,6 +261,10 @@ class Producer:
         on_unknown: OnUnknown | str | None = None,
         sink: str | tuple[str, ...] = (),
         stop_if_dead: str = OFF,
+        ordered: bool = False,
+        quiet: str = "",
+        zone: str = "",
+        max_attempts: int | str | None = None,
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
@@ -216,7 +277,9 @@ class Producer:
         self._spool = None if spool is None else path("spool", spool)
         given: dict[str, Any] = {"level": level, "quota": quota, "sink": sink}
         given |= {"delivery": delivery, "on_unknown": on_unknown}
+        given |= {"quiet": quiet, "zone": zone, "max_attempts": max_attempts}
         given["stop_if_dead"] = OFF if stop_if_dead == "" else stop_if_dead
+        self._ordered = instance("ordered", ordered, bool)
         self._task_options = TaskOptions(name=name, app=app, **given)
         self._name = self._task_options.name
         self._new_task()  # refuses a bad option at once
@@ -228,6 +291,7 @@ class Producer:
         self._pid = 0
         self._at_exit: _AtExit | None = None
         self._told_empty = False
+        self._newest_ms = 0
 
     def open(self) -> Producer:
         """Open the producer; the broker need not be there yet.
@@ -261,6 +325,10 @@ class Producer:
         address: str | Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
         key: str | None = None,
+        not_before_ms: int | datetime | timedelta | str = 0,
+        zone: str | None = None,
+        ordered_by: str | None = None,
+        collapse: str | None = None,
     ) -> str:
         """Accept a push, from any thread, and return its id; wait `max_block_s` at most.
 
@@ -272,16 +340,24 @@ class Producer:
         `key` (1 to 200 characters) one is sent within `key_window_s`, a day by default; the others
         end as dropped, and this still returns an id for each.
 
+        It is not sent before `not_before_ms`, which is given like an expiry or as the next `21:00`;
+        0 is now, and so is a time that has passed. `zone` is the clock of its recipient's quiet
+        hours, an IANA name. Pushes of this producer `ordered_by` the same text go one after
+        another, also when one is retried, and with a spool over restarts. Of an app's pushes to a
+        recipient with the same `collapse` only the newest that waits is sent.
+
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
-            BadInput: no recipient, data that cannot travel, an expiry outside those years, over the
-                size limit, or a key while older dispatchers may be there.
+            BadInput: no recipient, data that cannot travel, a time outside those years, an expiry
+                before the start, a key or zone that cannot be, over the size limit, or a key while
+                older dispatchers may be there.
             PushlaneError: the producer is not open, or has failed; says why.
         """
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload, key
+            *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
+            *(key, not_before_ms, zone, ordered_by, collapse),
         )
-        return self._put(self._encoder(content), self._options.max_block_s)
+        return self._put(content, self._encoder(content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -296,15 +372,20 @@ class Producer:
         address: str | Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
         key: str | None = None,
+        not_before_ms: int | datetime | timedelta | str = 0,
+        zone: str | None = None,
+        ordered_by: str | None = None,
+        collapse: str | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload, key
+            *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
+            *(key, not_before_ms, zone, ordered_by, collapse),
         )
         encode = self._encoder(content)
         if self._running.buffer.is_full:
-            return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
-        return self._put(encode, 0.0)
+            return await asyncio.to_thread(self._put, content, encode, self._options.max_block_s)
+        return self._put(content, encode, 0.0)
 
     def flush(self, timeout_s: float | timedelta | str = 30.0) -> bool:
         """Wait until all that was pushed before is on its lane; return whether it is, in that time.
@@ -412,7 +493,7 @@ class Producer:
         return self._background
 
     def _encoder(self, content: Content) -> Encode:
-        encode = encoder(self._task, self._limits, content)
+        encode = encoder(self._task, self._limits, content, self._submitted_at_ms(content))
         if content.key is not None and self._running.refuses_keys:
             raise BadInput(KEYS_WAIT)
         if content.is_empty and not self._told_empty:
@@ -425,15 +506,28 @@ class Producer:
             )
         return encode
 
-    def _put(self, encode: Encode, block_s: float) -> str:
-        return f"{self.task_id}-{self._running.buffer.put(encode, block_s)}"
+    def _submitted_at_ms(self, content: Content) -> int:
+        """Return the time now; of pushes that collapse, never one before the last one's."""
+        if content.collapse is None:
+            return now_ms()
+        self._newest_ms = max(self._newest_ms, now_ms())
+        return self._newest_ms
+
+    def _put(self, content: Content, encode: Encode, block_s: float) -> str:
+        buffer = self._running.buffer
+        if content.collapse:
+            buffer.collapses = True
+        return f"{self.task_id}-{buffer.put(encode, block_s, (content.ordered_by or '').strip())}"
 
     def _new_task(self) -> Task:
-        return replace(new_task(self._task_options, self._settings), is_fed=True)
+        """Return a task of its options on a lane of its own: its pushes may wait for their time."""
+        task = new_task(self._task_options, self._settings, on_own_lane=True)
+        return replace(task, is_fed=True, ordered=self._ordered)
 
     def _header(self) -> Header:
         batch = self._options.max_batch or self._settings.batch
-        return Header(self._new_task(), batch, added=Added.NO)
+        header = Header(self._new_task(), batch, added=Added.NO)
+        return replace(header, format=IN_ORDER) if self._ordered else header
 
     def _spooled(self, path: Path) -> BatchStore:
         """Return the spool to go on with, which is begun if there is none of these options."""
@@ -456,4 +550,5 @@ def _options_of(header: Header) -> tuple[object, ...]:
     """Return all that a spool's task has to have in common with ours, to go on with it."""
     task = header.task
     same = (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, task.sinks)
-    return (*same, task.stop_if_dead, header.batch)
+    new = (task.ordered, task.quiet, task.zone, task.max_attempts, task.pooled)
+    return (*same, *new, task.stop_if_dead, header.batch)

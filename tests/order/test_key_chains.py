@@ -11,7 +11,7 @@ from pushlane.core.names import own_lane
 from pushlane.core.push import Push
 from pushlane.core.task import Level, Task
 from pushlane.dispatcher.gates.key_order import KeyChains, Parked, StallDetector, Verdict
-from pushlane.producers.encoder import Predecessors
+from pushlane.producers.predecessors import Predecessors
 from tests.core.support import message_of
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)

@@ -74,6 +74,8 @@ class Spooler:
         free = most - (self.folder.bytes_without(self.store) if self.folder else 0)
         loop = asyncio.get_running_loop()
         try:
+            if self.buffer.collapses and not self.store.header.collapses:
+                await loop.run_in_executor(self.disk, self.store.note_collapses)
             kept = await loop.run_in_executor(self.disk, self.store.append, self._batches, free)
         except OSError as error:
             return 0, f"its spool cannot be written ({error.strerror}); free space on that disk"
@@ -131,7 +133,12 @@ class OutboxThread:
     def __post_init__(self) -> None:
         store = self.store
         self.buffer = Buffer(
-            self.options, store.header.batch, store.next_seq, self._wake, store.acked_seq
+            self.options,
+            store.header.batch,
+            store.next_seq,
+            self._wake,
+            store.acked_seq,
+            predecessors=store.predecessors.copy(),
         )
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="pushlane-spool")
         self._thread = threading.Thread(target=self._run, name="pushlane-producer", daemon=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pushlane.core.errors import PushlaneError
 from pushlane.core.push import MAX_SEQ
 from pushlane.producers.outbox.store import Batch, ProducerOptions
+from pushlane.producers.predecessors import Predecessors, bucket_of
 from pushlane.util.errors import BufferFull
 from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
 
@@ -94,7 +95,8 @@ PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
 )
 """All metrics of a producer, in the order in which they are shown."""
 
-Encode = Callable[[int], bytes]
+Encode = Callable[[int, int], bytes]
+"""Gives the bytes of a push from its seq, and from that of the push which goes before it, or 0."""
 
 _LINGER_S = 0.05
 _SMALL_EVERY_S = 0.005
@@ -106,7 +108,8 @@ _MEASURED = 16  # one of so many pushes: to measure each would be a part of its 
 class Buffer:
     """Holds pushes until they are cut; it calls `wake`, from any thread, when a cut may be due.
 
-    `acked_seq` is the last push that is on its lane. `clock_s` is a monotonic clock.
+    `acked_seq` is the last push that is on its lane. `clock_s` is a monotonic clock. `predecessors`
+    has the last seqs of keys so far. `collapses` is set before a push that may replace others.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Buffer:
         wake: Callable[[], None],
         acked_seq: int = 0,
         clock_s: Callable[[], float] = time.monotonic,
+        predecessors: Predecessors | None = None,
     ) -> None:
         self._options = options
         self._linger_s = _LINGER_S if options.linger_s is None else options.linger_s
@@ -129,6 +133,9 @@ class Buffer:
         self._next_seq = next_seq
         self._cut: list[Batch] = []
         self._open: list[bytes] = []
+        self._predecessors = predecessors or Predecessors()
+        self._latest: dict[int, int] = {}
+        self.collapses = False
         self._open_bytes = self._flush_to = 0
         self._opened_at = self.longest_block_s = 0.0
         self._refusal: PushlaneError | None = None
@@ -145,8 +152,8 @@ class Buffer:
     def is_full(self) -> bool:
         return self.bytes >= self._options.max_buffer_bytes
 
-    def put(self, encode: Encode, block_s: float) -> int:
-        """Accept a push; return the seq that it was given.
+    def put(self, encode: Encode, block_s: float, key: str = "") -> int:
+        """Accept a push; return the seq that it was given. Those with one key go in their order.
 
         Raises:
             BufferFull: there was no room in that time.
@@ -159,7 +166,7 @@ class Buffer:
             if self._refusal:
                 raise self._refusal
             seq = self._next_seq
-            self._add(seq, encode(seq))
+            self._add(seq, encode(seq, self._predecessors.of(key) if key else 0), key)
             if not seq % _MEASURED:
                 self.enqueue.add(time.perf_counter() - began_s)
             return seq
@@ -222,7 +229,7 @@ class Buffer:
                 "or give the producer larger bounds"
             )
 
-    def _add(self, seq: int, body: bytes) -> None:
+    def _add(self, seq: int, body: bytes, key: str) -> None:
         if seq > MAX_SEQ:
             raise PushlaneError(
                 f"the task has {MAX_SEQ:,} pushes, as many as one can have; close the producer "
@@ -234,6 +241,9 @@ class Buffer:
         if not self._open:
             self._opened_at = self._clock_s()
         self._open.append(body)
+        if key:
+            self._predecessors.add(key, seq)
+            self._latest[bucket_of(key)] = seq
         self._open_bytes += len(body)
         self._next_seq = seq + 1
         self.count += 1
@@ -259,5 +269,6 @@ class Buffer:
 
     def _close_batch(self) -> None:
         if self._open:
-            self._cut.append(Batch(self._next_seq - len(self._open), self._open))
-            self._open, self._open_bytes = [], 0
+            latest = tuple(self._latest.items())
+            self._cut.append(Batch(self._next_seq - len(self._open), self._open, latest))
+            self._open, self._open_bytes, self._latest = [], 0, {}

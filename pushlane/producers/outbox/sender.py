@@ -28,7 +28,7 @@ from pushlane.model.names import submit_lease
 from pushlane.model.task_changes import left_open
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
-from pushlane.producers.published import announcing
+from pushlane.producers.published import announce
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 from pushlane.util.retrying import until_reachable
@@ -112,6 +112,9 @@ class Sender:
                     await looks
                 bundles = [one for batch in batches for one in packed(batch.bodies, task.bundle)]
                 await self._retried(partial(self._publish, publication, bundles))
+                if self.store.header.collapses:
+                    bodies = [body for batch in batches for body in batch.bodies]
+                    await self._retried(partial(announce, backend, task, bodies))
                 for batch in batches:
                     await self._on_disk(self.store.ack, batch)
                 self.on_sent(batches)
@@ -182,8 +185,7 @@ class Sender:
         return None
 
     def _publication(self, backend: Backend, task: Task) -> Publication:
-        announce = announcing(backend, self.store.header.collapses)
-        return Publication(backend, task, announce=announce, advice=_OPEN_AGAIN)
+        return Publication(backend, task, advice=_OPEN_AGAIN)
 
     async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
         try:

@@ -9,6 +9,10 @@ A batch that was sent was durable here first: so no seq is given out twice, what
 kill has cut short at the end is cut off; a file with a changed byte is set aside, and what can
 still be read of it is sent.
 
+Where pushes go in order, a record holds the last seqs of its keys too, and a file beside them those
+of all that came before the newest file of records: so they are as durable as the batch that they
+are of, and outlive the files that are deleted.
+
 One process at a time has a spool's folder, with a folder in it for every task, which appears and
 goes whole, by its name.
 """
@@ -34,6 +38,7 @@ from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.model import task_bytes
 from pushlane.model.documents import as_json
 from pushlane.producers.outbox.store import (
+    IN_ORDER,
     MAX_SPOOL_BYTES,
     READ_BYTES,
     Added,
@@ -41,12 +46,14 @@ from pushlane.producers.outbox.store import (
     BatchStore,
     Header,
 )
+from pushlane.producers.predecessors import Predecessors
 from pushlane.util.errors import StorageFull
 from pushlane.util.files import FileLock, append, marks, sync, write_all, write_durably
 
-FORMAT = 1
+FORMAT = IN_ORDER
 _NAME = b"PLR"
-_MAGIC = b"%b%d" % (_NAME, FORMAT)
+_MAGIC = b"PLR1"
+_MAGIC_IN_ORDER = b"PLR2"
 _HEAD = struct.Struct("<4sIIII")  # magic, first seq, pushes, bytes of bodies, their checksum
 _SUM = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _SUM.size
@@ -54,6 +61,7 @@ _LEAST_PUSH_BYTES = 4
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[bytes])
+_decoder_in_order = msgspec.msgpack.Decoder(tuple[list[bytes], tuple[tuple[int, int], ...]])
 
 
 class Found(NamedTuple):
@@ -71,9 +79,10 @@ class Found(NamedTuple):
 
 
 def pack(batch: Batch) -> bytes:
-    payload = _encoder.encode(batch.bodies)
+    magic = _MAGIC_IN_ORDER if batch.latest else _MAGIC
+    payload = _encoder.encode((batch.bodies, batch.latest) if batch.latest else batch.bodies)
     count, checksum = len(batch.bodies), zlib.crc32(payload)
-    head = _HEAD.pack(_MAGIC, batch.first_seq, count, len(payload), checksum)
+    head = _HEAD.pack(magic, batch.first_seq, count, len(payload), checksum)
     return head + _SUM.pack(zlib.crc32(head)) + payload
 
 
@@ -93,14 +102,20 @@ def _found(data: bytes, start: int, next_seq: int) -> Found:
     head = _head(data, start)
     if head is None:
         return _no_head(data, start, next_seq)
-    _, first_seq, count, length, checksum = head
+    magic, first_seq, count, length, checksum = head
     end = start + HEAD_BYTES + length
     payload = data[start + HEAD_BYTES : end]
     if len(payload) < length:
         return Found(start, len(data), next_seq, is_torn=True)
     is_good = zlib.crc32(payload) == checksum
-    batch = Batch(first_seq, _decoder.decode(payload)) if is_good else None
+    batch = _batch(magic, first_seq, payload) if is_good else None
     return Found(start, end, first_seq + count, batch)
+
+
+def _batch(magic: bytes, first_seq: int, payload: bytes) -> Batch:
+    if magic == _MAGIC_IN_ORDER:
+        return Batch(first_seq, *_decoder_in_order.decode(payload))
+    return Batch(first_seq, _decoder.decode(payload))
 
 
 def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
@@ -113,7 +128,7 @@ def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
     name, number = fields[0][: len(_NAME)], fields[0][len(_NAME) :]
     if name == _NAME and number.isdigit() and int(number) > FORMAT:
         raise UnknownFormat(int(number), "a file of the spool")
-    return fields if fields[0] == _MAGIC else None
+    return fields if fields[0] in (_MAGIC, _MAGIC_IN_ORDER) else None
 
 
 def _no_head(data: bytes, start: int, next_seq: int) -> Found:
@@ -205,6 +220,7 @@ class Cursor:
 log = logging.getLogger("pushlane.producer")
 
 HEADER = "task.json"
+ORDER = "order"
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
@@ -232,6 +248,7 @@ class Spool(BatchStore):
         self._segments = deque(map(SpoolSegment, paths)) or deque([SpoolSegment.create(folder, 1)])
         self._offset = 0
         self.lost = 0
+        self.predecessors = Predecessors()
         try:
             self._restore()
         except UnknownFormat:
@@ -262,6 +279,7 @@ class Spool(BatchStore):
                     raise
                 break
             self.next_seq = batch.last_seq + 1
+            self.predecessors.note(batch.latest)
             free -= len(record)
             kept += 1
         return kept
@@ -298,6 +316,10 @@ class Spool(BatchStore):
         self.header = replace(self.header, added=added)
         self.write_header()
 
+    def note_collapses(self) -> None:
+        self.header = replace(self.header, collapses=True)
+        self.write_header()
+
     def write_header(self) -> None:
         write_durably(self._folder / HEADER, as_json("the head of a spool", self.header, Header))
 
@@ -330,17 +352,42 @@ class Spool(BatchStore):
         self.published = published + missing
         last = self._segments[-1]
         self.next_seq = max(last.first_seq, self.acked_seq + 1)
+        if self.header.format == IN_ORDER and last.first_seq > 1:
+            self._restore_order()
         for found in scan(last.read(0), last.first_seq):
             self.next_seq = max(self.next_seq, found.next_seq)
+            self.predecessors.note(found.batch.latest if found.batch else ())
             if found.is_torn:
                 last.cut(found.start)
             elif found.batch is None:
                 last.is_bad = True  # nothing more is written behind it
 
+    def _restore_order(self) -> None:
+        """Read the last seqs of keys in all files of records but the newest."""
+        path = self._folder / ORDER
+        try:
+            content = path.read_bytes()
+            if _SUM.unpack(content[: _SUM.size])[0] != zlib.crc32(content[_SUM.size :]):
+                raise ValueError("a wrong checksum")
+            self.predecessors = Predecessors.unpack(content[_SUM.size :])
+        except (OSError, ValueError, struct.error):
+            told = (
+                "%s is corrupt: pushes of a key may overtake those that were pushed before this "
+                "producer was opened"
+            )
+            log.error(told, path, extra={"action": "spool_corrupt"})
+
+    def _write_order(self) -> None:
+        """Write the last seqs of keys, all of which are in records that are durable."""
+        packed = self.predecessors.pack()
+        write_durably(self._folder / ORDER, _SUM.pack(zlib.crc32(packed)) + packed)
+
     def _writable(self) -> SpoolSegment:
         last = self._segments[-1]
         if last.size >= self._segment_bytes or last.is_bad:
             last.sync()
+            if self.header.format == IN_ORDER:
+                self._write_order()
             self._segments.append(SpoolSegment.create(self._folder, self.next_seq))
         return self._segments[-1]
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pushlane.core.push import MAX_PUSH_BYTES
 from pushlane.core.task import Task
+from pushlane.producers.predecessors import Predecessors
 from pushlane.util.conversion import seconds, whole
 
 _MIB = 1024 * 1024
@@ -68,12 +69,15 @@ class Added(StrEnum):
     YES = "yes"
 
 
+IN_ORDER = 2
+
+
 class Header(msgspec.Struct, frozen=True):
     """The description of what a store keeps: the task as it was made, and its batch size.
 
     `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
     that pushes may replace others that wait. `added` says whether the registry has got the task.
-    `format` is of what a spool's folder holds.
+    `format` is of what a spool's folder holds: 1, or IN_ORDER when the last seqs of keys are kept.
     """
 
     task: Task
@@ -85,10 +89,14 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Batch(NamedTuple):
-    """The bodies of consecutive seqs from `first_seq` on. Its borders never change."""
+    """The bodies of consecutive seqs from `first_seq` on. Its borders never change.
+
+    `latest` has the last seqs of those that are sent in order, by the bucket of their key.
+    """
 
     first_seq: int
     bodies: list[bytes]
+    latest: tuple[tuple[int, int], ...] = ()
 
     @property
     def last_seq(self) -> int:
@@ -106,7 +114,7 @@ class BatchStore(Protocol):
     `holder` is who feeds the task: the same one again after a restart; None for this process
     alone. `next_seq` is that of the next batch. `published` counts the pushes that were ever
     acked, `acked_seq` is the last of them. `holds_room` says whether what it holds is still in
-    memory.
+    memory. `predecessors` has the last seqs of keys in all that was ever kept.
     """
 
     header: Header
@@ -115,6 +123,7 @@ class BatchStore(Protocol):
     acked_seq: int
     published: int
     holds_room: bool
+    predecessors: Predecessors
 
     def append(self, batches: Sequence[Batch], most_bytes: int) -> int:
         """Keep the batches; return how many fitted. Raises OSError when the disk fails."""
@@ -137,6 +146,9 @@ class BatchStore(Protocol):
     def note_added(self, added: Added) -> None:
         """Note how far the task is added to the registry, durably as far as the store can."""
 
+    def note_collapses(self) -> None:
+        """Note that pushes may replace others, durably as far as the store can."""
+
 
 class MemoryStore(BatchStore):
     """Keeps batches as long as the process lives. Its bound is the buffer's."""
@@ -149,6 +161,7 @@ class MemoryStore(BatchStore):
         self.next_seq = 1
         self.acked_seq = 0
         self.published = 0
+        self.predecessors = Predecessors()
         self._batches: deque[Batch] = deque()
 
     def append(self, batches: Sequence[Batch], most_bytes: int) -> int:
@@ -179,3 +192,6 @@ class MemoryStore(BatchStore):
 
     def note_added(self, added: Added) -> None:
         self.header = replace(self.header, added=added)
+
+    def note_collapses(self) -> None:
+        self.header = replace(self.header, collapses=True)

@@ -26,7 +26,7 @@ class CountingBroker:
         )
 
     def push(self) -> None:
-        self.buffer.put(lambda seq: b"x" * 150, 0.0)
+        self.buffer.put(lambda seq, after_seq: b"x" * 150, 0.0)
         self._cut()
 
     def push_for(self, seconds: float, rate_per_s: int) -> None:
@@ -142,7 +142,7 @@ def test_a_linger_of_nothing_sends_each_push() -> None:
 
 def test_what_a_spool_had_before_is_on_its_way() -> None:
     buffer = Buffer(ProducerOptions(), BATCH, 11, lambda: None, acked_seq=4, clock_s=lambda: 100.0)
-    buffer.put(lambda seq: b"x", 0.0)
+    buffer.put(lambda seq, after_seq: b"x", 0.0)
 
     assert buffer.due_in_s() == pytest.approx(0.05)
     buffer.landed(10)

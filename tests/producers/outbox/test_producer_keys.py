@@ -39,12 +39,12 @@ def make(settings: Settings, tmp_path: Path) -> Callable[[], Producer]:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        (7, "the key of a push is of the type int, not a text"),
+        (7, "key of a push is of type int; give a text"),
         ("", "is blank"),
         (" \t", "is blank"),
         ("k" * 201, "has 201 characters; give a text of 1 to 200"),
         ("k" * 2**20, "has 1,048,576 characters"),
-        ("\ud800", "not UTF-8"),
+        ("\ud800", "holds a character that UTF-8 cannot"),
     ],
 )
 def test_a_key_that_cannot_be_is_refused_and_takes_no_seq(make, key: Any, told: str) -> None:

@@ -313,7 +313,7 @@ def test_after_a_power_cut_no_seq_that_was_sent_is_given_out_again(
 
 def newer(record: bytes) -> bytes:
     """As a later format begins: its number in the magic, and a head whose checksum holds."""
-    head = b"PLR2" + record[4:20]
+    head = b"PLR3" + record[4:20]
     return head + struct.pack("<I", zlib.crc32(head)) + record[24:]
 
 
@@ -325,7 +325,7 @@ def test_a_spool_that_a_newer_version_wrote_is_left_as_it_is(tmp_path: Path, pla
     content = record * place + newer(record)
     path.write_bytes(content)
 
-    with pytest.raises(UnknownFormat, match="format 2"), opened(tmp_path):
+    with pytest.raises(UnknownFormat, match="format 3"), opened(tmp_path):
         pass
 
     assert path.read_bytes() == content
@@ -334,7 +334,7 @@ def test_a_spool_that_a_newer_version_wrote_is_left_as_it_is(tmp_path: Path, pla
 
 @pytest.mark.parametrize(
     "change",
-    [{"format": 2}, {"task": {"id": "t", "level": "urgent", "lane": "x"}}, {"batch": "large"}],
+    [{"format": 3}, {"task": {"id": "t", "level": "urgent", "lane": "x"}}, {"batch": "large"}],
 )
 def test_a_task_that_a_newer_version_spooled_is_named_and_left(tmp_path, caplog, change) -> None:
     folder = SpoolFolder(tmp_path)
