@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Iterable
 
 _BUCKETS = 1 << 20
-_BYTES = 4 * _BUCKETS
 
 
 class Predecessors:
@@ -33,7 +32,7 @@ class Predecessors:
         """Note the last seqs of buckets; one that is known to be later stays."""
         for bucket, seq in latest:
             if not self._last:
-                self._last = array("I", bytes(_BYTES))
+                self._last = array("I", bytes(4 * _BUCKETS))
             self._last[bucket] = max(self._last[bucket], seq)
 
     def copy(self) -> Predecessors:
