@@ -124,7 +124,10 @@ def test_a_producer_takes_the_same(tmp_path: Path) -> None:
     with Producer("a", spool=str(tmp_path / "spool"), connect=memory.connect) as producer:
         for expiry in (AT, timedelta(hours=1), "1h", AT_MS):
             producer.push("ada", title="Hi", expires_at_ms=expiry)
-        with pytest.raises(BadInput, match="expires_at_ms 2033-05-18 03:33:20 has no time zone"):
-            producer.push("ada", title="Hi", expires_at_ms=NAIVE)
+        for start in (AT, timedelta(hours=1), "1h", "21:00", AT_MS):
+            producer.push("ada", title="Hi", not_before_ms=start)
+        for name in ("expires_at_ms", "not_before_ms"):
+            with pytest.raises(BadInput, match=f"{name} 2033-05-18 03:33:20 has no time zone"):
+                producer.push("ada", title="Hi", **{name: NAIVE})
         assert producer.flush(timedelta(minutes=1))
         producer.close(timeout_s="1m")

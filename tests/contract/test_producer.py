@@ -118,6 +118,25 @@ def test_an_application_that_pushes_again_after_a_kill_sends_each_key_once(
     assert progress.finished == task_of(settings, last.task_id).total
 
 
+def test_an_application_that_is_killed_keeps_the_order_of_its_keys(
+    settings: Settings, tmp_path: Path
+) -> None:
+    spool, first = tmp_path / "spool", 1
+    for _ in range(KILLS):
+        first = pushed_until_killed(settings, spool, first, "ordered") + 100_000
+    with Producer("events", level=Level.HIGH, ordered=True, spool=spool, settings=settings) as last:
+        last.push(str(first), ordered_by=str(first % 3))
+
+    latest: dict[int, int] = {}
+    pushes = pushes_of(settings, last.task_id)
+    for push in pushes:
+        key = int(push.recipient) % 3
+        assert push.after_seq == latest.get(key, 0)
+        latest[key] = push.seq
+    assert_each_once(pushes, len(pushes))
+    assert int(pushes[-1].recipient) == first
+
+
 async def drained(settings: Settings, sink: MemorySink, task_id: str) -> Progress:
     async with connect(settings) as backend:
         await drain(backend, sink, settings)
