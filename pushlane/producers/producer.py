@@ -96,7 +96,7 @@ def encoder(task: Task, limits: PayloadLimits, content: Content, submitted_at_ms
     payloads = given_payloads(content.payload, task.chain)
     key, collapse = _word("key", content.key), _word("collapse", content.collapse)
     _refuse_out_of_order(task, _word("ordered_by", content.ordered_by), collapse)
-    zone = _zone(task, content.zone)
+    zone = "" if content.zone is None else _zone(task, content.zone)
 
     def encode_push(seq: int, after_seq: int) -> bytes:
         push = Push(
@@ -154,8 +154,6 @@ def _refuse_out_of_order(task: Task, ordered_by: str, collapse: str) -> None:
 
 
 def _zone(task: Task, given: Any) -> str:
-    if given is None:
-        return ""
     found = text("zone of a push", given)
     if not task.quiet:
         raise BadInput(
@@ -166,21 +164,27 @@ def _zone(task: Task, given: Any) -> str:
 
 
 def _times_ms(content: Content, now_ms: int) -> tuple[int, int]:
-    not_before_ms = given_start_ms("not_before_ms", content.not_before_ms, now_ms)
-    expires_at_ms = moment_ms("expires_at_ms", content.expires_at_ms, now_ms)
-    times = {"not_before_ms": (not_before_ms, "now"), "expires_at_ms": (expires_at_ms, "never")}
-    for what, (at_ms, none) in times.items():
-        if at_ms and not FIRST_MS <= at_ms <= LAST_MS:
-            raise BadInput(
-                f"{what} is {shown(at_ms)}, which is not from the years 2001 to 3000; give Unix "
-                f"milliseconds, or 0 for {none}"
-            )
+    not_before_ms = _time_ms("not_before_ms", content.not_before_ms, now_ms, given_start_ms)
+    expires_at_ms = _time_ms("expires_at_ms", content.expires_at_ms, now_ms, moment_ms)
     if expires_at_ms and expires_at_ms <= not_before_ms:
         raise BadInput(
             f"expires_at_ms {expires_at_ms} of a push is not after its not_before_ms "
             f"{not_before_ms}: it would never be sent; give a later expiry or an earlier start"
         )
     return not_before_ms, expires_at_ms
+
+
+def _time_ms(what: str, given: Any, now_ms: int, read: Callable[[str, Any, int], int]) -> int:
+    if type(given) is int and not given:  # most have none
+        return 0
+    at_ms = read(what, given, now_ms)
+    if at_ms and not FIRST_MS <= at_ms <= LAST_MS:
+        none = "now" if what == "not_before_ms" else "never"
+        raise BadInput(
+            f"{what} is {shown(at_ms)}, which is not from the years 2001 to 3000; give Unix "
+            f"milliseconds, or 0 for {none}"
+        )
+    return at_ms
 
 
 def _encoded(limits: PayloadLimits, push: Push) -> bytes:
