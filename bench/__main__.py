@@ -47,6 +47,7 @@ APART = {
     "exit-codes": "exit_codes",
     "faults": "faults",
     "first-hour": "first_hour",
+    "keys": "keys",
     "soak": "soak",
 }
 
