@@ -1,8 +1,7 @@
 """Tells whether a push may go out now: asked at the last moment, when a slot is free for it.
 
 What may not is taken care of here, or by a gate: ended, moved, kept for later, or left to a process
-that can read it. Gates and guards are chosen once for a task, since of most tasks none has anything
-to say.
+that can read it. Gates and guards are chosen once for a task: for most none has anything to say.
 """
 
 from __future__ import annotations
@@ -76,27 +75,28 @@ class Options:
     def __init__(self, gates: Sequence[Gate], guards: Sequence[Guard]) -> None:
         self.gates = tuple(gates)
         self.guards = tuple(guards)
-        self._chosen: dict[str, _Choice] = {}  # for a task as it was then
+        self._chosen: dict[str, _Choice] = {}  # for a task as it was then, and its pushes with keys
         for option in (*self.gates, *self.guards):
             option.changed = self._chosen.clear
 
     def of(self, task: Task, push: Push) -> tuple[tuple[Gate, ...], tuple[Guard, ...]]:
         """Return those that have a say about a push: for most neither has any."""
-        known, gates, guards = self._chosen.get(task.id, _NOTHING)
+        place = task.id + "~key" if push.key else task.id
+        known, gates, guards = self._chosen.get(place, _NOTHING)
         if known is not task:
-            gates, guards = self._choose(task)
-        if push.not_before_ms or push.due_at_ms or push.collapse or push.key or push.strikes:
+            _, gates, guards = self._chosen[place] = self._choose(task, push.key)
+        if push.not_before_ms or push.due_at_ms or push.collapse or push.strikes:
             gates = tuple(one for one in self.gates if one in gates or one.concerns_push(push))
             guards = tuple(one for one in self.guards if one in guards or one.concerns_push(push))
         return gates, guards
 
-    def _choose(self, task: Task) -> tuple[tuple[Gate, ...], tuple[Guard, ...]]:
+    def _choose(self, task: Task, key: str) -> _Choice:
         if len(self._chosen) >= _MOST_CHOICES:
             self._chosen.clear()
-        gates = tuple(gate for gate in self.gates if gate.concerns(task))
-        guards = tuple(guard for guard in self.guards if guard.concerns(task))
-        self._chosen[task.id] = task, gates, guards
-        return gates, guards
+        push = Push(task.id, 1, "", key=key)
+        gates = tuple(one for one in self.gates if one.concerns(task) or one.concerns_push(push))
+        guards = tuple(one for one in self.guards if one.concerns(task) or one.concerns_push(push))
+        return task, gates, guards
 
 
 class Admission:

@@ -12,6 +12,7 @@ import hashlib
 import secrets
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -118,12 +119,21 @@ def collapse_mark(app: str, push: Push) -> Mark:
     return Mark(_hashed("collapse", app, push.collapse, push.recipient), token)
 
 
-def _hashed(*parts: str) -> str:
-    digest = blake2b(digest_size=16)
+def _hashed(kind: str, owner: str, *parts: str) -> str:
+    return _added(_begun(kind, owner).copy(), parts).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _begun(kind: str, owner: str) -> blake2b:
+    """Return the hash of that with which all marks of an app or a task begin, to be copied."""
+    return _added(blake2b(digest_size=16), (kind, owner))
+
+
+def _added(digest: blake2b, parts: Sequence[str]) -> blake2b:
     for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return digest.hexdigest()
+    return digest
 
 
 class SuppressionScope(NamedTuple):

@@ -206,6 +206,8 @@ def claim_ttl_s(settings: Settings) -> float:
 
 def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     """Return jobs of distinct pushes, and those whose push is among them already."""
+    if len(jobs) == 1:
+        return list(jobs), []
     firsts: dict[tuple[str, int], Job] = {}
     repeats = []
     for job in jobs:
