@@ -201,7 +201,8 @@ class RecipientWindows(Protocol):
     async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> Sequence[bool]:
         """Return for each mark whether it is the first with its key; asked again, it still is.
 
-        It is remembered for `window_s`, or as long as recipients are.
+        It is remembered for `window_s`, or as long as recipients are; a key that is asked for with
+        a window is never asked for without one.
         """
 
     async def announce(self, marks: Sequence[Mark]) -> None:

@@ -434,11 +434,15 @@ class Database:
         """End the repeated job: it does not run after any job that is submitted from now on."""
         self._pulse = None
 
+    def beside(self, step: Callable[[], Awaitable[None]], name: str) -> None:
+        """Run `step` over and over until closed, as a side task of this name; it paces itself."""
+        self._background.repeat(step, name)
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` soon after a commit of another connection, in this process too."""
         self._listeners.append(listener)
         if len(self._listeners) == 1:
-            self._background.repeat(self._watch, "the embedded store's watch")
+            self.beside(self._watch, "the embedded store's watch")
 
     async def close(self) -> None:
         """Finish the jobs that were begun, then close the file."""

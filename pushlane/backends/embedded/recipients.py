@@ -6,6 +6,7 @@ window's worth of recipients.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from sqlite3 import Connection
@@ -21,6 +22,7 @@ from pushlane.backends.embedded.database import (
     writes_durably,
 )
 from pushlane.backends.embedded.ledger import latest_ms
+from pushlane.backends.embedded.mark_log import LoggedMark, MarkLog, move, trim
 from pushlane.backends.guard_ports import RecipientTurn
 from pushlane.core.task import now_ms
 from pushlane.model.recipients import (
@@ -180,10 +182,14 @@ DELETE FROM marks WHERE key IN (
 
 
 _SWEPT_AT_ONCE = 64
+_MOVED_AT_ONCE = 16_384
 
 
 class EmbeddedRecipientWindows(EmbeddedDayCounts):
-    """See `guard_ports.RecipientWindows`: a row for each mark's key, with whose turn it is."""
+    """See `guard_ports.RecipientWindows`: a row for each mark's key, with whose turn it is.
+
+    Those of a window of their own, of which there may be thousands in a second, come by a log.
+    """
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
@@ -191,11 +197,16 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         super().__init__(database, clock_ms)
         self._window_ms = round(window_s * 1000)
         self._unswept = 0
+        self._log = MarkLog()
+        self._move_due: asyncio.Event | None = None  # once there was something to move
 
     async def first(self, marks: Sequence[Mark], window_s: float | None = None) -> list[bool]:
-        return await self._first(
-            marks, self._window_ms if window_s is None else round(window_s * 1000)
-        )
+        if window_s is None:
+            return await self._first(marks)
+        firsts = await self._first_in_log(marks, round(window_s * 1000))
+        if self._log.size >= _MOVED_AT_ONCE:
+            self._move_soon()
+        return firsts
 
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._change((_SWEEP_MARKS, _ANNOUNCE), marks)
@@ -207,7 +218,7 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         await self._change((_LEAVE,), marks, owner)
 
     @writes
-    def _first(self, store: Connection, marks: Sequence[Mark], window_ms: int) -> list[bool]:
+    def _first(self, store: Connection, marks: Sequence[Mark]) -> list[bool]:
         now, tokens = self._clock_ms(), dict(marks)
         self._unswept += len(marks)
         if self._unswept >= _SWEPT_AT_ONCE:
@@ -217,7 +228,7 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
             "tokens": msgspec.json.encode(tokens).decode(),
             "owner": "",
             "now_ms": now,
-            "forget_at_ms": now + window_ms,
+            "forget_at_ms": now + self._window_ms,
         }
         is_new = len(tokens) == len(marks)
         if is_new and store.execute(_FIRST_NEW, values).rowcount == len(marks):
@@ -226,6 +237,41 @@ class EmbeddedRecipientWindows(EmbeddedDayCounts):
         store.execute(_FIRST, values)
         by_place = json_of(store, _ANSWERS, values)
         return [by_place[str(place)] == RecipientTurn.GO for place in range(len(marks))]
+
+    @writes
+    def _first_in_log(self, store: Connection, marks: Sequence[Mark], window_ms: int) -> list[bool]:
+        now, step_ms = self._clock_ms(), window_ms // 100 or 1
+        forget_at_ms = -(-(now + window_ms) // step_ms) * step_ms  # few times, near in the index
+        return self._log.first(store, marks, now, forget_at_ms)
+
+    def _move_soon(self) -> None:
+        if self._move_due is None:
+            self._move_due = due = asyncio.Event()
+            self._database.beside(lambda: self._move_when(due), "the move of marks")
+        self._move_due.set()
+
+    async def _move_when(self, due: asyncio.Event) -> None:
+        """Move the log's marks to their table when that is due, a part in each transaction."""
+        await due.wait()
+        last, parts = await self._logged()
+        for part in parts:
+            await self._move(part)
+        await self._trim(last)
+        due.clear()
+
+    @writes
+    def _logged(self, store: Connection) -> tuple[int, list[list[LoggedMark]]]:
+        return self._log.parts(store)
+
+    @writes
+    def _move(self, store: Connection, part: Sequence[LoggedMark]) -> None:
+        now = self._clock_ms()
+        store.execute(_SWEEP_MARKS, {"now_ms": now, "size": len(part)})
+        move(store, part, now)
+
+    @writes
+    def _trim(self, store: Connection, last: int) -> None:
+        trim(store, last)
 
     @writes
     def _change(

@@ -228,6 +228,13 @@ CREATE TABLE IF NOT EXISTS put_off (  -- pushes that wait for their time
     PRIMARY KEY (task_id, reason, quarter)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS put_off_by_age ON put_off (quarter);
+
+CREATE TABLE IF NOT EXISTS mark_log (
+    n            INTEGER PRIMARY KEY,
+    stamp        TEXT NOT NULL,  -- of the attempt that wrote it
+    marks        TEXT NOT NULL,  -- JSON: tokens by key
+    forget_at_ms INTEGER NOT NULL
+);
 """
 # Columns of `progress` that came later: how many failed, a JSON object of the dead by reason, and
 # one by outcome and reason of what expired or was dropped. Older processes name the columns that
@@ -239,7 +246,7 @@ _ADDED_COLUMNS = {
 }
 _ADDED_TABLES = frozenset(
     {"counted", "suppressed", "rates", "places", "tallies", "dead_addresses", "registered"}
-    | {"put_off"}
+    | {"put_off", "mark_log"}
 )
 _OF_0_2_0 = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
 """Tables that 0.2.0 added to the stores of versions before."""
