@@ -4,6 +4,12 @@ from pathlib import Path
 
 from pushlane.core.push import Kind, Outcome, Scope
 
+TRANSPORTS: dict[str, dict[str, str]] = {"loop": {}, "pyreqwest": {"client": "pyreqwest"}}
+"""The transports that each row holds for, and the options that have a sink post through them."""
+
+HTTP2_TRANSPORTS: dict[str, dict[str, str]] = {"pyreqwest": {}, "ngh2": {"http2": "ngh2"}}
+"""Those of providers that speak HTTP/2."""
+
 _PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
 
 

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -53,13 +52,11 @@ from pushlane.model import task_changes
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Subject, remove_limit
 from pushlane.model.names import PARTS
+from pushlane.model.task_changes import Check
 from pushlane.settings import Settings, default_data_dir
-from pushlane.settings.adapters import adapter_of
+from pushlane.settings.adapters import package_of
 from pushlane.util.errors import Denied, NoStore, UnknownTask
 from pushlane.wire import BUNDLE, MOST_POOLED, MOST_PUSHES
-
-if TYPE_CHECKING:
-    from pushlane.backends.operations import Beside, RegistryGap
 
 _MADE = "`pushlane submit` makes a store there"
 
@@ -71,6 +68,11 @@ _ASK_AGAIN_S = 5.0
 _LOOKED_AT = 64
 _NEAR = 4  # messages
 _NAMED = 5
+_LARGER = 4
+
+MANY_PUSHES = 16_384
+"""From so many on a task has larger bundles; each process still gets dozens of them."""
+
 _COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
 
 
@@ -85,17 +87,23 @@ def missing_store(settings: Settings) -> tuple[str, str]:
     if settings.data_dir != default_data_dir():
         return what, f"check --data-dir and PUSHLANE_DATA_DIR; {_MADE}"
     return (
-        f"{what} (the default of user {_user()})",
+        f"{what} (the default of user {this_user()})",
         "if a service of another user has it, give --data-dir DIR or set PUSHLANE_DATA_DIR=DIR; "
         f"{_MADE}",
     )
 
 
-def _user() -> str:
+def this_user() -> str:
+    """Return the name of the user that this process runs as, or its number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return str(os.getuid())
+
+
+def bundle_of(batch: int, pushes: int) -> int:
+    """Return how many pushes a message of a task has that has so many; one stays one."""
+    return batch * _LARGER if batch > 1 and pushes >= MANY_PUSHES else batch
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,10 @@ class Backend:
     suppressions: Suppressions
     dead_addresses: DeadAddresses
 
-    async def add(self, task: Task, settings: Settings) -> Task:
+    async def add(self, task: Task, settings: Settings, pushes: int = 0) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.
 
+        `pushes` is how many it will have, 0 where nobody knows.
         A low task gets the pool lane of its first sink with the smallest backlog; of several that
         are about as short, the one with the fewest tasks. The pool has as many lanes as the
         settings say, unless another size was set for all. Of a large pool only some lanes are
@@ -126,18 +135,21 @@ class Backend:
             start = spread_over(task.id, len(lanes))
             lane = await self._emptiest(task.id, [*lanes[start:], *lanes[:start]][:_LOOKED_AT])
             task = replace(task, lane=lane, first_lane=lane)
-        return await self.registry.add(await self.sized(task, settings))
+        return await self.registry.add(await self.sized(task, settings, pushes))
 
-    async def sized(self, task: Task, settings: Settings) -> Task:
+    async def sized(self, task: Task, settings: Settings, pushes: int = 0) -> Task:
         """Return the task with the size of its bundles, as the settings and all readers allow.
 
+        One of many pushes has larger ones: each push then costs a dispatcher and the broker less.
         A task that has a size keeps it.
         """
         if task.bundle:
             return task
-        most = MOST_POOLED if task.pooled else MOST_PUSHES
         number = await format_to_write(self.documents, self.registry, self.presence)
-        return replace(task, bundle=min(settings.batch, most) if number >= BUNDLE else 1)
+        if number < BUNDLE:
+            return replace(task, bundle=1)
+        most = MOST_POOLED if task.pooled else MOST_PUSHES
+        return replace(task, bundle=min(bundle_of(settings.batch, pushes), most))
 
     async def find(self, task_id: str) -> Task | None:
         """Return the task of this id, None when it was forgotten.
@@ -174,9 +186,12 @@ class Backend:
             await self.known(task_id)
             raise TaskInDoubt(task_id) from error  # it is there again
 
-    async def pause(self, task_id: str, reason: str = "") -> Task:
-        """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
-        return await self._move(task_id, task_changes.pause(reason))
+    async def pause(self, task_id: str, reason: str = "", check: Check | None = None) -> Task:
+        """Hold a task. A pooled one moves to a lane of its own, where its pushes wait.
+
+        Here and below the check is made of the task in the step that changes it.
+        """
+        return await self._move(task_id, task_changes.pause(reason), check)
 
     async def hold(self, task_id: str, reason: str) -> Task:
         """Pause a task that was not started yet, so that it never runs before it is resumed."""
@@ -186,7 +201,7 @@ class Backend:
         """Pause a running task of which too many pushes died, unless it was for that before."""
         return await self._move(task_id, task_changes.stop(reason))
 
-    async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
+    async def set_stop_if_dead(self, task_id: str, rule: str, check: Check | None = None) -> Task:
         """Set the share of dead pushes, of those that end from now on, that pauses a task.
 
         Raises:
@@ -195,13 +210,14 @@ class Backend:
         """
         task = await self.registry.get(task_id)
         [now] = await self.registry.progress([task.id])
-        return await self.registry.change(task.id, task_changes.set_stop_if_dead(rule, now))
+        edit = task_changes.checked(check, task_changes.set_stop_if_dead(rule, now))
+        return await self.registry.change(task.id, edit)
 
-    async def promote(self, task_id: str, level: Level | str) -> Task:
+    async def promote(self, task_id: str, level: Level | str, check: Check | None = None) -> Task:
         """Move a task to another level; its backlog follows."""
-        return await self._move(task_id, task_changes.promote(level))
+        return await self._move(task_id, task_changes.promote(level), check)
 
-    async def set_quota(self, task_id: str, quota: int | str) -> Task:
+    async def set_quota(self, task_id: str, quota: int | str, check: Check | None = None) -> Task:
         """Let a task send so many pushes in its turn.
 
         A pooled one moves to a lane of its own, at its level; its backlog follows.
@@ -210,9 +226,11 @@ class Backend:
             BadInput: no such quota.
             InvalidChange: the task is finished.
         """
-        return await self._move(task_id, task_changes.set_quota(quota))
+        return await self._move(task_id, task_changes.set_quota(quota), check)
 
-    async def reschedule(self, task_id: str, times: task_changes.NewTimes) -> Task:
+    async def reschedule(
+        self, task_id: str, times: task_changes.NewTimes, check: Check | None = None
+    ) -> Task:
         """Change start, expiry and quiet hours of a task, whatever lies on its lanes.
 
         A pooled one that is to wait moves to a lane of its own. What waits on later lanes and may
@@ -222,7 +240,8 @@ class Backend:
             BadInput: a time, hours or a zone that cannot be.
             InvalidChange: the task is finished.
         """
-        return await self._move(task_id, task_changes.reschedule(times, task_changes.now_ms()))
+        edit = task_changes.reschedule(times, task_changes.now_ms())
+        return await self._move(task_id, edit, check)
 
     async def isolate(self, task_id: str) -> Task:
         """Give a task that shares a lane one of its own; its backlog follows."""
@@ -311,7 +330,10 @@ class Backend:
             lanes = [lane for lane in lanes if tasks[lane] == fewest]
         return lanes[spread_over(task_id, len(lanes))]
 
-    async def _move(self, task_id: str, edit: task_changes.Edit) -> Task:
+    async def _move(
+        self, task_id: str, edit: task_changes.Edit, check: Check | None = None
+    ) -> Task:
+        edit = task_changes.checked(check, edit)
         task = await self.registry.get(task_id)
         changed = edit(task)  # or refuse, before anything is made
         if changed == task:
@@ -322,24 +344,18 @@ class Backend:
 
 
 class AdapterPackage(Protocol):
-    """The functions that every adapter's package has."""
+    """The functions that every adapter's package has; more are in modules of their own
+    (`backends/operations.py`), which only their commands load.
+    """
 
     def connect(self, settings: Settings) -> AbstractAsyncContextManager[Backend]: ...
 
     def connect_receipts(self, settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]: ...
 
-    async def back_up(self, settings: Settings, file: Path) -> int: ...
 
-    async def restore(self, settings: Settings, file: Path) -> int: ...
-
-    async def compare_registry(self, settings: Settings) -> RegistryGap: ...
-
-    async def rebuild_registry(self, settings: Settings, beside: Beside) -> None: ...
-
-
-def load_package(settings: Settings) -> AdapterPackage:
+def _load_package(settings: Settings) -> AdapterPackage:
     """Load the package of the adapter that the settings name."""
-    return cast(AdapterPackage, import_module(adapter_of(settings).package))
+    return cast(AdapterPackage, import_module(package_of(settings)))
 
 
 Connect = Callable[[Settings], AbstractAsyncContextManager[Backend]]
@@ -355,11 +371,12 @@ async def connect(settings: Settings, *, create: bool = True) -> AsyncIterator[B
     Raises:
         NoStore: there is none and `create` is False; names the folder.
         Unreachable: a service has not answered for `start_patience_s`; names its URL.
+        NeedsBackend: the settings name a server to work through instead.
     """
     is_new = settings.is_store_missing
     if is_new and not create:
         raise no_store(settings)
-    package = load_package(settings)
+    package = _load_package(settings)
     async with AsyncExitStack() as stack:
         opened = await _opened(stack, lambda: package.connect(settings), settings.start_patience_s)
         if is_new:
@@ -373,7 +390,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
 
     Raises Unreachable when the service that holds it has not answered for `start_patience_s`.
     """
-    package, patience_s = load_package(settings), settings.start_patience_s
+    package, patience_s = _load_package(settings), settings.start_patience_s
     async with AsyncExitStack() as stack:
         yield await _opened(stack, lambda: package.connect_receipts(settings), patience_s)
 

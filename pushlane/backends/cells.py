@@ -62,8 +62,8 @@ class DocumentCells(Protocol):
         None when another is there.
         """
 
-    async def remove(self, key: str) -> bool:
-        """Remove what is there. False when nothing is."""
+    async def remove(self, key: str, over: int | None) -> bool:
+        """Remove what is there, or only the cell of this number. False when that is not there."""
 
     async def list(self, prefix: str) -> dict[str, Cell]:
         """Return the cells whose keys begin so, by key."""
@@ -129,8 +129,8 @@ class CellDocuments:
         found = await self._cells.list(prefix)
         return [_document(key.removeprefix(prefix), found[key]) for key in sorted(found)]
 
-    async def remove(self, kind: str, name: str) -> bool:
-        return await self._cells.remove(_key(kind, name))
+    async def remove(self, kind: str, name: str, expected: int | None = None) -> bool:
+        return await self._cells.remove(_key(kind, name), expected)
 
 
 class CellPresence:

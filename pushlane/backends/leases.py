@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pushlane.backends.ports import Fence, Grant, Lease
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.model import task_changes
+from pushlane.model.names import receiving_lease, submit_lease
 from pushlane.util.retrying import Sleep
 
 _MOST_APART_S = 60.0
@@ -202,11 +203,22 @@ class Leader(LeaseHolder):
         await self.release()
 
 
+async def is_awaited(lease: Lease, task_id: str) -> bool:
+    """Tell whether somebody makes a task's pushes now, or its next lines are waited for."""
+    return await lease.is_held(submit_lease(task_id)) or await are_lines_awaited(lease, task_id)
+
+
+async def are_lines_awaited(lease: Lease, task_id: str) -> bool:
+    """Tell whether a task's pushes come as lines, and the next are waited for."""
+    return await lease.is_held(receiving_lease(task_id))
+
+
 class LeaseGuard:
     """Holds a lease while some work runs; `busy` is the error for a user while another has it.
 
     A `holder` that is given keeps the lease through a kill and a new start. One that several
     processes share is not let go of at the end of one's work (`lapses`): it runs out by itself.
+    One that `waits` outlasts the lease of a holder that was killed.
     """
 
     def __init__(
@@ -218,12 +230,14 @@ class LeaseGuard:
         holder: str | None = None,
         *,
         lapses: bool = False,
+        waits: bool = True,
     ) -> None:
         self._held = LeaseHolder(lease, name, holder or secrets.token_hex(8), WORK_TTL_S)
         self._step_s = self._held.ttl_s / 5
         self._busy = busy
         self._sleep = sleep
         self._lapses = lapses
+        self._waits = waits
 
     async def run(
         self, work: Callable[[], Coroutine[Any, Any, T]], on_wait: Callable[[], None]
@@ -251,10 +265,10 @@ class LeaseGuard:
     async def _acquire(self, on_wait: Callable[[], None]) -> None:
         waited_s = 0.0
         while await self._held.acquire() is None:
+            if waited_s > self._held.ttl_s or not self._waits:
+                raise TaskConflict(self._busy)
             if waited_s == 0.0:
                 on_wait()
-            if waited_s > self._held.ttl_s:
-                raise TaskConflict(self._busy)
             await self._sleep(self._step_s)
             waited_s += self._step_s
 

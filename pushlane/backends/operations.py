@@ -1,7 +1,8 @@
 """The words between operators' commands and the adapter that carries them out: for `bootstrap`,
 `doctor`, `stats-dump`, and `registry rebuild` of a registry that is a copy of a journal.
 
-Each adapter has a module `examiner` with the functions of `Examiner`. It asks, and makes nothing.
+Each adapter has a module `examiner` with the functions of `Examiner`, which asks and makes nothing,
+and a module `backup` with those of `Copies`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
@@ -18,7 +20,7 @@ import msgspec
 from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.model.presence import Process
 from pushlane.settings import Settings
-from pushlane.settings.adapters import ADAPTERS, adapter_of
+from pushlane.settings.adapters import ADAPTERS, package_of
 from pushlane.util.checks import Check, Examination, Fact, Finding
 
 _ROLE = re.compile(r"[\w.@=:/+-]{1,128}", re.ASCII)
@@ -186,7 +188,7 @@ class Examiner(Protocol):
 
 def examiner_of(settings: Settings) -> Examiner:
     """Load the examiner of the adapter that the settings name."""
-    return _load(adapter_of(settings).package)
+    return _load(package_of(settings))
 
 
 def examiners() -> list[Examiner]:
@@ -196,3 +198,24 @@ def examiners() -> list[Examiner]:
 
 def _load(package: str) -> Examiner:
     return cast(Examiner, import_module(f"{package}.examiner"))
+
+
+class Copies(Protocol):
+    """The module `backup` of an adapter."""
+
+    async def back_up(self, settings: Settings, file: Path) -> int:
+        """Copy the registry into a new file, and return how many tasks it has."""
+
+    async def restore(self, settings: Settings, file: Path) -> int:
+        """Make the registry of a copy, where there is none; return how many tasks it has."""
+
+    async def compare_registry(self, settings: Settings) -> RegistryGap:
+        """Say what the journal and the registry have; neither is changed."""
+
+    async def rebuild_registry(self, settings: Settings, beside: Beside) -> None:
+        """Make the registry what the journal says."""
+
+
+def copies_of(settings: Settings) -> Copies:
+    """Load what copies and rebuilds the registry of the adapter that the settings name."""
+    return cast(Copies, import_module(f"{package_of(settings)}.backup"))

@@ -6,13 +6,21 @@ What holds for all ports is said in `core.ports`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from pushlane.core.errors import BadInput
 from pushlane.core.ports import LaneBroker, SeqStore
 from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.model.due import PutOff
 from pushlane.model.presence import Process
 from pushlane.model.reasons import Reasons
+
+T = TypeVar("T", int, float)
+
+
+def of_each(value: T | Sequence[T], count: int) -> Sequence[T]:
+    """Return the value of each of so many bodies, where one may be given for all."""
+    return value if isinstance(value, Sequence) else [value] * count
 
 
 class Fence(NamedTuple):
@@ -48,6 +56,7 @@ class Lease(Protocol):
         """Return whether anybody holds the name now."""
 
 
+_MOST_DIGITS = 19
 PAGE = 200  # read and decoded in two or three ms
 
 
@@ -81,20 +90,44 @@ ALL = TaskQuery()
 
 
 class TaskPage(NamedTuple):
-    """Some of the tasks that fit. `after` is where the next page begins, empty on the last one."""
+    """Some of the tasks that fit. `after` is where the next page begins, empty on the last one.
+
+    `places` has for each task where a page begins with what comes behind it, whatever has become of
+    the task by then.
+    """
 
     tasks: list[Task]
     after: str = ""
+    places: Sequence[str] = ()
+
+
+async def whole_pages(
+    registry: TaskStore, query: TaskQuery = ALL, after: str = ""
+) -> AsyncIterator[TaskPage]:
+    """Yield the pages from a place on, newest first, with a turn for others after each page."""
+    is_last = False
+    while not is_last:
+        page = await registry.page(query, after)
+        after = page.after
+        is_last = not after
+        if page.tasks:
+            yield page
 
 
 async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
-    """Yield the tasks that fit, newest first, with a turn for others after each page."""
-    after, is_last = "", False
-    while not is_last:
-        tasks, after = await registry.page(query, after)
-        is_last = not after
-        if tasks:
-            yield tasks
+    """Yield the tasks of all pages."""
+    async for page in whole_pages(registry, query):
+        yield page.tasks
+
+
+def number_of(place: str) -> int:
+    """Return the number that a place of a list is, in a store that numbers what it lists.
+
+    Raises BadInput for what is none.
+    """
+    if not (place.isascii() and place.isdecimal() and len(place) < _MOST_DIGITS):
+        raise BadInput("there is no such place in the list; begin with its first page again")
+    return int(place)
 
 
 async def listed(registry: TaskStore, states: Sequence[State] = ()) -> list[Task]:
@@ -167,6 +200,14 @@ class Broker(LaneBroker, LaneHistory, Protocol):
     def in_doubt(self) -> bool:
         """True for a while after others may have been given what this process has at hand."""
 
+    @property
+    def held_since_s(self) -> float:
+        """Since when nobody else was given what this process took, on a monotonic clock.
+
+        What it took since then, and has not acked, is its own at this moment; infinite when that is
+        not sure of anything.
+        """
+
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
         """Remove the lane with all on it. False when somebody still reads it (unless forced)."""
 
@@ -188,6 +229,13 @@ class Broker(LaneBroker, LaneHistory, Protocol):
         Nothing is taken twice for it, unless this process dies on the way. A message of which the
         broker cannot tell when it is due keeps its time. Harmless when repeated, and for a lane
         that is not there. Give a time that does not come before it returns: a minute away.
+        """
+
+    async def last_of(self, lane: str, source: str) -> int:
+        """Return the highest number that a source has published on a lane.
+
+        0 where it has published nothing there, and once the broker has forgotten it. Raises
+        TaskConflict while another process publishes by this name, and UnknownLane.
         """
 
     async def ping(self) -> None:
@@ -218,7 +266,7 @@ class TaskStore(Protocol):
         """Look at no more than `most` tasks from `after` on, newest first; return those that fit.
 
         A page may be empty without being the last one. Tasks that only a newer version understands
-        are left out, and each is named once in the log.
+        are left out, and each is named once in the log. Raises BadInput for no such place.
         """
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
@@ -313,8 +361,11 @@ class Registry(TaskStore, ProgressStore, Protocol):
     async def weights(self) -> Weights:
         """Return the weights of the levels: 6:3:1 until somebody sets others."""
 
-    async def set_weights(self, weights: Weights) -> None:
-        """Set the weights of the levels for every process."""
+    async def set_weights(self, weights: Weights, over: Weights | None = None) -> bool:
+        """Set the weights of the levels for every process, in one atomic step.
+
+        Where `over` is given, only if those are the weights now: else it returns False.
+        """
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
         """Wait until something is newer than `since`, at most `timeout_s`.

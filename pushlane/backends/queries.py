@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Self
 
 import msgspec
@@ -18,7 +18,7 @@ from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownFormat, Un
 from pushlane.core.ports import LaneReader, Taken
 from pushlane.core.task import Span
 from pushlane.model.counted import read_receipts
-from pushlane.model.documents import DocumentStore, as_json
+from pushlane.model.documents import Document, DocumentStore, as_json
 from pushlane.model.receipt import ReceiptBatch
 from pushlane.model.recipients import Hasher
 from pushlane.settings import Settings
@@ -113,6 +113,7 @@ class Browser:
 MOST = 1024
 _KIND = "pool"
 _NAME = "lanes"
+_TRIES = 10
 
 
 async def pool_size(documents: DocumentStore, setting: int) -> int:
@@ -120,27 +121,37 @@ async def pool_size(documents: DocumentStore, setting: int) -> int:
 
     Raises UnknownFormat when only a newer version understands how it is kept.
     """
-    found = await documents.get(_KIND, _NAME)
-    if found is None:
-        return setting
-    try:
-        return msgspec.json.decode(found.body, type=int)
-    except msgspec.DecodeError as error:
-        raise UnknownFormat(0, "the size of the pool") from error
+    return _size(await documents.get(_KIND, _NAME)) or setting
 
 
-async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
+async def set_pool_size(
+    documents: DocumentStore, lanes: int, check: Callable[[int | None], None] | None = None
+) -> int | None:
     """Let all low tasks from now on share so many lanes, whatever the setting of a submitter.
+
+    Returns what was set before, None where nothing was; the check is made of that in the same step.
 
     Raises:
         BadInput: it cannot be so many.
-        TaskConflict: it is being changed elsewhere.
+        TaskConflict: it is being changed elsewhere again and again.
+        UnknownFormat: as `pool_size` does.
     """
     body = as_json("the size of the pool", whole("pool size", lanes, 1, MOST), int)
-    before = await documents.get(_KIND, _NAME)
-    version = before.version if before else None
-    if await documents.put(_KIND, _NAME, body, version) is None:
-        raise TaskConflict("the pool is being changed elsewhere; look at it, then try again")
+    for _ in range(_TRIES):
+        found = await documents.get(_KIND, _NAME)
+        before = _size(found)
+        if check is not None:
+            check(before)
+        if await documents.put(_KIND, _NAME, body, found.version if found else None) is not None:
+            return before
+    raise TaskConflict("the pool is being changed elsewhere; look at it, then try again")
+
+
+def _size(found: Document | None) -> int | None:
+    try:
+        return None if found is None else msgspec.json.decode(found.body, type=int)
+    except msgspec.DecodeError as error:
+        raise UnknownFormat(0, "the size of the pool") from error
 
 
 _SEQS_A_PAGE = 8192  # 1 KiB of bits

@@ -4,9 +4,13 @@ The others are in `util/errors.py`, or beside what raises them.
 
     PushlaneError
     ├── UserError              exit 1: something in the request; the message says what to change
-    │   ├── UnknownTask        no such task (names the nearest)
+    │   ├── NotFound           no such thing that the caller may see
+    │   │   └── UnknownTask    no such task (names the nearest)
     │   ├── TaskConflict       the same key with other content, or a submit already under way
     │   ├── InvalidChange      the task cannot make this change now (finished, or it shares a lane)
+    │   ├── NotAllowed         not this caller's to do (names the role that is needed)
+    │   │   └── Unauthorized   a token that is not valid, or none
+    │   ├── NotNow             nothing may be changed for the time being (says who said so)
     │   ├── BadInput           a file, row, column, template or option that cannot be used
     │   ├── OversizedPush      a push over the size limit
     │   └── RefusedUrl         a URL that leads, or may lead, to where it must not

@@ -3,7 +3,7 @@
 A push whose process died after its delivery comes again, and nothing on the message tells that. So
 whatever comes off a lane, unless nobody can have had it before, is asked about before it may go,
 many lanes in one call. What has ended, or waits on another lane, is acked; the rest is at hand, and
-asked about again for as long as it stays there.
+asked about again before its lane's turn, or at that turn if it comes sooner than was thought.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from pushlane.core.lane import Lane, LaneInput, Message, Why
+from pushlane.core.lane import Job, Lane, LaneInput, Message, Why
 from pushlane.core.names import is_later, is_pool
 from pushlane.core.ports import Counts, LaneReader, SeqStore
 from pushlane.core.retrying import Backoff
@@ -33,6 +33,7 @@ _AGAIN_IN_DOUBT_S = 0.05
 _ASKING_PART = 0.2
 _REST_S = 0.004
 _WIDEST_SPAN = 4_096
+_PAGE = 128  # lanes, in one step of the event loop
 
 
 class _Batch(NamedTuple):
@@ -54,8 +55,8 @@ class Intake:
     loop does when little is at hand.
 
     `find` gives this process's view of a task; `ack` gets messages of which nothing is left.
-    While `in_doubt` says that others may have what is at hand, it is asked about more often.
-    `clock_s` is a monotonic clock.
+    While `in_doubt` says that others may have what is at hand, it is asked about more often. What
+    nobody had before it was pulled, since `held_since_s`, nobody else has. `clock_s` is monotonic.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Intake:
         find: Callable[[str], Task | None],
         counts: Counts,
         in_doubt: Callable[[], bool],
+        held_since_s: Callable[[], float],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
@@ -72,7 +74,9 @@ class Intake:
         self._find = find
         self._counts = counts
         self._in_doubt = in_doubt
+        self._held_since_s = held_since_s
         self._clock_s = clock_s
+        self._looked_s = clock_s()
         self._took_s = 0.0
         self._is_slow = False
         self._waiting: list[_Batch] = []
@@ -96,6 +100,11 @@ class Intake:
         else:
             self._ask(_Batch(lane, lane_input, lane_input.reader, messages))
 
+    def retake(self, lane: Lane, oldest_s: float) -> Job | None:
+        """Do as `Lane.take` for a lane that gave nothing; what is too old is asked about first."""
+        self._ask_of(lane, oldest_s, is_at_hand=False)
+        return lane.take(oldest_s)
+
     def _ask(self, batch: _Batch) -> None:
         batch.lane_input.asking += 1
         self._waiting.append(batch)
@@ -112,26 +121,31 @@ class Intake:
         while True:
             await self._due.wait()
             self._due.clear()
-            batches, self._waiting = self._waiting, []
+            batches, self._waiting = self._waiting[:_PAGE], self._waiting[_PAGE:]
             asked_s = await backoff.until_done(partial(self._drop_what_is_over, batches))
             self._tell_slow(self._clock_s() - asked_s)
             for batch in batches:
                 batch.lane_input.asking -= 1
                 self._hand_on(batch, asked_s)
             if any(batch.is_at_hand for batch in batches):
-                self._took_s = self._clock_s() - asked_s
-            await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
+                self._took_s = self._clock_s() - self._looked_s
+            if self._waiting:
+                self._due.set()
+            await asyncio.sleep(0 if self._waiting else _REST_S)  # what comes goes in one call
 
     async def _ask_again(self, lanes: Callable[[], Iterable[Lane]]) -> None:
-        looked_s = self._clock_s()
         while True:
             await asyncio.sleep(_AGAIN_IN_DOUBT_S)
             since_s = self._clock_s() - self._again_s()
-            if looked_s > since_s:
+            if self._looked_s > since_s:
                 continue
-            looked_s = self._clock_s()
-            for lane in lanes():
-                self._ask_of(lane, since_s)
+            self._looked_s = self._clock_s()
+            for place, lane in enumerate(list(lanes()), 1):
+                is_near = lane.near_s <= self._looked_s or self._in_doubt()
+                if is_near and Why.HELD not in lane.blocked:
+                    self._ask_of(lane, since_s, is_at_hand=True)
+                if place % _PAGE == 0:
+                    await asyncio.sleep(0)
 
     def _again_s(self) -> float:
         """Return how old answers may be, so that looks take no more than their part of the time."""
@@ -139,14 +153,21 @@ class Intake:
             return _AGAIN_S
         return min(_AGAIN_S, max(_AGAIN_IN_DOUBT_S, self._took_s / _ASKING_PART))
 
-    def _ask_of(self, lane: Lane, since_s: float) -> None:
-        """Ask about what the lane has at hand, unless all of it was asked about since then."""
-        for lane_input in lane.inputs:
-            if not lane_input.messages or lane_input.asking or Why.HELD in lane.blocked:
-                continue
-            messages = lane_input.at_hand()
-            if any(message.asked_s < since_s for message in messages):
-                self._ask(_Batch(lane, lane_input, lane_input.reader, messages, is_at_hand=True))
+    def _ask_of(self, lane: Lane, since_s: float, *, is_at_hand: bool) -> None:
+        """Ask about what others may have had since then; it stays at hand, or comes back to it."""
+        for one in lane.inputs:
+            if one.messages and not one.asking and self._is_old(one, since_s):
+                messages = one.at_hand() if is_at_hand else one.withdraw()
+                self._ask(_Batch(lane, one, one.reader, messages, is_at_hand))
+
+    def _is_old(self, lane_input: LaneInput, since_s: float) -> bool:
+        """Tell whether others may have had something at hand since then."""
+        now_s, held_s = self._clock_s(), self._held_since_s()
+        old = [message for message in lane_input.at_hand() if message.asked_s < since_s]
+        for message in old:
+            if message.taken.is_first and message.pulled_s >= held_s:
+                message.asked_s = now_s
+        return any(message.asked_s < since_s for message in old)
 
     async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> float:
         """Drop from each message those of its pushes that have ended, or wait elsewhere.

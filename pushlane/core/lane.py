@@ -9,6 +9,7 @@ marks (`core.lanes`). So nobody has to remember to wake it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -283,7 +284,7 @@ class LaneInput:
         """Forget what is at hand, and return the reader, which is to be closed."""
         reader, self.reader = self.reader, None
         self.has_more = False
-        self._clear()
+        self.withdraw()
         return reader
 
     def pull(self) -> list[Taken]:
@@ -351,7 +352,7 @@ class LaneInput:
         """Drop the messages of which every push has been taken or has ended."""
         left = [message for message in self.at_hand() if not message.is_spent]
         if len(left) < self.messages:
-            self._clear()
+            self.withdraw()
             self.add(left)
 
     def saw(self, messages: Iterable[Message]) -> None:
@@ -363,9 +364,12 @@ class LaneInput:
             return _ANSWER_WAIT_S
         return self.reader.refill_wait_s() if self.reader is not None else 0.0
 
-    def _clear(self) -> None:
+    def withdraw(self) -> list[Message]:
+        """Have nothing at hand any more; return what was."""
+        messages = self.at_hand()
         self._at_hand.clear()
         self.messages = 0
+        return messages
 
 
 class Lane:
@@ -378,11 +382,13 @@ class Lane:
     those sent to wait since the last look: Settler. `in_hand` counts pushes taken
     but not settled: the readers are closed only when there are none. `parked` are those of them
     that wait here, each with why: no more are taken while there are `room`. `unsettled` counts
-    those whose outcome is not durable yet: Flusher.
+    those whose outcome is not durable yet: Flusher. From `near_s` on (monotonic) an answer holds
+    until its next turn, by the time between the last two: itself.
     """
 
     __slots__ = (
         "_changed",
+        "_oldest_s",
         "_returned",
         "again_at_s",
         "blocked",
@@ -393,6 +399,7 @@ class Lane:
         "level",
         "main",
         "name",
+        "near_s",
         "parked",
         "retired",
         "room",
@@ -424,6 +431,7 @@ class Lane:
         self.unsettled = 0
         self.total = 0
         self.retired = False
+        self.near_s, self._oldest_s = -math.inf, math.inf
 
     @property
     def inputs(self) -> tuple[LaneInput, LaneInput]:
@@ -501,6 +509,8 @@ class Lane:
             job = self.main.take(self, oldest_s)
         if job is not None:
             self.in_hand += 1
+            if oldest_s != self._oldest_s:
+                self.near_s, self._oldest_s = 2 * oldest_s - self._oldest_s, oldest_s
         return job
 
     def add(self, lane_input: LaneInput, messages: Iterable[Message]) -> None:

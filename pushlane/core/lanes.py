@@ -80,9 +80,11 @@ class Lanes:
             self.take_marks()
         return self.turns.pick()
 
-    def rest(self, lane: Lane) -> None:
-        """Let it take no turns until it is marked, as when its readers have something for it."""
-        self.turns.rest(lane)
+    def rest(self, lane: Lane) -> bool:
+        """Let it take no turns until it is marked; tell whether it has its turn with an answer."""
+        is_asked = bool(lane.main.asking or lane.later.asking)
+        self.turns.rest(lane, is_next=is_asked)
+        return is_asked
 
     def step_aside(self, lane: Lane) -> None:
         """Let others have their turns, until it comes back."""

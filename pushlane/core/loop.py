@@ -100,11 +100,12 @@ class Loop:
                 lanes.take_marks()
             if (lane := turns.pick()) is None:
                 break
-            job = lane.take(oldest_s)
+            job = lane.take(oldest_s) or self._intake.retake(lane, oldest_s)
             if (job is None or job.message.is_spent) and lane.is_low:
                 self._intake.fill(lane)
             if job is None:
-                if self._starve(lane):
+                skipped += self._lanes.rest(lane)
+                if self._is_missed(lane):
                     break
             elif admits(job):
                 turns.charge()
@@ -147,11 +148,12 @@ class Loop:
                 self._lanes.come_back(seen)
                 seen = []
                 continue
-            job = lane.take(time.monotonic() - STALE_S)
+            oldest_s = time.monotonic() - STALE_S
+            job = lane.take(oldest_s) or self._intake.retake(lane, oldest_s)
             if lane.is_low:
                 self._intake.fill(lane)
             if job is None:
-                self._lanes.rest(lane)
+                skipped += self._lanes.rest(lane)
             elif self._admission.admits(job):
                 jobs.append(job)
                 self._lanes.step_aside(lane)
@@ -184,9 +186,8 @@ class Loop:
             async with asyncio.timeout(min(waits_s, default=None)):
                 await self._lanes.awake.wait()
 
-    def _starve(self, lane: Lane) -> bool:
-        """Let a lane with nothing at hand rest; tell whether its level should be waited for."""
-        self._lanes.rest(lane)
+    def _is_missed(self, lane: Lane) -> bool:
+        """Tell whether the level of a lane with nothing at hand should be waited for."""
         is_hasty = time.monotonic() < self._hasty_until_s.get(lane.level, 0.0)
         goes_on = is_hasty or self._turns.has_ready(lane.level)
         wait_s = 0.0 if goes_on else lane.refill_wait_s()

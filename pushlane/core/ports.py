@@ -8,14 +8,12 @@ a port (tests/contract) runs on every adapter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from pushlane.core.push import Kind, Outcome, Push
 from pushlane.core.task import Finished, Level, Moved, Progress, Span
-
-T = TypeVar("T", int, float)
 
 
 class Taken(msgspec.Struct, gc=False):
@@ -41,11 +39,6 @@ class Source(NamedTuple):
 
     name: str
     numbers: Sequence[int]
-
-
-def of_each(value: T | Sequence[T], count: int) -> Sequence[T]:
-    """Return the value of each of so many bodies, where one may be given for all."""
-    return value if isinstance(value, Sequence) else [value] * count
 
 
 class LaneReader(Protocol):
@@ -173,6 +166,24 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Release the connections of the sink."""
+
+
+class PostingSink(Sink, Protocol):
+    """A sink of single pushes that can be told to call back instead of being awaited.
+
+    `can_post` says whether it can now; a sink without it cannot. It never hosts code.
+    """
+
+    can_post: bool
+
+    def post(
+        self, delivery: Delivery, answered: Callable[[Any, Outcome], None], token: Any
+    ) -> bool:
+        """Send a push if that can be done at once, and tell whether it was. Never blocks.
+
+        After True `answered(token, outcome)` is called, once, and not before this has returned.
+        After False nothing of the push went out and nothing is called: `deliver` is for it then.
+        """
 
 
 class Counts(Protocol):

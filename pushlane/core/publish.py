@@ -88,7 +88,7 @@ class Publication:
         return await self._backend.change_known(self._task.id, start)
 
     async def open_lane(self) -> None:
-        keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
+        keep = self._task.retention_s > 0 and not is_pool(self.lane)
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
     async def publish(self, bodies: Sequence[bytes], name: str, known: int = 0) -> None:
@@ -147,19 +147,3 @@ def refuse_ended(task: Task, advice: str = _SUBMIT_AGAIN, published: int = 0) ->
     if task.state.is_terminal and task.total is None:
         after = f", after {published} pushes" if published else ""
         raise Ended(f"task {task.id} is {task.state}{after}: the rest is never sent; {advice}")
-
-
-def refuse_outdated(task: Task) -> None:
-    """Refuse to go on with a task that a version before 0.2.0 has begun to publish.
-
-    It numbered messages in another way, so that what is on the lane would be published again.
-
-    Raises:
-        TaskConflict: it is such a one.
-    """
-    if not task.bundle:
-        raise TaskConflict(
-            f"task {task.id} was begun by a version of pushlane before 0.2.0, in messages that "
-            "this one does not know again: end its submit with release 0.2.0, or cancel the task "
-            "and submit all of it under a new key"
-        )

@@ -20,10 +20,6 @@ FORMAT = 3
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
-MAX_ATTRIBUTES = 16
-MAX_ATTRIBUTE_NAME = 64
-MAX_ATTRIBUTE_VALUE = 256
-MAX_TRACE_ID = 128
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 SeqOrNone = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)]

@@ -1,7 +1,9 @@
 """The slots: so many pushes are on their way to the sink at once, and what became of each is heard.
 
 A batch holds its slots from its launch until it has landed: its guards are asked, the sink is, and
-the outcomes are settled.
+the outcomes are settled. There are two ways. A sink that can is *posted* a push which no guard
+concerns: its answer calls back, and all that were answered in one turn of the event loop land
+together. Any other batch is *delivered* by an asyncio task of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,7 +23,7 @@ from pushlane.core.admission import Guard
 from pushlane.core.lane import Job
 from pushlane.core.lanes import Lanes
 from pushlane.core.ports import Counts, Delivery, Sink
-from pushlane.core.push import DELIVERED, Kind, Outcome
+from pushlane.core.push import Kind, Outcome
 from pushlane.core.settle import Settler, by_promise
 from pushlane.core.task import Level, now_ms
 
@@ -32,8 +37,7 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     `levels` counts them by the level that they went out at, and `since_s` is when they took their
     slots, on a monotonic clock. `sent` are those that the sink was sent, as guards let them go, and
     `outcomes` its answers to them; none while there is no answer. `took_s` is how long it took for
-    them. `is_well`: all of them were delivered. `spared` are those whose failure counts for
-    nothing: they go again at no attempt.
+    them. `spared` are those whose failure counts for nothing: they go again at no attempt.
     """
 
     jobs: Sequence[Job]
@@ -44,7 +48,6 @@ class Batch(msgspec.Struct, gc=False, eq=False):
     sent: Sequence[Job] = ()
     outcomes: Sequence[Outcome] = ()
     took_s: float = 0.0
-    is_well: bool = False
     spared: Sequence[Job] = ()
 
 
@@ -95,7 +98,8 @@ class Breaker(Protocol):
     def landed(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Sequence[float | None]:
         """Hear what the sink answered to pushes with one permit.
 
-        Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
+        Returns for each how long it is to wait, None if it is to be settled; nothing if all were
+        delivered and that is all there is to it.
         """
 
     def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
@@ -129,6 +133,9 @@ class Slots:
         self._counts = counts
         self._lanes = lanes
         self._running: set[asyncio.Task[None]] = set()
+        self._posted: set[Batch] = set()  # those that no answer has come to
+        self._answers: list[Batch] = []  # those that one has come to, until they land
+        self._freed = asyncio.Event()
         self._failure: BaseException | None = None
         self.usable = slots
 
@@ -152,26 +159,104 @@ class Slots:
         self._breaker.permit(jobs)
         self._free -= len(jobs)
         now_s = time.monotonic()
+        can_post = getattr(self._sink, "can_post", False)
         for some in self._batches(jobs):
             first = some[0]
             batch = Batch(some, first.guards, first.permit, _levels(some), now_s)
             for watcher in self._watchers:
                 watcher.launched(batch)
+            if can_post and not batch.guards and self._post(batch):
+                continue
             task = asyncio.create_task(self._deliver(batch))
             self._running.add(task)
             task.add_done_callback(self._on_landed)
 
     async def landed(self, timeout_s: float) -> int:
         """Wait for what is in flight; returns how many pushes did not land in time."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=timeout_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.in_flight:
+                    self._freed.clear()
+                    await self._freed.wait()
+        self._land()
         return self.in_flight
 
     async def give_up(self) -> None:
-        """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
+        """Give up what is in flight: its pushes come again. A sink may be slow to hear of it.
+
+        What was answered lands; an answer after this changes nothing.
+        """
+        self._land()
         for task in self._running:
             task.cancel()
+        posted, self._posted = self._posted, set()
+        for batch in posted:
+            self._breaker.give_back(batch.permit, len(batch.jobs))
+        self._let_go(list(posted))
         await self.landed(_GIVE_UP_S)
+
+    def _post(self, batch: Batch) -> bool:
+        """Post a push; tell whether it went. What did not goes the other way."""
+        [job] = batch.jobs
+        sink: Any = self._sink
+        self._posted.add(batch)
+        if not sink.post(self._delivery(job), self._answered, batch) and batch in self._posted:
+            self._posted.discard(batch)
+            return False
+        self._count_sent(batch, batch.jobs)
+        return True
+
+    def _answered(self, batch: Batch, outcome: Outcome) -> None:
+        """Hear the answer to a push that was posted; the first one counts."""
+        if batch not in self._posted:
+            return
+        self._posted.discard(batch)
+        batch.outcomes = (outcome,)
+        batch.took_s = time.monotonic() - batch.since_s
+        self._counts.answered(batch.took_s)
+        self._answers.append(batch)
+        if len(self._answers) == 1:
+            asyncio.get_running_loop().call_soon(self._land)
+
+    def _land(self) -> None:
+        """Land what was answered, in the order of the answers; a fault of ours ends the process."""
+        answers, self._answers = self._answers, []
+        for _, some in groupby(answers, attrgetter("permit")):
+            batches = list(some)
+            try:
+                try:
+                    self._land_together(batches)
+                finally:
+                    self._let_go(batches)
+            except Exception as error:  # noqa: BLE001 - the loop raises it
+                self._failure = error
+                self._lanes.wake()
+
+    def _land_together(self, batches: Sequence[Batch]) -> None:
+        """Settle pushes that have one permit."""
+        jobs = [batch.jobs[0] for batch in batches]
+        waits_s = self._breaker.landed(jobs, [batch.outcomes[0] for batch in batches])
+        if not waits_s:
+            self._settler.delivered(jobs, now_ms())
+            return
+        for batch, wait_s in zip(batches, waits_s, strict=True):
+            self._settle(batch, self._final(batch, [wait_s]), [wait_s])
+
+    def _let_go(self, batches: Sequence[Batch]) -> None:
+        """Free the slots of batches that have landed, or went nowhere."""
+        now_s = time.monotonic()
+        slots, held_s = 0, 0.0
+        for batch in batches:
+            for watcher in self._watchers:
+                watcher.landed(batch, now_s)
+            slots += len(batch.jobs)
+            held_s += (now_s - batch.since_s) * len(batch.jobs)
+            for level, count in batch.levels.items():
+                self._lanes.turns.slots_freed(level, count)
+        self._free += slots
+        self._counts.freed(slots, held_s)
+        self._freed.set()
+        self._lanes.wake()
 
     def _on_landed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -190,16 +275,13 @@ class Slots:
         for job in jobs:
             alone = id(job) if job.push.strikes else 0  # it may end the process
             key = (job.guards, "" if mixes_tasks else job.task.id, alone)
-            if (group := groups.get(key)) is None:
-                groups[key] = [job]
-            else:
-                group.append(job)
+            groups.setdefault(key, []).append(job)
         for group in groups.values():
             for start in range(0, len(group), size):
                 yield group[start : start + size]
 
     async def _deliver(self, batch: Batch) -> None:
-        left = slots = len(batch.jobs)
+        left = len(batch.jobs)
         jobs, guards = batch.jobs, batch.guards
         try:
             if guards:
@@ -211,29 +293,28 @@ class Slots:
                 await self._ask(batch, jobs)
                 waits_s = self._breaker.landed(jobs, batch.outcomes)
                 left -= len(jobs)
-                await self._conclude(batch, waits_s)
+                final = self._final(batch, waits_s)
+                if guards:
+                    await conclude(guards, jobs, final)
+                self._settle(batch, final, waits_s)
         finally:
             self._breaker.give_back(batch.permit, left)
-            now_s = time.monotonic()
-            for watcher in self._watchers:
-                watcher.landed(batch, now_s)
-            self._free += slots
-            for level, count in batch.levels.items():
-                self._lanes.turns.slots_freed(level, count)
-            self._counts.freed(slots, (now_s - batch.since_s) * slots)
-            self._lanes.wake()
+            self._let_go([batch])
 
     async def _ask(self, batch: Batch, jobs: Sequence[Job]) -> None:
         """Have the sink deliver the pushes, and note its answers."""
         started_s = time.monotonic()
-        at_ms, sent = now_ms(), self._counts.sent
-        for job in jobs:
-            job.dispatched_at_ms = at_ms
-            sent(job.lane.level, job.task.app)
-        batch.sent = jobs
+        self._count_sent(batch, jobs)
         batch.outcomes = await self._sink.deliver([self._delivery(job) for job in jobs])
         batch.took_s = time.monotonic() - started_s
         self._counts.answered(batch.took_s)
+
+    def _count_sent(self, batch: Batch, jobs: Sequence[Job]) -> None:
+        at_ms = now_ms()
+        for job in jobs:
+            job.dispatched_at_ms = at_ms
+            self._counts.sent(job.lane.level, job.task.app)
+        batch.sent = jobs
 
     def _delivery(self, job: Job) -> Delivery:
         push, level = job.task.dated(job.push), job.task.level
@@ -242,26 +323,26 @@ class Slots:
         sink = self._settler.sink
         return Delivery(push, level, push.address(sink), push.payload(sink))
 
-    async def _conclude(self, batch: Batch, waits_s: Sequence[float | None]) -> None:
-        """Settle what landed. A wait counts as a retry; one that the task forbids is settled."""
-        jobs = batch.sent
-        final = batch.outcomes
-        if waits_s:
-            passed_on = self._settler.passed_on
-            final = [
-                by_promise(job.task, passed_on(job, one) if wait_s is None else _retried(one))
-                for job, one, wait_s in zip(jobs, batch.outcomes, waits_s, strict=True)
-            ]
-        else:
-            batch.is_well = True
-        if batch.guards:
-            await conclude(batch.guards, jobs, final)
+    def _final(self, batch: Batch, waits_s: Sequence[float | None]) -> Sequence[Outcome]:
+        """Return what is to be settled. A wait counts as a retry."""
+        if not waits_s:
+            return batch.outcomes
+        passed_on = self._settler.passed_on
+        return [
+            by_promise(job.task, passed_on(job, one) if wait_s is None else _retried(one))
+            for job, one, wait_s in zip(batch.sent, batch.outcomes, waits_s, strict=True)
+        ]
+
+    def _settle(
+        self, batch: Batch, final: Sequence[Outcome], waits_s: Sequence[float | None]
+    ) -> None:
+        """Settle what landed. A push that is to wait is kept, unless its task forbids that."""
         at_ms = now_ms()
-        if not waits_s and all(outcome is DELIVERED for outcome in final):
-            self._settler.delivered(jobs, at_ms)
+        if not waits_s:
+            self._settler.delivered(batch.sent, at_ms)
             return
-        for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
-            if _costs_no_attempt(outcome, wait_s):
+        for job, outcome, wait_s in zip(batch.sent, final, waits_s, strict=True):
+            if outcome.kind is Kind.RETRY and (wait_s is not None or outcome.pause_task):
                 batch.spared = (*batch.spared, job)
             if wait_s is not None and outcome.kind is Kind.RETRY:
                 self._breaker.keep(job, wait_s, outcome)
@@ -295,10 +376,6 @@ async def conclude(
     """Tell each guard what is to be settled of these pushes, in the opposite order."""
     for guard in reversed(guards):
         await guard.conclude(jobs, outcomes)
-
-
-def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
-    return outcome.kind is Kind.RETRY and (wait_s is not None or outcome.pause_task)
 
 
 def _retried(outcome: Outcome) -> Outcome:

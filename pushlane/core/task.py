@@ -290,35 +290,3 @@ def seal(total: int) -> Edit:
         return replace(task, total=total)
 
     return edit
-
-
-def finish(state: State, reason: str = "") -> Edit:
-    """End a task as done or expired. One that has ended otherwise meanwhile stays as it is."""
-
-    def edit(task: Task) -> Task:
-        if task.state.is_terminal:
-            return task
-        return replace(ended(task, state), reason=reason or task.reason)
-
-    return edit
-
-
-def later_opened(task: Task) -> Task:
-    """Let dispatchers read the task's later lane. A task that has ended stays as it is."""
-    return task if task.state.is_terminal else replace(task, has_later=True)
-
-
-def reached(sink: str) -> Edit:
-    """Let dispatchers of a later sink of its chain read its lane there, which is open."""
-
-    def edit(task: Task) -> Task:
-        if task.state.is_terminal or sink in task.reached:
-            return task
-        return replace(task, reached=(*task.reached, sink))
-
-    return edit
-
-
-def ended(task: Task, state: State) -> Task:
-    """Return the task as it is once it has ended now."""
-    return replace(task, state=state, finished_at_ms=now_ms())

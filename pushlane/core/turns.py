@@ -107,12 +107,16 @@ class Scheduler(Generic[LaneT]):
             elif self._scale > 1:
                 self._weigh_again()
 
-    def rest(self, lane: LaneT) -> None:
-        """Note that a lane cannot move: empty, paused or held back. Its turn, if any, is over."""
+    def rest(self, lane: LaneT, *, is_next: bool = False) -> None:
+        """Note that a lane cannot move: empty, paused or held back. Its turn, if any, is over.
+
+        With `is_next` it counts as never served when it is ready again.
+        """
         entry = self._entries[lane]
         if entry.ready:
             ring = entry.level
             ring.rest(entry)
+            entry.is_new = entry.is_new or is_next
             if ring.count == 0:
                 self._update()
             elif self._scale > 1:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
-from pushlane.core.ports import Delivery, Sink
+from pushlane.core.ports import Delivery, PostingSink, Sink
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.stats import without_values
 
 log = logging.getLogger("pushlane.checked_sink")
+
+Answered: TypeAlias = Callable[[Any, Outcome], None]
 
 
 class CheckedSink:
@@ -37,22 +39,47 @@ class CheckedSink:
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """Return the sink's outcomes, or retries. Raises nothing but a cancellation of ours."""
         try:
-            outcomes = await self._sink.deliver(batch)
-            fault = _fault(outcomes, len(batch))
+            return _checked(await self._sink.deliver(batch), batch)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
             if _is_given_up():
                 raise
-            log.warning(
-                "sink %s raised %s",
-                self._sink.name,
-                type(error).__name__,
-                extra={"action": "sink_raised"},
+            return [self._raised(error)] * len(batch)
+
+    @property
+    def can_post(self) -> bool:
+        """Tell whether the sink takes single pushes with a callback, and runs nobody's code."""
+        sink = self._sink
+        return not sink.hosts_code and sink.batch_size == 1 and getattr(sink, "can_post", False)
+
+    def post(self, delivery: Delivery, answered: Answered, token: Any) -> bool:
+        """Have the sink post a push. One that raises may have sent it: it is not heard of."""
+        try:
+            went = cast(PostingSink, self._sink).post(
+                delivery, self._heard, (answered, token, delivery)
             )
-            return [_unheard(f"sink raised {type(error).__name__}")] * len(batch)
-        if fault:
-            log.error(fault, extra={"action": "sink_misanswered"})
-            return [_unheard(fault)] * len(batch)
-        return without_values(outcomes, batch)
+        except Exception as error:  # noqa: BLE001 - as of `deliver`
+            unheard = self._raised(error)
+            asyncio.get_running_loop().call_soon(answered, token, unheard)
+            return True
+        return bool(went)
+
+    def _heard(self, token: tuple[Answered, Any, Delivery], outcome: Outcome) -> None:
+        answered, asked, delivery = token
+        if outcome is not DELIVERED:
+            try:
+                [outcome] = _checked([outcome], [delivery])
+            except Exception as error:  # noqa: BLE001 - else the push would never land
+                outcome = self._raised(error)
+        answered(asked, outcome)
+
+    def _raised(self, error: BaseException) -> Outcome:
+        log.warning(
+            "sink %s raised %s",
+            self._sink.name,
+            type(error).__name__,
+            extra={"action": "sink_raised"},
+        )
+        return _unheard(f"sink raised {type(error).__name__}")
 
     async def close(self) -> None:
         """Release the connections of the sink."""
@@ -63,6 +90,14 @@ def _is_given_up() -> bool:
     """Tell whether this delivery was cancelled: a sink may raise a cancellation of its own, too."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _checked(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Sequence[Outcome]:
+    """Return the outcomes without values of pushes, or that a sink's wrong answer is not heard."""
+    if fault := _fault(outcomes, len(batch)):
+        log.error(fault, extra={"action": "sink_misanswered"})
+        return [_unheard(fault)] * len(batch)
+    return without_values(outcomes, batch)
 
 
 def _unheard(reason: str) -> Outcome:

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,16 @@ from pushlane.backends.ports import Broker
 from pushlane.core.errors import PushlaneError, UnknownLane
 from pushlane.core.lane import Lane, LaneInput
 from pushlane.core.lanes import Lanes
-from pushlane.core.names import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink, task_of
+from pushlane.core.names import (
+    is_later,
+    is_pool,
+    lane_at,
+    later_lane,
+    own_lane,
+    pool_lanes,
+    pool_sink,
+    task_of,
+)
 from pushlane.core.ports import LaneReader
 from pushlane.core.retrying import Backoff, Backoffs
 from pushlane.core.task import Level, State, Task, now_ms
@@ -35,9 +45,11 @@ from pushlane.util.retrying import for_each
 
 log = logging.getLogger("pushlane.lanes")
 
-OPENERS = 16
+OPENERS = 64
 _PATIENCE_S = 0.5
-_FIRST_FEED_S = 0.05
+_LOOK_AFTER_S = 0.025
+_LAST_LOOKS = 2
+_LOOKS_IF_STUCK = 8
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
 
@@ -62,6 +74,7 @@ class ReaderOpener:
         self._lanes = lanes
         self._fill = fill
         self._opening: asyncio.PriorityQueue[_Opening] = asyncio.PriorityQueue()
+        self._unopened = 0  # neither open nor given up for now
         self._turn = itertools.count()
         self._backoffs = Backoffs(log)
 
@@ -73,23 +86,32 @@ class ReaderOpener:
     async def first_opened(self, timeout_s: float) -> None:
         """Wait for the lanes that are there at the start, and for what is on them.
 
-        Who began with the first of them would give those all slots, beside others who share.
+        Who began with the first of them would give those all slots, beside others who share. Those
+        that do not open, as when a broker is only just there, are not waited for once something of
+        others is at hand.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._tasks.synced.wait()
-                await self._opening.join()
-                before = -1
-                while (now := self._fed()) > before:
+                before, still = self._fed(), 0
+                while still < self._looks(before):
+                    await asyncio.sleep(_LOOK_AFTER_S)
+                    now = self._fed()
+                    still = still + 1 if now == before else 0
                     before = now
-                    await asyncio.sleep(_FIRST_FEED_S)
 
-    def _fed(self) -> int:
-        """Count readers that had something; those that are asked about count half until then."""
-        return sum(
-            2 * bool(one.messages) + bool(one.asking)
-            for lane in self._lanes.by_name.values()
-            for one in lane.inputs
+    def _looks(self, fed: tuple[int, int]) -> float:
+        """Return after how many looks at which nothing more has opened, or come, it begins."""
+        if not self._unopened:
+            return _LAST_LOOKS
+        return _LOOKS_IF_STUCK if fed[0] else math.inf
+
+    def _fed(self) -> tuple[int, int]:
+        """Count readers that had something, and how far the others are: open, asked about."""
+        inputs = [one for lane in self._lanes.by_name.values() for one in lane.inputs]
+        return (
+            sum(bool(one.messages) for one in inputs),
+            sum(bool(one.asking) + (one.reader is not None) for one in inputs),
         )
 
     async def run(self) -> None:
@@ -106,12 +128,13 @@ class ReaderOpener:
 
     def _queue(self, lane: Lane, lane_input: LaneInput, *, failed: bool) -> None:
         rank = _RANK[lane.level]
+        self._unopened += 1
         self._opening.put_nowait(_Opening(failed, rank, next(self._turn), lane, lane_input))
 
     async def _attempt(self, opening: _Opening, places: asyncio.Semaphore) -> None:
         def leave() -> None:
             places.release()
-            self._opening.task_done()
+            self._unopened -= 1
 
         patience = asyncio.get_running_loop().call_later(_PATIENCE_S, leave)
         try:
@@ -156,8 +179,7 @@ class ReaderOpener:
 
     async def _make_shared(self, lane: Lane) -> None:
         """Make the later lane before the lane is read: what comes off it may have to wait there."""
-        for name in (lane.later.name, lane.name):
-            await self._broker.open_lane(name)
+        await asyncio.gather(*map(self._broker.open_lane, (lane.later.name, lane.name)))
         if not lane.later.wanted:
             self.open(lane, lane.later)
 
@@ -235,9 +257,26 @@ class LaneManager:
 
     async def open_old_pool(self, broker: Broker) -> None:
         """Read the lanes of when the pool was larger: something may be left on them."""
-        for name in await broker.lanes():
-            if is_pool(name) and not is_later(name) and pool_sink(name) == self.sink:
-                self._open_pool_lane(name)
+        for name in await self._pool_at(broker):
+            self._open_pool_lane(name)
+
+    async def open_used_pool(self, broker: Broker) -> None:
+        """Read the lanes of the pool on which something is, whether its task is known or not."""
+        await for_each(await self._pool_at(broker), partial(self._open_used, broker), OPENERS)
+
+    async def _pool_at(self, broker: Broker) -> list[str]:
+        """Return all lanes of the pool that the broker has, as many as it ever was large."""
+        return [
+            name
+            for name in await broker.lanes()
+            if is_pool(name) and not is_later(name) and pool_sink(name) == self.sink
+        ]
+
+    async def _open_used(self, broker: Broker, name: str) -> None:
+        for lane in (name, later_lane(name)):
+            with suppress(UnknownLane):
+                if await broker.backlog(lane):
+                    self._open_pool_lane(name)
 
     def on_task(self, task: Task) -> None:
         if task.state.is_terminal:

@@ -13,9 +13,11 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.queries import pool_size
 from pushlane.core.admission import Admission, Gate, Guard, Options
 from pushlane.core.endings import EndingListener, Flusher
 from pushlane.core.intake import Intake
@@ -24,6 +26,7 @@ from pushlane.core.lanes import Lanes
 from pushlane.core.loop import Loop
 from pushlane.core.ports import Sink
 from pushlane.core.republish import Republisher
+from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
 from pushlane.core.slots import Slots, Watcher
 from pushlane.core.task import now_ms
@@ -111,6 +114,8 @@ class Line:
         self._sink = sink
         self._shared = shared
         self._settings = settings
+        self._drains = drain
+        self._began = asyncio.Event()
         self.own = settings.sinks.get(name)
         self.stats = Stats(hosts_code=sink.hosts_code)
         self.scheduler: Scheduler[Lane] = Scheduler(slots=settings.slots)
@@ -172,6 +177,7 @@ class Line:
             tasks.find,
             self.stats,
             lambda: backend.broker.in_doubt,
+            lambda: backend.broker.held_since_s,
         )
         self.opener = ReaderOpener(backend.broker, tasks, lanes, self.intake.fill)
         self.manager = LaneManager(
@@ -300,6 +306,7 @@ class Line:
         """Yield what runs beside the others, each under its name."""
         yield "loop", self._run_loop()
         yield "starts", self.manager.run_starts()
+        yield "pool", self._open_pool()
         yield "openers", self.opener.run()
         yield "look-ups", self.lookups.run()
         yield "intake", self.intake.run(self.lanes.by_name.values)
@@ -316,7 +323,24 @@ class Line:
 
     async def _run_loop(self) -> None:
         await self.opener.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
+        self._began.set()
         await self.loop.run()
+
+    async def _open_pool(self) -> None:
+        """Read the pool's lanes, once all that are needed first are open.
+
+        Those of low tasks are, as the process hears of these. Of others one that drains reads only
+        what something is on.
+        """
+        await self._began.wait()
+        backend, read_more = self._shared.backend, self.manager.open_used_pool
+        if not self._drains:
+            setting, read_more = self._settings.pool_lanes, self.manager.open_old_pool
+            read_size = partial(pool_size, backend.documents, setting)
+            size = await Backoff(log, "the registry").until_done(read_size)
+            self.manager.open_pool(max(setting, size))
+        await Backoff(log, "the broker").until_done(partial(read_more, backend.broker))
+        await asyncio.get_running_loop().create_future()
 
     async def _run_guards(self) -> None:
         await asyncio.gather(*(guard.run() for guard in self.options.guards))

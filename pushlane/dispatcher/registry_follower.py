@@ -35,9 +35,6 @@ class RegistryFollower:
     async def run(self) -> None:
         self._contact[REGISTRY].asked()
         self._version = 0
-        broker = self._backend.broker
-        for line in self._lines:
-            await Backoff(log, "the broker").until_done(partial(line.manager.open_old_pool, broker))
         backoff = Backoff(log, "the registry")
         while True:
             changes = await backoff.until_done(self._changes)

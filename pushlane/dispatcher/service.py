@@ -20,18 +20,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING, Any
 
 from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.contact import BROKER, REGISTRY, SILENT_S, Contact, keep_asking
 from pushlane.backends.ports import listed
-from pushlane.backends.process_metrics import folders_in_use
-from pushlane.backends.queries import pool_size
 from pushlane.core.errors import PushlaneError, UnknownLane, UserError
 from pushlane.core.lane import Lane
-from pushlane.core.names import DEAD_LANE, later_lane
+from pushlane.core.names import later_lane
 from pushlane.core.push import FORMAT, Kind
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
@@ -43,7 +39,6 @@ from pushlane.dispatcher.leader.recalls import Recalls
 from pushlane.dispatcher.leader.survey import DrainReader, Survey
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED, LineReport
-from pushlane.dispatcher.metrics import DispatcherState, collectors
 from pushlane.dispatcher.outage import GIVE_UP_AFTER_S
 from pushlane.dispatcher.presence import PresenceAnnouncer
 from pushlane.dispatcher.progress import DispatchProgress, ProgressLog
@@ -57,6 +52,9 @@ from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance
 from pushlane.version import VERSION
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 log = logging.getLogger("pushlane.dispatcher")
 
@@ -109,6 +107,7 @@ def raise_cause(tasks: list[asyncio.Task[None]]) -> None:
 
 
 _AGAIN_S = 1.0
+_REST_A_LOOK = 20
 
 
 class DrainWatch:
@@ -148,8 +147,9 @@ class DrainWatch:
         backoff = Backoff(log, "the broker")
         await self._tasks.synced.wait()
         while True:
-            given_up = self._given_up
+            given_up, began_s = self._given_up, time.perf_counter()
             can_move = [task for task in self._tasks.active.values() if self._can_move(task)]
+            took_s = time.perf_counter() - began_s
             moving = await backoff.until_done(partial(self._without_empty, can_move))
             elsewhere = all(self._is_elsewhere(task) for task in moving)
             if elsewhere and not await backoff.until_done(partial(self._is_left, moving)):
@@ -160,6 +160,7 @@ class DrainWatch:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_S if looks_again else None):
                     await self._changed.wait()
+            await asyncio.sleep(_REST_A_LOOK * took_s)  # of many tasks, many end meanwhile
             self._changed.clear()
 
     async def _without_empty(self, tasks: list[Task]) -> list[Task]:
@@ -269,10 +270,7 @@ class Dispatcher:
         for listener in (shared.completion, self._janitor, self._recalls, self._drain_watch):
             shared.tasks.add_listener(listener)
         if registry is not None:
-            state = DispatcherState(self.contact, self._janitor)
-            folders, figures = folders_in_use(settings), self._survey.figures
-            for collector in collectors(state, self._lines, figures, folders):
-                registry.register(collector)
+            self._show_metrics(registry)
 
     @classmethod
     @asynccontextmanager
@@ -347,6 +345,17 @@ class Dispatcher:
         finally:
             for one in waits:
                 one.cancel()
+
+    def _show_metrics(self, registry: CollectorRegistry) -> None:
+        from pushlane.backends.process_metrics import folders_in_use
+        from pushlane.dispatcher.metrics import DispatcherState, collectors
+
+        state, folders = (
+            DispatcherState(self.contact, self._janitor),
+            folders_in_use(self._settings),
+        )
+        for collector in collectors(state, self._lines, self._survey.figures, folders):
+            registry.register(collector)
 
     def _leads(self) -> bool:
         return self._janitor.leader.leads
@@ -500,17 +509,13 @@ class Dispatcher:
                 await sink.close()
 
     async def _run(self) -> None:
-        await self._backend.broker.open_lane(DEAD_LANE)
+        await self._backend.broker.ping()
         await self._shared.targets.load()
         if not await self._announcer.enter():
             return
         await self._shared.limits.look()  # before anything is sent
         for line in self._lines:
             await line.target_memory.look()
-        setting = self._settings.pool_lanes
-        pool = max(setting, await pool_size(self._backend.documents, setting))
-        for line in self._lines:
-            line.manager.open_pool(pool)
         work = [supervised(name, part) for name, part in self._side_tasks()]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

@@ -4,8 +4,9 @@ While all deliveries take equally long, turns alone share the slots, exactly. A 
 deliveries take longer than the others' would hold more than its part by the same number of turns.
 So its turns come less often, and its level pays for what it holds beyond what its picks paid for:
 then slots held are as the weights, and inside a level as the quotas. Both are told to the
-scheduler, twenty times a second at most; a pick does not get longer for it. Slot-seconds count
-while they pass (Little's law): a delivery that hangs is seen before it lands.
+scheduler, twenty times a second at most; a pick does not get longer for it. Of very many lanes a
+page is looked at each time, the longest unseen first. Slot-seconds count while they pass (Little's
+law): a delivery that hangs is seen before it lands.
 
 How many deliveries a sink bears at once is found out by its latency and its errors: additive
 increase, multiplicative decrease, as in TCP (Chiu and Jain, 1989); growth of latency over its best
@@ -15,9 +16,11 @@ counts like an error, before the sink begins to refuse (TCP Vegas). All of it is
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pushlane.core.lane import Lane
@@ -142,6 +145,8 @@ class Stopwatch:
 
 
 _LOOK_EVERY_S = 0.05
+_LOOKING_PART = 0.03  # of the time, at most
+_PAGE = 512
 _STOPPED_S = 5.0
 _WELL_KNOWN = 20
 _YOUNG = 8
@@ -193,11 +198,20 @@ class _OfLevel(NamedTuple):
 
 
 class Shares:
-    """Watches who holds slots. `slots` is how many there are; times are of a monotonic clock."""
+    """Watches who holds slots. `slots` is how many there are; times are of a monotonic clock.
 
-    def __init__(self, scheduler: Scheduler[Lane], slots: int) -> None:
+    `ran_s` is a clock of what this thread has run, by which looks are made seldom enough.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler[Lane],
+        slots: int,
+        ran_s: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._scheduler = scheduler
         self._slots = slots
+        self._ran_s = ran_s
         self._dwells: dict[Lane, Dwell] = {}
         self._live: dict[Dwell, None] = {}
         self._held: dict[Batch, OccupiedSlots] = {}
@@ -205,7 +219,8 @@ class Shares:
         self._levels = {level: _OfLevel(Mean(), Mean()) for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
         self._base_s = 0.0
-        self._looked_s = -math.inf
+        self._shortest: Dwell | None = None  # whose deliveries are the usual ones
+        self._looked_s = self._due_s = -math.inf
         self._age_s = 0.0  # what is known fades with it: it stands still while nothing is learnt
 
     def launched(self, batch: Batch) -> None:
@@ -240,12 +255,23 @@ class Shares:
         return [Slow(one.lane, one.mean.cost, one.since_s) for one in dwells]
 
     def look(self, now_s: float) -> None:
-        """Judge who is slow, and charge for what they held since the last time; cheap if early."""
-        if now_s < self._looked_s + _LOOK_EVERY_S:
+        """Judge who is slow, and charge for what they held since the last time; cheap if early.
+
+        It looks at a page of those that held slots since they were looked at.
+        """
+        if now_s < self._due_s:
             return
+        began_s = self._ran_s()
+        self._look(now_s)
+        took_s = self._ran_s() - began_s
+        self._due_s = now_s + max(_LOOK_EVERY_S, took_s / _LOOKING_PART)
+
+    def _look(self, now_s: float) -> None:
         if now_s > self._looked_s + _STOPPED_S:
             self._skip(now_s - self._looked_s)
-        read = [(dwell, dwell.watch.read(now_s)) for dwell in self._live]
+        if len(self._live) <= _PAGE:
+            self._shortest = None  # it is found anew among all
+        read = [(dwell, dwell.watch.read(now_s)) for dwell in islice(self._live, _PAGE)]
         picks = sum(one.picks for _, one in read)
         self._age_s += min(now_s - self._looked_s, picks / _BUSY_PICKS_A_S)
         self._looked_s = now_s
@@ -276,8 +302,10 @@ class Shares:
         if dwell.is_young:
             of_level.young.feed(self._age_s, read)
         dwell.mean.feed(self._age_s, read)
-        if not dwell.watch.in_flight:
-            del self._live[dwell]
+        del self._live[dwell]
+        if dwell.watch.in_flight:
+            self._live[dwell] = None
+        else:
             self._idle[dwell] = self._looked_s
             self._idle.move_to_end(dwell)
 
@@ -292,6 +320,8 @@ class Shares:
             if dwell in self._live:
                 continue
             self._count(dwell, is_alike=False)
+            if self._shortest is dwell:
+                self._shortest = None
             if self._dwells.get(dwell.lane) is dwell:
                 self._scheduler.set_rounds(dwell.lane, 1)
                 del self._dwells[dwell.lane]
@@ -303,15 +333,19 @@ class Shares:
         """
         for dwell in dwells:
             self._count(dwell, is_alike=self._cost(dwell) == 1)
-        known = [dwell.mean for dwell in dwells if dwell.mean.landings >= _WELL_KNOWN]
+        known = [dwell for dwell in dwells if dwell.mean.landings >= _WELL_KNOWN]
+        if self._shortest is not None:  # of the pages before this one
+            known.append(self._shortest)
         spent_s, landings = self._alike
+        self._shortest = None
         if landings >= _WELL_KNOWN:
             self._base_s = spent_s / landings
         elif known:
-            self._base_s = min(mean.a_landing_s for mean in known)
-        for mean in known:
-            if mean.is_surely_shorter(self._base_s):
-                self._base_s = mean.a_landing_s
+            self._shortest = min(known, key=lambda dwell: dwell.mean.a_landing_s)
+            self._base_s = self._shortest.mean.a_landing_s
+        for dwell in known:
+            if dwell.mean.is_surely_shorter(self._base_s):
+                self._shortest, self._base_s = dwell, dwell.mean.a_landing_s
 
     def _count(self, dwell: Dwell, *, is_alike: bool) -> None:
         now = (dwell.mean.spent_s, dwell.mean.landings) if is_alike else (0.0, 0.0)

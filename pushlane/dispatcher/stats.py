@@ -27,7 +27,7 @@ from pushlane.core.task import Level
 from pushlane.model.due import eligible_ms
 from pushlane.model.limits import KINDS
 from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
-from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets
+from pushlane.util.buckets import SHORT_BUCKETS_S, Buckets
 from pushlane.util.texts import MASK
 
 OF_CODE = "processor"

@@ -406,11 +406,10 @@ class Completion:
     async def settled(
         self, endings: Sequence[Ending], finished: Sequence[Finished], progress: Sequence[Progress]
     ) -> None:
+        active = self._tasks.active
         for count in progress:
-            task = self._tasks.find(count.task_id)
-            if task is None or task.state.is_terminal or task.total is None:
-                continue
-            if count.finished >= task.total:
+            task = active.get(count.task_id)
+            if task is not None and task.total is not None and count.finished >= task.total:
                 self._full[task.id] = None
                 self._due.set()
 

@@ -48,8 +48,11 @@ class DocumentStore(Protocol):
     async def list(self, kind: str) -> list[Document]:
         """Return all documents of a kind, by name."""
 
-    async def remove(self, kind: str, name: str) -> bool:
-        """Remove a document. False when there was none."""
+    async def remove(self, kind: str, name: str, expected: int | None = None) -> bool:
+        """Remove a document, in one atomic step. False when there was none.
+
+        Where a version is expected, only that one is removed: False when another is there.
+        """
 
 
 def check_place(kind: str, name: str) -> None:

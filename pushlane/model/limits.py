@@ -122,6 +122,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Limits = dict[Subject, Limit]
+Check = Callable[[Limit], None]
+"""Raises where a limit is not as whoever changes it has to have seen it."""
 
 
 async def read_limits(documents: DocumentStore) -> Limits:
@@ -157,9 +159,14 @@ async def limit_of(documents: DocumentStore, subject: Subject) -> Limit:
 
 
 async def change_limit(
-    documents: DocumentStore, subject: Subject, edit: Callable[[Limit], Limit]
+    documents: DocumentStore,
+    subject: Subject,
+    edit: Callable[[Limit], Limit],
+    check: Check | None = None,
 ) -> Limit:
     """Replace a subject's limit by `edit(limit)`, for every process; return the new one.
+
+    The check is made of the limit that is replaced; both may run again on a newer one.
 
     Raises:
         BadInput: a limit cannot be so, like one of 0.
@@ -170,13 +177,16 @@ async def change_limit(
     for _ in range(_TRIES):
         found = await documents.get(KIND, name)
         before = Limit() if found is None else _decoded(name, found.body)
+        if check is not None:
+            check(before)
         after = _checked(subject, edit(before))
         if after == before:
             return after
-        if after.is_none:
-            await documents.remove(KIND, name)
-            return after
         version = found.version if found else None
+        if after.is_none:
+            if await documents.remove(KIND, name, version):
+                return after
+            continue
         body = as_json(f"the limit of {name}", after, Limit)
         if await documents.put(KIND, name, body, version) is not None:
             return after
@@ -261,11 +271,12 @@ async def set_app_share(
     *,
     quota: int | str | None = None,
     high_part: float | str | None = None,
+    check: Check | None = None,
 ) -> Limit:
     """Set the quota of an app, its part of the high level, or both; `*` is every app without one.
 
-    What is None stays as it is. Returns all that the app is limited to. Raises BadInput for no name
-    or a value out of range, and as `change_limit` does.
+    What is None stays as it is; the check is as in `change_limit`. Returns all that the app is
+    limited to. Raises BadInput for no name or a value out of range, and as `change_limit` does.
     """
     _require_name(app)
     of = f" of app {app!r}"
@@ -277,14 +288,15 @@ async def set_app_share(
     given = {"quota": quota, "high_part": high_part}
     changes = {name: value for name, value in given.items() if value is not None}
     subject = Subject("app", app)
-    return await change_limit(documents, subject, lambda limit: replace(limit, **changes))
+    return await change_limit(documents, subject, lambda limit: replace(limit, **changes), check)
 
 
-async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
+async def clear_app_share(documents: DocumentStore, app: str, check: Check | None = None) -> Limit:
     """Take the quota of an app and its part away; return the rest. Raises as `set_app_share`."""
     _require_name(app)
     none = {"quota": None, "high_part": None}
-    return await change_limit(documents, Subject("app", app), lambda limit: replace(limit, **none))
+    subject = Subject("app", app)
+    return await change_limit(documents, subject, lambda limit: replace(limit, **none), check)
 
 
 async def app_share(documents: DocumentStore, app: str) -> Limit:

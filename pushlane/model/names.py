@@ -28,6 +28,11 @@ def submit_lease(task_id: str) -> str:
     return f"submit-{task_id}"
 
 
+def receiving_lease(task_id: str) -> str:
+    """Return the name of the lease by which a task waits for lines between requests."""
+    return f"receiving-{task_id}"
+
+
 def fanout_lease(key: str) -> str:
     """Return the name of the lease that a fan-out of this key holds while it runs."""
     return f"fanout-{key}"

@@ -7,6 +7,7 @@ made on a push's way are in `core.task`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -14,12 +15,9 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput, InvalidChange
 from pushlane.core.names import own_lane
-from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task, ended
+from pushlane.core.task import MAX_QUOTA, Level, Progress, State, Task
 from pushlane.core.task import Edit as Edit
-from pushlane.core.task import finish as finish
-from pushlane.core.task import later_opened as later_opened
 from pushlane.core.task import now_ms as now_ms
-from pushlane.core.task import reached as reached
 from pushlane.core.task import seal as seal
 from pushlane.core.task import start as start
 from pushlane.model.names import another_key
@@ -29,6 +27,58 @@ from pushlane.model.times import check_expiry, check_order, check_start, find_zo
 from pushlane.util.conversion import text, whole, word
 
 _RANK = {level: rank for rank, level in enumerate(Level)}
+
+
+Check = Callable[[Task], None]
+"""Raises where a task is not as whoever changes it has to have seen it."""
+
+
+def checked(check: Check | None, edit: Edit) -> Edit:
+    """Return an edit that is made only of a task that passes a check, in the same step."""
+    if check is None:
+        return edit
+
+    def both(task: Task) -> Task:
+        check(task)
+        return edit(task)
+
+    return both
+
+
+def finish(state: State, reason: str = "") -> Edit:
+    """End a task as done or expired. One that has ended otherwise meanwhile stays as it is."""
+
+    def edit(task: Task) -> Task:
+        if task.state.is_terminal:
+            return task
+        return replace(ended(task, state), reason=reason or task.reason)
+
+    return edit
+
+
+def later_opened(task: Task) -> Task:
+    """Let dispatchers read the task's later lane. A task that has ended stays as it is."""
+    return task if task.state.is_terminal else replace(task, has_later=True)
+
+
+def reached(sink: str) -> Edit:
+    """Let dispatchers of a later sink of its chain read its lane there, which is open."""
+
+    def edit(task: Task) -> Task:
+        if task.state.is_terminal or sink in task.reached:
+            return task
+        return replace(task, reached=(*task.reached, sink))
+
+    return edit
+
+
+def ended(task: Task, state: State) -> Task:
+    """Return the task as it is once it has ended now."""
+    return replace(task, state=state, finished_at_ms=now_ms())
+
+
+PAUSED_AT_SUBMIT = "submitted paused"
+"""The reason of a task that was submitted so."""
 
 
 def pause(reason: str = "") -> Edit:
@@ -275,13 +325,18 @@ def abandon(stalled_at_ms: int, reason: str) -> Edit:
     return edit
 
 
-def check_forgettable(task: Task, shown: str = "") -> None:
-    """Raise InvalidChange for a task that has not ended; it says the `shown` state, if given."""
+def check_forgettable(task: Task) -> None:
+    """Raise InvalidChange for a task that has not ended."""
     if not task.state.is_terminal:
-        raise InvalidChange(
-            f"task {task.id} is {shown or task.state}: only a task that has ended can be "
-            f"forgotten; end it first: pushlane cancel {task.id}"
-        )
+        raise not_ended(task.id, task.state)
+
+
+def not_ended(task_id: str, state: str) -> InvalidChange:
+    """Return why a task cannot be forgotten that has not ended."""
+    return InvalidChange(
+        f"task {task_id} is {state}: only a task that has ended can be forgotten; end it first: "
+        f"pushlane cancel {task_id}"
+    )
 
 
 def lane_dropped(task: Task) -> Task:

@@ -92,6 +92,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Audience to ask OAuth 2.0 tokens for."""
     pulsar_oauth2_scope: str | None = None
     """Scope to ask OAuth 2.0 tokens for."""
+    url: str = ""
+    """A server of `pushlane serve` to work through, instead of a backend of our own."""
+    token_file: Path | None = None
+    """File of the token for that server, read again when it changes."""
+    url_ca_file: Path | None = None
+    """Certificates (PEM) to trust for an https:// url, besides those of the system."""
+    oidc_issuer: str = ""
+    """Issuer of OpenID Connect whose tokens `pushlane serve` takes too, like https://id.example.com."""
+    oidc_audience: str = ""
+    """Audience that these tokens must be for."""
+    oidc_roles: str = ""
+    """What words of the issuer stand for: `pushlane-ops=operator,pushlane-admin=admin`."""
+    oidc_role_claim: str = "roles"
+    """Claim that has these words, as a list or a text; `a.b` is b within a."""
+    oidc_apps_claim: str = ""
+    """Claim that has the apps that the bearer sees; all apps unless set."""
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
@@ -99,7 +115,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embedded store prefetches 32 MiB over all lanes, beyond that a message where there is none.
     """
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    """Pushes that travel in one message, of a task that is new: at most 512, 32 on pool lanes."""
+    """Pushes that travel in one message, of a task that is new: four times as many of one that has
+    16,384 pushes or more, and of a fan-out; at most 512, 32 on pool lanes. 1: each alone.
+    """
     compression: Literal["none", "lz4", "zstd", "snappy", "zlib"] = "none"
     """How Pulsar's producers compress messages."""
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
@@ -223,7 +241,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the tasks are, as a sentence ends: in this folder, or at this broker."""
+        """Where the tasks are, as a sentence ends: in this folder, or at this broker or server."""
+        if self.url:
+            return f"at {masked(self.url)}"
         if self.capabilities.is_local:
             return f"in {self.data_dir.absolute()}"
         return f"at {masked(self.broker)} {self.namespace}"
@@ -231,7 +251,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_store_missing(self) -> bool:
         """True when the store is a folder on this machine in which nobody has made it yet."""
-        if not self.capabilities.is_local:
+        if self.url or not self.capabilities.is_local:
             return False
         try:
             return not (self.data_dir / STORE_FILE).exists()

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pushlane.util.errors import NeedsBackend
+from pushlane.util.texts import masked
+
 if TYPE_CHECKING:
     from pushlane.settings import Settings
 
@@ -58,3 +61,10 @@ def adapter_of(settings: Settings) -> Adapter:
     adapter = find_adapter(settings.broker)
     assert adapter is not None
     return adapter
+
+
+def package_of(settings: Settings) -> str:
+    """Return the package of their adapter. Raises NeedsBackend where they name a server instead."""
+    if settings.url:
+        raise NeedsBackend(masked(settings.url))
+    return adapter_of(settings).package

@@ -96,7 +96,8 @@ def _figure(number: float) -> str:
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
 _AS_GIVEN = frozenset(
-    {"path", "function", "module", "only_http2", "streams", "batch_size", "to_address"}
+    {"path", "function", "module", "only_http2", "http2", "streams", "batch_size", "to_address"}
+    | {"client", "tls"}  # of what posts
     | {"allow", "ports"}  # of sinks whose pushes have URLs as addresses
     | {"connect_timeout_s", "first_byte_timeout_s"}  # of a webhook
     | {"project", "address", "dry_run"}  # of FCM

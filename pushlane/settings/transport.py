@@ -23,6 +23,10 @@ Problem = tuple[str, str]
 _PARTS = ("ca_file", "cert_file", "key_file")
 SENTINEL, CLUSTER = "sentinel", "cluster"
 _SENTINELS = ("redis+sentinel", "rediss+sentinel")
+_SECRET_FILES = (
+    *("pulsar_token_file", "pulsar_oauth2_key_file", "redis_password_file"),
+    "token_file",
+)
 _INSTEAD = "set one of the two"
 
 
@@ -36,6 +40,8 @@ def transport_problems(settings: Settings) -> Iterator[Problem]:
     if not settings.capabilities.is_local:
         yield from _of_encryption(settings)
     yield from _of_secret_files(settings)
+    yield from _of_server(settings)
+    yield from _of_issuer(settings)
 
 
 def _of_pulsar_logins(settings: Settings) -> Iterator[Problem]:
@@ -114,10 +120,54 @@ def _of_encryption(settings: Settings) -> Iterator[Problem]:
 
 
 def _of_secret_files(settings: Settings) -> Iterator[Problem]:
-    for name in ("pulsar_token_file", "pulsar_oauth2_key_file", "redis_password_file"):
+    for name in _SECRET_FILES:
         path: Path | None = getattr(settings, name)
         if path is not None and (text := _refusal(WatchedFile(name, path).text)):
             yield name, text
+
+
+def _of_server(settings: Settings) -> Iterator[Problem]:
+    if not settings.url:
+        for name in ("token_file", "url_ca_file"):
+            if getattr(settings, name):
+                yield name, "it does nothing without url, the server that it is for"
+        return
+    try:
+        url = urlsplit(settings.url)
+        is_whole = bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or url.scheme not in ("http", "https") or url.query or url.fragment:
+        yield "url", "give the server's URL, like https://push.example.com"
+    elif "@" in url.netloc:
+        yield "url", "it has a user or a password: give the token in token_file"
+    elif url.scheme == "http" and not is_loopback(url.hostname or ""):
+        yield "url", "the token would cross the network in the clear: give an https:// URL"
+
+
+def _of_issuer(settings: Settings) -> Iterator[Problem]:
+    """Find an issuer whose tokens would be taken for anything, or for nothing."""
+    if not settings.oidc_issuer:
+        for name in ("oidc_audience", "oidc_roles"):
+            if getattr(settings, name):
+                yield name, "it does nothing without oidc_issuer"
+        return
+    url = urlsplit(settings.oidc_issuer)
+    if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
+        yield "oidc_issuer", "give its https:// URL"
+    for name in ("oidc_audience", "oidc_roles"):
+        if not getattr(settings, name):
+            yield "oidc_issuer", f"it needs {name}: without one nobody's tokens can be taken"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine alone."""
+    import ipaddress  # most settings name no server
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def tls_files(settings: Settings, service: str) -> TlsFiles:

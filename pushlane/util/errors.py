@@ -2,11 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat, Unreachable, UserError
 
 
-class UnknownTask(UserError):
+class NotFound(UserError):
+    """There is no such thing, or none that the caller may see."""
+
+
+class UnknownTask(NotFound):
     """There is no such task."""
+
+
+class NotAllowed(UserError):
+    """It is not the caller's to do."""
+
+
+class Overtaken(UserError):
+    """A value is not as the caller saw it: somebody has set another since.
+
+    `present` is how it is now, and `tag` the tag of that.
+    """
+
+    def __init__(self, subject: str, present: Mapping[str, Any], tag: str) -> None:
+        self.present = present
+        self.tag = tag
+        super().__init__(
+            f"{subject} is not as you saw it: somebody has changed it since; look at how it is "
+            "now, and if the change is still right send it with the ETag of now"
+        )
+
+
+class Unseen(UserError):
+    """A value is to be set over another, and the caller has not said over which."""
+
+
+class Unauthorized(NotAllowed):
+    """Who asks has not shown a token that is valid now."""
+
+
+class NotNow(UserError):
+    """Nothing may be changed for the time being."""
+
+
+class NeedsBackend(UserError):
+    """It needs the backend itself, and the settings name a server to work through."""
+
+    exit_code = 2
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"this cannot be done through the server {url}: it needs the broker or the store "
+            "itself; unset PUSHLANE_URL (setting url), and run it where these are"
+        )
+
+
+class TooMany(UserError):
+    """They ask too often; after `wait_s` they may ask again."""
+
+    def __init__(self, message: str, wait_s: float = 1.0) -> None:
+        self.wait_s = wait_s
+        super().__init__(message)
 
 
 class OversizedPush(BadInput):

@@ -92,6 +92,7 @@ class FileLock:
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, mode)
+        self._pid = os.getpid()
 
     @property
     def is_removed(self) -> bool:
@@ -118,7 +119,12 @@ class FileLock:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Release the lock for good; the file stays."""
+        """Release the lock for good; the file stays.
+
+        A child that was forked just now has it open as well, until it has loaded its program.
+        """
+        if os.getpid() == self._pid:
+            self.release()
         os.close(self._file)
 
 

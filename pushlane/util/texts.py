@@ -14,11 +14,17 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat
 from pushlane.util.errors import UnknownTask
+
+
+def clock(at_ms: int) -> str:
+    """Return a time as people write it, in UTC."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Secret:

@@ -23,9 +23,11 @@ _ALERT_S = 0.5  # with TLS 1.3 a server says only after the handshake that it wa
 
 _NO_TLS = "it speaks no TLS at this port: check the port, or use the URL without TLS"
 _PORTS = {"https": 443, "pulsar+ssl": 6651, "rediss": 6379}
-_EXPIRED = 10
+EXPIRED = 10
 _UNSIGNED = {2, 7, 18, 19, 20, 21}
-_OTHER_HOST = {62, 64}
+OTHER_HOST = {62, 64}
+NOT_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+"""What OpenSSL says of an answer that is no TLS."""
 
 
 class TlsFiles(NamedTuple):
@@ -159,19 +161,19 @@ def tls_refusal(error: ssl.SSLError, host: str, files: TlsFiles) -> str:
             f"it does not accept our certificate {files.cert_file} ({reason}): give one of an "
             f"authority that it trusts, which has not expired, in {service}_cert_file"
         )
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
+    if reason in NOT_TLS:
         return _NO_TLS
     return f"TLS with it fails ({reason or type(error).__name__}): look into its log"
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError, host: str, files: TlsFiles) -> str:
     setting = f"{files.service}_ca_file"
-    if error.verify_code in _OTHER_HOST:
+    if error.verify_code in OTHER_HOST:
         return (
             f"its certificate is for another host than {host}: use a name that is in the "
             "certificate, or have one made for this name; nothing was sent"
         )
-    if error.verify_code == _EXPIRED:
+    if error.verify_code == EXPIRED:
         return "its certificate has expired: renew it on the server; nothing was sent"
     if error.verify_code in _UNSIGNED:
         trusted = files.ca_file or "that this system trusts"

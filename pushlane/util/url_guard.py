@@ -124,6 +124,14 @@ class CheckedUrl(msgspec.Struct, frozen=True):
     def ip(self) -> str:
         return self.ips[0]
 
+    @property
+    def origin(self) -> str:
+        return _split(self.url)[0]
+
+    @property
+    def path(self) -> str:
+        return _split(self.url)[1]
+
     def __repr__(self) -> str:
         return f"CheckedUrl({self.scheme}, port {self.port})"
 
@@ -285,6 +293,23 @@ async def resolve_host(host: str) -> list[str]:
     look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     return [str(place[0]) for *_, place in found]
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the origin of an HTTP URL, with its user if it has one, and the rest as it is asked.
+
+    Raises BadInput when the URL cannot be read; does not show it.
+    """
+    try:
+        return _split(str(Url(url)))
+    except ValueError:
+        raise BadInput("the URL of a sink cannot be read; check its host and port") from None
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Cut a URL that was read where its path begins; its fragment is not sent."""
+    at = url.index("/", len("https://"))
+    return url[:at], url[at:].partition("#")[0]
 
 
 def _parse(url: str) -> tuple[Url, str]:

@@ -13,6 +13,7 @@ import pytest
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.memory import MemoryBackend
 from pushlane.settings import Settings
+from tests.provider_answers import HTTP2_TRANSPORTS, TRANSPORTS
 
 BATCH = 8
 
@@ -70,3 +71,15 @@ def connections_of(backend_kind: str) -> type[Connections]:
         connect = MemoryBackend().connect
 
     return InMemory
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The options of a sink that have it post through one transport after the other."""
+    return TRANSPORTS[request.param]
+
+
+@pytest.fixture(params=HTTP2_TRANSPORTS)
+def http2_transport(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Do as `transport` for providers that speak HTTP/2."""
+    return HTTP2_TRANSPORTS[request.param]

@@ -149,14 +149,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("answer", CASES)
-async def test_an_answer_means_what_the_table_says(answer):
+async def test_an_answer_means_what_the_table_says(answer, http2_transport):
     apns = Apns(now=lambda: NOW_S)
     timeouts = Timeouts(0.2 if answer == "no answer in time" else 60.0)
 
     async with apns.server.running() as server:
-        options = ApnsOptions(
-            key=apns.pem(), key_id=KEY_ID, team_id=TEAM_ID, topic=TOPIC, endpoint=server.url
-        )
+        given = {"key": apns.pem(), "key_id": KEY_ID, "team_id": TEAM_ID, "topic": TOPIC}
+        options = ApnsOptions(**given, endpoint=server.url, **http2_transport)
         sink = ApnsSink(options, 1, timeouts, now=lambda: NOW_S)
 
         async def send(address, payload=None):

@@ -267,6 +267,24 @@ async def test_pushes_in_other_bundles_from_a_border_on_are_kept_once(connection
         assert found == pushes
 
 
+async def test_what_a_source_has_published_last_is_known_to_another_process(connections, settings):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        assert await broker.last_of(LANE, "submit-a") == 0
+        await broker.publish(LANE, [b"1", b"2"], source=Source("submit-a", [7, 32]))
+        await broker.publish(LANE, [b"3"], source=Source("submit-b", [40]))
+        await broker.close_source(LANE, "submit-a")
+    later = type(connections)(settings)
+    async with later:
+        broker = (await later.one()).broker
+        assert await broker.last_of(LANE, "submit-a") == 32
+        await broker.publish(LANE, [b"4"], source=Source("submit-a", [33]))
+        assert await broker.last_of(LANE, "submit-a") == 33
+        with pytest.raises(UnknownLane):
+            await broker.last_of("task-nowhere", "submit-a")
+
+
 async def test_sources_do_not_count_for_each_other_nor_on_another_lane(connections):
     async with connections:
         broker = (await connections.one()).broker

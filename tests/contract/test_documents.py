@@ -100,6 +100,20 @@ async def test_removing_what_is_not_there_says_so(connections):
         assert not await documents.remove("rule", "weekly")
 
 
+async def test_only_the_expected_version_is_removed(connections):
+    async with connections:
+        documents = (await connections.one()).documents
+        first = await documents.put("rule", "weekly", b"one", None)
+        second = await documents.put("rule", "weekly", b"two", first)
+
+        assert not await documents.remove("rule", "weekly", first)
+        assert await documents.get("rule", "weekly") == ("weekly", second, b"two")
+
+        assert await documents.remove("rule", "weekly", second)
+        assert not await documents.remove("rule", "weekly", second)
+        assert await documents.list("rule") == []
+
+
 async def test_any_bytes_and_the_largest_body_are_kept_as_they_are(connections):
     async with connections:
         documents = (await connections.one()).documents

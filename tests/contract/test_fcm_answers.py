@@ -83,10 +83,11 @@ CASES = {
 
 
 @asynccontextmanager
-async def sink_to(emulator, timeout_s=30.0):
+async def sink_to(emulator, timeout_s=30.0, **http2_transport):
     options = FcmOptions(
         credentials=msgspec.json.encode(emulator.tokens.service_account()).decode(),
         endpoint=emulator.url,
+        **http2_transport,
     )
     sink = options.open(slots=4, timeout_s=timeout_s, retry_timeouts=False)
     try:
@@ -119,8 +120,10 @@ def test_the_table_has_these_rows():
 
 
 @pytest.mark.parametrize("row", CASES)
-async def test_an_answer(row):
-    assert in_words(await outcome_after(*CASES[row])) == documented("fcm")[row]
+async def test_an_answer(row, http2_transport):
+    who, answers, options = CASES[row]
+    outcome = await outcome_after(who, answers, {**options, **http2_transport})
+    assert in_words(outcome) == documented("fcm")[row]
 
 
 @pytest.mark.parametrize("rate", [DEVICE_RATE, TOPIC_RATE, PROJECT_RATE])

@@ -54,10 +54,10 @@ ANSWERS = {
 }
 
 
-async def outcomes_of(react, *tokens, timeout_s=LONG_S, retry_timeouts=False):
+async def outcomes_of(react, transport, *tokens, timeout_s=LONG_S, retry_timeouts=False):
     async with Http1Server(react or (lambda request: Silence())).running() as server:
         url = "http://127.0.0.1:9" if react is NOBODY else server.url
-        options = sink_options("gorush", {"url": url, "platform": "ios"}, "the sink")
+        options = sink_options("gorush", {"url": url, "platform": "ios", **transport}, "the sink")
         sink = options.open(10, timeout_s, retry_timeouts)
         outcomes = await sink.deliver(
             [
@@ -74,27 +74,28 @@ def test_each_row_has_a_case_and_each_case_a_row():
 
 
 @pytest.mark.parametrize("answer", ERRORS)
-async def test_an_error_means_what_its_row_says(answer):
+async def test_an_error_means_what_its_row_says(answer, transport):
     expected = documented("gorush")[answer]
     for error in ERRORS[answer]:
-        failed, well = await outcomes_of(Gorush(), f"{error}:device", "other")
+        failed, well = await outcomes_of(Gorush(), transport, f"{error}:device", "other")
         assert (in_words(failed), in_words(well)) == (expected, "delivered"), error
         assert "device" not in failed.reason
         assert "f00" not in failed.reason
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_an_answer_means_what_its_row_says(answer):
+async def test_an_answer_means_what_its_row_says(answer, transport):
     for react in ANSWERS[answer]:
-        outcomes = await outcomes_of(react)
+        outcomes = await outcomes_of(react, transport)
         assert [in_words(one) for one in outcomes] == [documented("gorush")[answer]] * 2
 
 
 @pytest.mark.parametrize("answer", [each for each in WEBHOOK_CASES if each != "2xx"])
-async def test_any_other_answer_is_about_all_pushes_as_a_webhooks_is_about_one(answer):
+async def test_any_other_answer_is_about_all_pushes_as_a_webhooks_is_about_one(answer, transport):
     for reaction in WEBHOOK_CASES[answer]:
         outcomes = await outcomes_of(
             NOBODY if reaction is NOBODY else lambda request, reaction=reaction: reaction,
+            transport,
             timeout_s=HANG_S if isinstance(reaction, Silence) else LONG_S,
             retry_timeouts="`retry_timeouts`" in answer,
         )

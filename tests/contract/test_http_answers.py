@@ -51,11 +51,11 @@ CASES = {
 }
 
 
-async def outcomes_of(reaction, *, retry_timeouts=False):
+async def outcomes_of(reaction, transport, *, retry_timeouts=False):
     async with Http1Server(lambda request: reaction).running() as server:
         timeout_s = HANG_S if isinstance(reaction, Silence) else LONG_S
         url = "http://127.0.0.1:9" if reaction is NOBODY else server.url
-        sink = HttpBatchOptions(url=url).open(10, timeout_s, retry_timeouts)
+        sink = HttpBatchOptions(url=url, **transport).open(10, timeout_s, retry_timeouts)
         pushes = [Push("task", seq, "somebody") for seq in (1, 2)]
         outcomes = await sink.deliver([Delivery(push, Level.HIGH) for push in pushes])
         await sink.close()
@@ -67,23 +67,25 @@ def test_each_row_has_a_case_and_each_case_a_row():
 
 
 @pytest.mark.parametrize("answer", CASES)
-async def test_an_answer_means_what_its_row_says(answer):
+async def test_an_answer_means_what_its_row_says(answer, transport):
     expected = documented("http")[answer]
     for reaction in CASES[answer]:
-        outcomes = await outcomes_of(reaction)
+        outcomes = await outcomes_of(reaction, transport)
         assert [in_words(outcome) for outcome in outcomes] == [expected] * 2, reaction
 
 
 @pytest.mark.parametrize("answer", [each for each in WEBHOOK_CASES if each != "2xx"])
-async def test_any_other_answer_is_about_all_pushes_as_a_webhooks_is_about_one(answer):
+async def test_any_other_answer_is_about_all_pushes_as_a_webhooks_is_about_one(answer, transport):
     for reaction in WEBHOOK_CASES[answer]:
-        outcomes = await outcomes_of(reaction, retry_timeouts="`retry_timeouts`" in answer)
+        outcomes = await outcomes_of(
+            reaction, transport, retry_timeouts="`retry_timeouts`" in answer
+        )
         words = [in_words(outcome) for outcome in outcomes]
         assert words == [documented("webhook")[answer]] * 2, reaction
 
 
 @pytest.mark.parametrize("answer", ["no result, or one whose status is none of these"])
-async def test_what_has_no_result_may_have_arrived(answer):
+async def test_what_has_no_result_may_have_arrived(answer, transport):
     for reaction in [*CASES[answer], *CASES["2xx with another body"]]:
-        arrivals = [outcome.arrival for outcome in await outcomes_of(reaction)]
+        arrivals = [outcome.arrival for outcome in await outcomes_of(reaction, transport)]
         assert arrivals == [Arrival.UNKNOWN] * 2, reaction

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.backends.ports import Fence, Registry, listed
+from pushlane.backends.ports import ALL, Fence, Registry, listed
 from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
@@ -199,6 +199,53 @@ async def test_the_weights_are_6_3_1_until_others_are_set(connections):
         await here.registry.set_weights(Weights(5, 4, 0))
 
         assert await there.registry.weights() == Weights(5, 4, 0)
+
+
+async def test_a_page_begins_behind_any_task_of_another_even_one_that_is_gone(connections):
+    async with connections:
+        here, there = await connections.two()
+        for number in range(5):
+            await here.registry.add(a_task(id=f"0task{number}"))
+        page = await here.registry.page(ALL)
+        await there.registry.change("0task2", task_changes.cancel)
+        await there.registry.forget("0task2")
+        await there.registry.add(a_task(id="0task5"))
+
+        found = [await there.registry.page(ALL, place) for place in page.places]
+
+        assert [task.id for task in page.tasks] == [f"0task{number}" for number in (4, 3, 2, 1, 0)]
+        left = ["0task3", "0task1", "0task0"]
+        wanted = [left, left[1:], left[1:], left[2:], []]
+        assert [[task.id for task in one.tasks] for one in found] == wanted
+
+
+async def test_weights_over_others_than_are_set_change_nothing(connections):
+    async with connections:
+        here, there = await connections.two()
+        assert await here.registry.set_weights(Weights(5, 4, 0), over=Weights())
+
+        assert not await there.registry.set_weights(Weights(1, 1, 1), over=Weights())
+
+        assert await here.registry.weights() == Weights(5, 4, 0)
+        assert await there.registry.set_weights(Weights(), over=Weights(5, 4, 0))
+        assert await there.registry.set_weights(Weights(1, 2, 3), over=Weights())
+        assert await here.registry.weights() == Weights(1, 2, 3)
+
+
+async def test_of_many_weights_over_the_same_one_is_set(connections):
+    async with connections:
+        here, there = await connections.two()
+        wanted = [Weights(1, 1, number) for number in range(10)]
+
+        are_set = await asyncio.gather(
+            *(
+                backend.registry.set_weights(one, over=Weights())
+                for backend, one in zip((here, there) * 5, wanted, strict=True)
+            )
+        )
+
+        [winner] = [one for one, is_set in zip(wanted, are_set, strict=True) if is_set]
+        assert await here.registry.weights() == winner
 
 
 async def test_changes_from_the_start_are_the_tasks_not_finished(connections):

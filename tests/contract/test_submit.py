@@ -14,7 +14,7 @@ from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.gates.budget_gate import LimitsFollower
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Subject, read_limits
-from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.request import SubmitRequest, Submitted
 from pushlane.producers.submit import submit
 from pushlane.settings import Settings
 from tests.contract.conftest import Connections
@@ -25,7 +25,7 @@ LEVELS = [Level.HIGH, Level.LOW]
 
 async def submitted(
     backend: Backend, settings: Settings, level: Level = Level.HIGH, **options: Any
-) -> SubmitResult:
+) -> Submitted:
     rows = [{"recipient": f"to-{number}"} for number in range(1, 21)]
     given: Mapping[str, Any] = {"title": "Hi", "key": "sale", **options}
     return await submit(backend, settings, SubmitRequest(source=rows, level=level, **given))

@@ -37,11 +37,11 @@ CASES = {
 }
 
 
-async def outcome_of(reaction, *, retry_timeouts):
+async def outcome_of(reaction, transport, *, retry_timeouts):
     async with Http1Server(lambda request: reaction).running() as server:
         timeout_s = HANG_S if isinstance(reaction, Silence) else LONG_S
         url = "http://127.0.0.1:9" if reaction is NOBODY else server.url
-        sink = WebhookOptions(url=url).open(1, timeout_s, retry_timeouts)
+        sink = WebhookOptions(url=url, **transport).open(1, timeout_s, retry_timeouts)
         [outcome] = await sink.deliver([Delivery(Push("task", 1, "somebody"), Level.HIGH)])
         await sink.close()
         return outcome
@@ -52,8 +52,8 @@ def test_each_row_has_a_case_and_each_case_a_row():
 
 
 @pytest.mark.parametrize("answer", CASES)
-async def test_an_answer_means_what_its_row_says(answer):
+async def test_an_answer_means_what_its_row_says(answer, transport):
     expected = documented("webhook")[answer]
     for reaction in CASES[answer]:
-        outcome = await outcome_of(reaction, retry_timeouts="`retry_timeouts`" in answer)
+        outcome = await outcome_of(reaction, transport, retry_timeouts="`retry_timeouts`" in answer)
         assert in_words(outcome) == expected, reaction

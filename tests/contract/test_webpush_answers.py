@@ -69,6 +69,12 @@ UNANSWERED = {
 }
 
 
+@pytest.fixture(params=["pyreqwest"])
+def http2_transport() -> dict[str, str]:
+    """Hosts that rows name are posted to by it alone."""
+    return {}
+
+
 def sink_to(emulator, timeout_s=TIMEOUT_S, retry_timeouts=False, **options):
     told = {
         "vapid_key": emulator.vapid_pem,
@@ -101,18 +107,18 @@ def test_the_page_has_these_answers_and_no_others():
 
 
 @pytest.mark.parametrize(("name", "reactions", "becomes"), ANSWERS, ids=[one[0] for one in ANSWERS])
-async def test_an_answer(name, reactions, becomes):
+async def test_an_answer(name, reactions, becomes, http2_transport):
     emulator = WebPushEmulator()
     async with emulator.running():
         for reaction in reactions:
             emulator.always = reaction
-            assert await words_of(emulator) == becomes
+            assert await words_of(emulator, **http2_transport) == becomes
 
 
-async def test_a_subscription_of_another_key_where_ours_is_good():
+async def test_a_subscription_of_another_key_where_ours_is_good(http2_transport):
     emulator = WebPushEmulator()
     async with emulator.running():
-        sink = sink_to(emulator)
+        sink = sink_to(emulator, **http2_transport)
         for reaction, becomes in ((None, "delivered"), *((one, "dead") for one in OTHER_KEY)):
             emulator.always = reaction
             push = Push("task", 1, "somebody")
@@ -121,12 +127,12 @@ async def test_a_subscription_of_another_key_where_ours_is_good():
         await sink.close()
 
 
-async def test_no_connection():
+async def test_no_connection(http2_transport):
     emulator = WebPushEmulator()
     async with emulator.running():
         pass
 
-    assert await words_of(emulator) == UNANSWERED["no connection"]
+    assert await words_of(emulator, **http2_transport) == UNANSWERED["no connection"]
 
 
 @pytest.mark.parametrize(
@@ -153,11 +159,13 @@ async def test_a_host_without_an_address(monkeypatch, code, name):
     ("retry_timeouts", "name"),
     [(False, "no answer in time"), (True, "no answer in time, with `retry_timeouts`")],
 )
-async def test_no_answer_in_time(retry_timeouts, name):
+async def test_no_answer_in_time(retry_timeouts, name, http2_transport):
     emulator = WebPushEmulator()
     emulator.always = Silence()
     async with emulator.running():
-        words = await words_of(emulator, timeout_s=HANG_S, retry_timeouts=retry_timeouts)
+        words = await words_of(
+            emulator, timeout_s=HANG_S, retry_timeouts=retry_timeouts, **http2_transport
+        )
 
     assert words == UNANSWERED[name]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
@@ -124,12 +126,14 @@ class Scene:
         self.ready = asyncio.Event()
         self.lane = Lane(main.lane, Level.HIGH, mark=lambda _: self.ready.set())
         self.in_doubt = False
+        self.held_since_s = math.inf
         self.intake = Intake(
             registry,
             self.settler.ack,
             lambda _: task,
             self.stats,
             lambda: self.in_doubt,
+            lambda: self.held_since_s,
             clock_s,
         )
         for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
@@ -401,6 +405,137 @@ async def test_quick_answers_about_new_messages_do_not_make_slow_looks_more_freq
 
     assert [(span.first, span.last) for span in meanwhile] == [(3, 3)]
     assert len(registry.asked) > seen + 1
+
+
+async def test_what_nobody_else_can_have_been_given_is_not_asked_about_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_S", 0.0)
+    registry = Registry()
+    scene = Scene(registry, Reader("task-t", [1, 2], is_first=True))
+    scene.held_since_s = 0.0
+    scene.intake.fill(scene.lane)
+    pulled_s = scene.lane.main.at_hand()[0].asked_s
+
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    await until(lambda: scene.lane.main.at_hand()[0].asked_s > pulled_s)
+    while_held = list(registry.asked)
+    scene.held_since_s = time.monotonic()  # it was stopped, and others may have it
+    await until(lambda: registry.asked)
+    running.cancel()
+
+    assert while_held == []
+
+
+@pytest.mark.parametrize(("is_first", "asked"), [(True, []), (False, [(1, 2)])])
+async def test_only_what_nobody_had_before_goes_at_once_though_its_answer_is_old(
+    *, is_first: bool, asked: list[tuple[int, int]]
+) -> None:
+    clock, registry = Clock(), Registry()
+    scene = Scene(registry, Reader("task-t", [1, 2], is_first=is_first), clock_s=clock)
+    scene.held_since_s = 0.0
+    await scene.filled(0 if is_first else 1)
+    registry.asked.clear()
+    clock.now_s += 10.0
+
+    job = scene.intake.retake(scene.lane, clock() - STALE_S)
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    await turns()
+    running.cancel()
+
+    assert (job is not None) is is_first
+    assert [(span.first, span.last) for span in registry.asked] == asked
+
+
+async def test_a_lane_whose_answer_is_old_at_its_turn_is_waited_for_and_then_goes_on() -> None:
+    clock = Clock()
+    scene = Scene(Registry(), Reader("task-t", [1, 2]), clock_s=clock)
+    await scene.filled()
+    clock.now_s += 10.0
+    oldest_s = clock() - STALE_S
+
+    assert scene.intake.retake(scene.lane, oldest_s) is None
+    assert (scene.lane.fed, scene.lane.may_move, scene.lane.main.asking) == (False, False, 1)
+    assert scene.lane.refill_wait_s() > 0
+
+    await scene.filled()
+    assert [scene.lane.take(oldest_s).seq for _ in range(2)] == [1, 2]
+
+
+async def test_a_lane_whose_turn_is_not_near_is_not_asked_about_until_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._REST_S", 0.0)
+    clock, registry = Clock(), Registry()
+    scene = Scene(registry, Reader("task-t", range(1, 9)), clock_s=clock)
+    await scene.filled()
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    asked_at: list[float] = []
+    for second in range(30):
+        if second in (0, 10):  # its turns: the next is at 20
+            while scene.intake.retake(scene.lane, clock() - STALE_S) is None:
+                await turns()
+        registry.asked.clear()
+        clock.now_s += 1.0
+        await turns()
+        if registry.asked:
+            asked_at.append(second + 1)
+    running.cancel()
+
+    assert asked_at == [*range(1, 11), *range(18, 31)]
+
+
+async def test_many_lanes_are_asked_about_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, registry = Clock(), PagedRegistry()
+    monkeypatch.setattr("pushlane.core.intake._AGAIN_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr("pushlane.core.intake._REST_S", 0.0)
+    scene = Scene(registry, Reader("task-t", []), clock_s=clock)
+    lanes = []
+    for number in range(1_000):
+        lane = Lane(f"task-{number}", Level.HIGH)
+        lane.add(lane.main, [message_of(str(number), 1)])
+        lanes.append(lane)
+    handled: list[int] = []
+    for name in ("_ask_of", "_hand_on", "_questions"):
+        count_a_step(monkeypatch, scene.intake, name, handled)
+
+    clock.now_s += 10.0
+    running = asyncio.create_task(scene.intake.run(lambda: lanes))
+    await until(lambda: sum(handled) == 3 * 1_000)  # a step is counted once it is over
+    running.cancel()
+
+    assert max(handled) == 128
+    assert not any(lane.main.asking for lane in lanes)
+    assert registry.pages == [*[128] * 7, 104]
+
+
+class PagedRegistry(Registry):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[int] = []
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        self.pages.append(len(spans))
+        await asyncio.sleep(0)  # as one that is asked over a network
+        return await super().gone(spans)
+
+
+def count_a_step(monkeypatch: pytest.MonkeyPatch, of: object, name: str, counts: list[int]) -> None:
+    """Count the calls of a method, those of each step of the event loop together."""
+    method = getattr(of, name)
+    steps = Counter[int]()
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if not steps:
+            asyncio.get_running_loop().call_soon(end_step)
+        steps[0] += 1
+        return method(*args, **kwargs)
+
+    def end_step() -> None:
+        counts.append(steps.pop(0))
+
+    monkeypatch.setattr(of, name, counted)
 
 
 async def turns() -> None:

@@ -139,7 +139,7 @@ async def test_what_is_in_flight_is_finished_and_the_store_closed_last(memory, s
             asyncio.get_running_loop().call_soon(held.set)
 
     assert ended == ["user-0"]
-    assert await state_of(memory, settings, task_id) is State.DONE
+    assert await state_of(memory, settings, task_id) == State.DONE
 
 
 async def test_an_error_in_the_block_is_raised_alone(

@@ -268,7 +268,6 @@ def test_the_command_shows_formats_and_refuses_what_is_not_read(command: Command
     assert command("formats", "--json").json == {
         "min_format": 1,
         "this_reads": 3,
-        "all_read": None,
     }
     ran = command("formats", "--min", "4")
     assert ran.exit_code == 1

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.backends.ports import of_each
 from pushlane.core import republish as republisher
 from pushlane.core.endings import Ending
 from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.lane import Job, Lane
 from pushlane.core.names import DEAD_LANE, later_lane, own_lane, pool_lane
-from pushlane.core.ports import Source, of_each
+from pushlane.core.ports import Source
 from pushlane.core.push import Push
 from pushlane.core.republish import Republisher
 from pushlane.core.retrying import Backoffs

@@ -10,6 +10,7 @@ left on a lane.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -166,7 +167,9 @@ class Process:
         settler = Settler(
             DEFAULT_SINK, self.flusher, self.republisher, counts, lambda _: 0.0, _no_pause
         )
-        self.intake = Intake(registry, settler.ack, lambda _: self._task, counts, lambda: False)
+        self.intake = Intake(
+            registry, settler.ack, lambda _: self._task, counts, lambda: False, lambda: math.inf
+        )
         slots = Slots(delivering, SLOTS, settler, breaker, [], counts, self.lanes)
         options = Options([], [])
         admission = Admission(

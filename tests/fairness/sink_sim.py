@@ -58,7 +58,7 @@ class Sim:
         self.lanes = list(lanes)
         self.slots = self.free = slots
         self.scheduler: Scheduler[Lane] = Scheduler(weights, slots)
-        self.shares: Shares[Lane] = Shares(self.scheduler, slots)
+        self.shares: Shares[Lane] = Shares(self.scheduler, slots, ran_s=lambda: 0.0)
         self.picks: list[Lane] = []
         self.picked_at: list[float] = []
         self.ever_slow: set[Lane] = set()

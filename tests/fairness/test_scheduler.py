@@ -55,6 +55,22 @@ def test_levels_interleave_as_6_3_1() -> None:
     assert "".join(level[0] for level, _ in picked) == "hmhhmhlhmh"
 
 
+def test_a_lane_that_waits_for_an_answer_at_its_turn_has_that_turn_afterwards() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    for lane in "abcd":
+        scheduler.add(lane, Level.HIGH)
+        scheduler.ready(lane)
+    first = "".join(serve(scheduler) for _ in range(4))
+
+    assert scheduler.pick() == "a"
+    scheduler.rest("a", is_next=True)
+    meanwhile = serve(scheduler)
+    scheduler.ready("a")
+
+    assert (first, meanwhile) == ("abcd", "b")
+    assert "".join(serve(scheduler) for _ in range(8)) == "acdbacdb"
+
+
 @pytest.mark.parametrize("lanes_a_level", [1, 7, 20])
 def test_a_full_backlog_is_shared_exactly_with_short_gaps(lanes_a_level: int) -> None:
     levels = [level for level, _ in served(backlogged(lanes_a_level), 1_000)]

@@ -5,6 +5,8 @@ Parts are of 50 slots and deliveries of 0.1 s, so 300, 150 and 50 a second.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.core.task import Level, Weights
+from pushlane.core.turns import Scheduler
+from pushlane.dispatcher.slow import Read, Shares, Stopwatch
 from tests.fairness.sink_sim import (
     HIGH,
     LOW,
@@ -127,6 +131,50 @@ def test_many_small_slow_tasks_are_judged_by_their_level() -> None:
     sim = Sim([*five_each(random_about(0.1))[:10], *small], 50).run(40, count_from_s=10)
 
     assert [sim.held(level, 30) for level in PARTS] == pytest.approx([30, 15, 5], abs=1)
+
+
+def test_levels_hold_their_parts_though_there_are_more_lanes_than_one_look_is_at() -> None:
+    lanes = [Lane(level, random_about(0.1)) for level in (HIGH, MEDIUM) for _ in range(300)]
+    slow = [Lane(LOW, random_about(1.0)) for _ in range(300)]
+    sim = Sim([*lanes, *slow], 800).run(6, count_from_s=3)
+
+    assert [sim.held(level, 3) for level in PARTS] == pytest.approx([480, 240, 80], rel=0.08)
+
+
+def test_of_many_lanes_a_page_is_looked_at_each_time_and_none_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=4_096)
+    shares: Shares[Lane] = Shares(scheduler, 4_096, ran_s=lambda: 0.0)
+    lanes = [Lane(HIGH, fixed(0.1)) for _ in range(4_096)]
+    for lane in lanes:
+        scheduler.add(lane, lane.level)
+    shares.took(0.0, lanes)
+    read: list[Stopwatch] = []
+    read_one = Stopwatch.read
+
+    def noted(watch: Stopwatch, now_s: float) -> Read:
+        read.append(watch)
+        return read_one(watch, now_s)
+
+    monkeypatch.setattr(Stopwatch, "read", noted)
+    pages = []
+    for look in range(16):
+        shares.look(look / 16)
+        pages.append(len(read) - sum(pages))
+
+    assert pages == [512] * 16
+    assert Counter(map(id, read)) == Counter(2 * list(map(id, read[:4_096])))
+    assert len(set(map(id, read))) == 4_096
+
+
+def test_looks_take_a_small_part_of_the_time() -> None:
+    ran_s = itertools.count(0.0, 0.006)  # each look runs for 6 ms
+    shares: Shares[Lane] = Shares(Scheduler(slots=1), 1, ran_s=lambda: next(ran_s))
+    for now_ms in range(1_000):
+        shares.look(now_ms / 1000)
+
+    assert next(ran_s) / 2 <= 0.03 * 1.0 + 0.006
 
 
 def test_a_sink_that_becomes_slow_for_all_has_no_slow_lanes_for_long() -> None:

@@ -301,7 +301,7 @@ async def test_when_the_broker_is_away_at_the_start_it_says_so_and_leaves_nothin
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         before = asyncio.all_tasks()
-        broker = FailsOnce(backend.broker, "open_lane", Unreachable("the broker is away"))
+        broker = FailsOnce(backend.broker, "ping", Unreachable("the broker is away"))
 
         with pytest.raises(Unreachable, match="the broker is away"):
             await Dispatcher(with_other(backend, broker=broker), MemorySink(), settings).run()

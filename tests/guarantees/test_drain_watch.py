@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, State, now_ms
+from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.dispatcher.service import DrainWatch
 from pushlane.dispatcher.tasks import KnownTasks
 from pushlane.model import task_changes
-from tests.core.support import DEADLINE_S, add_task, backend_in
+from tests.core.support import DEADLINE_S, add_task, backend_in, until
 
 A_WHILE = 20  # turns of the loop: it waits for nothing else
 
@@ -35,6 +36,36 @@ async def test_it_returns_the_sinks_that_it_gave_up(tmp_path: Path) -> None:
 
         async with asyncio.timeout(DEADLINE_S):
             assert await ended == {"default"}
+
+
+@pytest.mark.parametrize(("rest_a_look", "looks"), [(0, 4), (1e9, 1)])
+async def test_after_a_look_it_rests_in_proportion_however_many_tasks_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest_a_look: float, looks: int
+) -> None:
+    monkeypatch.setattr("pushlane.dispatcher.service._REST_A_LOOK", rest_a_look)
+    async with backend_in(tmp_path) as (backend, _):
+        tasks = KnownTasks(backend)
+        task = await add_task(backend, Level.HIGH, 5)
+        tasks.apply(task)
+        tasks.synced.set()
+        watch = DrainWatch(backend, tasks, {"default"}, now_ms)
+        seen: list[Task] = []
+        monkeypatch.setattr(watch, "_can_move", lambda task: seen.append(task) or True)
+
+        def has_seen(count: int) -> bool:
+            return len(seen) == count
+
+        waiting = asyncio.create_task(watch.wait())
+        for seen_by_then in range(1, 4):
+            await until(partial(has_seen, min(seen_by_then, looks)))
+            for _ in range(A_WHILE):  # it waits for a change by then, or rests
+                await backend.registry.get(task.id)
+            watch.on_task(task)
+        for _ in range(A_WHILE):
+            await backend.registry.get(task.id)
+        waiting.cancel()
+
+    assert len(seen) == looks
 
 
 class Accepting:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.leases import Leader
+from pushlane.backends.leases import Leader, LeaseGuard
 from pushlane.backends.ports import listed
 from pushlane.core.names import DEAD_LANE, dead_lane, own_lane
+from pushlane.core.publish import Publication
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.janitor import HalfMade, SharedLanes
-from pushlane.model import task_changes
+from pushlane.model import audit, task_changes
 from pushlane.model.names import DEAD_LEASE, submit_lease
 from pushlane.model.recipients import AddressDeath, DeadAddressQuery, SuppressionScope
+from pushlane.model.streams import source_of
 from tests.core.support import Wrapped, add_task, backend_in
 from tests.leader.recovering import (
     DEAD_RETENTION_S,
@@ -203,6 +207,40 @@ async def test_who_looks_through_the_dead_is_not_disturbed(tmp_path: Path) -> No
         assert await backend.broker.backlog(DEAD_LANE) == 0
 
 
+async def test_the_audit_keeps_its_newest_entries(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (backend, leader):
+        for at_ms in range(1, 8):
+            entry = audit.Entry(at_ms, "ada", "cli", "set-levels", "levels", {}, {})
+            await audit.write(backend.documents, entry)
+
+        with mock.patch.object(audit, "MOST_KEPT", 3):
+            await leader.step(60 * MINUTE_MS)
+
+        assert [one.at_ms for _, one in await audit.entries(backend.documents)] == [7, 6, 5]
+
+
+async def test_a_leader_killed_at_a_purge_is_waited_for_by_a_command(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (backend, leader):
+        await backend.broker.open_lane(DEAD_LANE)
+        with mock.patch.object(backend.lease, "acquire", wraps=backend.lease.acquire) as acquire:
+            await leader.step()
+
+        held_s = [call.args[2] for call in acquire.call_args_list if call.args[0] == DEAD_LEASE]
+        await backend.lease.acquire(DEAD_LEASE, "killed", *held_s)
+        waited: list[float] = []
+
+        async def sleep(duration_s: float) -> None:
+            waited.append(duration_s)
+            if sum(waited) >= held_s[0]:
+                await backend.lease.release(DEAD_LEASE, "killed")  # it runs out
+
+        async def look() -> str:
+            return "looked"
+
+        guard = LeaseGuard(backend.lease, DEAD_LEASE, "busy", sleep)
+        assert await guard.run(look, lambda: None) == "looked"
+
+
 async def test_dead_pushes_of_a_lane_of_their_own_go_after_their_time(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend)
@@ -220,10 +258,12 @@ async def test_dead_pushes_of_a_lane_of_their_own_go_after_their_time(tmp_path: 
 class Watching:
     """A look at half-made tasks by hand."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.clock = Clock()
+    def __init__(self, backend: Backend, forgets_after_s: float = math.inf) -> None:
+        self.clock = clock = Clock()
         self._backend = backend
-        self._half_made = HalfMade(backend, self._change, DAY_S, self.clock, self.clock.seconds)
+        self._half_made = HalfMade(
+            backend, self._change, DAY_S, clock, clock.seconds, forgets_after_s
+        )
 
     async def _change(self, task: Task, edit: task_changes.Edit) -> None:
         self._half_made.on_task(await self._backend.registry.change(task.id, edit))
@@ -276,6 +316,48 @@ async def test_a_task_that_its_producer_left_open_never_ends_by_itself(
             seen = await watching.step(task, 8 * DAY_MS)
             assert (seen.stalled_at_ms, seen.state.is_terminal) == (0, False)
     assert caplog.records == []
+
+
+async def of_stream(backend: Backend) -> Task:
+    """A task that a process fed for a stream, with one push on its lane, until it was killed."""
+    task = await half_made(backend)
+
+    def edit(made: Task) -> Task:
+        return replace(made, is_fed=True, key=f"stream/shop/orders/{task.id}", bundle=1)
+
+    task = await backend.registry.change(task.id, edit)
+    body = encode(Push(task.id, 1, "user-1"))
+    await Publication(backend, task).publish([body], source_of(task))
+    return task
+
+
+async def test_the_task_of_a_stream_is_sealed_with_what_is_on_its_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task, watching = await of_stream(backend), Watching(backend)
+        await backend.lease.acquire(submit_lease(task.id), "a process", 600)
+        held = await watching.step(task, MINUTE_MS)
+        await backend.lease.release(submit_lease(task.id), "a process")
+
+        sealed = await watching.step(task, MINUTE_MS)
+
+        assert (held.total, held.stalled_at_ms) == (None, 0)
+        assert (sealed.total, sealed.state, sealed.stalled_at_ms) == (1, State.RUNNING, 0)
+        assert not await backend.lease.is_held(submit_lease(task.id))
+
+
+async def test_one_of_which_the_broker_has_forgotten_who_published_is_not_sealed(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task, watching = await half_made(backend), Watching(backend, forgets_after_s=30)
+
+        def edit(made: Task) -> Task:
+            return replace(made, is_fed=True, key=f"stream/shop/orders/{task.id}")
+
+        await backend.registry.change(task.id, edit)
+        seen = await watching.step(task, MINUTE_MS)
+
+        assert (seen.total, seen.stalled_at_ms) == (None, watching.clock.now_ms)
 
 
 async def test_a_task_that_is_complete_is_never_half_made(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import ClaimResult
+from pushlane.backends.ports import of_each
 from pushlane.core.lane import ROOM, Job, Lane, Why
 from pushlane.core.names import is_later
-from pushlane.core.ports import Delivery, Source, of_each
+from pushlane.core.ports import Delivery, Source
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.core.task import DeliveryMode, Level, Task, now_ms
 from pushlane.core.task import State as TaskState

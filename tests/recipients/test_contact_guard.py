@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, encode
 from pushlane.core.task import Level, Task
 from pushlane.core.turns import EVERY_APP
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.stats import CAPPED, SUPPRESSED
+from pushlane.dispatcher.guards.recipient_guard import ContactGuard
+from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Limits, Subject, change_limit
 from pushlane.model.recipients import EVERYWHERE, SuppressionScope, kept_hasher
@@ -414,6 +417,22 @@ async def test_without_caps_and_suppressions_no_push_is_asked_about(tmp_path: Pa
 
         assert not away.asked.is_set()
         assert not find.asked.is_set()
+
+
+async def test_tasks_are_looked_at_anew_only_when_a_scope_has_its_first_or_last_suppression(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        settler: Any = SimpleNamespace(sink="default")
+        guard = ContactGuard(backend, settings, settler, Stats(), lambda: NOON_MS)
+        said: list[str] = []
+        steps = {"first": (), "again": (), "some": ("anna",), "more": ("bert",), "as before": ()}
+        for name, recipients in steps.items():
+            guard.changed = partial(said.append, name)
+            await suppress(backend, *recipients)
+            await guard._read_scopes()
+
+    assert said == ["first", "some"]
 
 
 async def test_a_limit_of_a_newer_version_keeps_no_push_back(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks import sink_options
 from pushlane.dispatcher.sinks.webhook import WebhookOptions
 from pushlane.util import url_guard
+from tests.provider_answers import TRANSPORTS
 from tests.web_server import Server
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -23,8 +24,15 @@ def to(url, seq=1, **fields):
     return Delivery(Push("task", seq, "somebody", "Title", **fields), Level.HIGH, url)
 
 
-def opened(allow=ALLOWED, **options):
-    return WebhookOptions(to_address=True, allow=allow, **options).open(10, 60.0, False)
+@pytest.fixture(params=TRANSPORTS)
+def opened(request):
+    """Opens the sink, with one transport after the other."""
+
+    def opened(allow=ALLOWED, **options):
+        given = WebhookOptions(to_address=True, allow=allow, **TRANSPORTS[request.param], **options)
+        return given.open(10, 60.0, False)
+
+    return opened
 
 
 async def outcome_of(sink, delivery):
@@ -37,7 +45,7 @@ def answering(status, *headers):
     return Server("\r\n".join(lines).encode())
 
 
-async def test_each_push_goes_to_its_own_url_signed_and_under_its_id():
+async def test_each_push_goes_to_its_own_url_signed_and_under_its_id(opened):
     sink = opened(secrets=SECRET, headers={"X-Of": "us"})
     async with Server().running() as one, Server().running() as two:
         for seq, server in enumerate((one, two, one), 1):
@@ -54,7 +62,7 @@ async def test_each_push_goes_to_its_own_url_signed_and_under_its_id():
     await sink.close()
 
 
-async def test_a_receivers_library_knows_the_signature():
+async def test_a_receivers_library_knows_the_signature(opened):
     sink = opened(secrets=SECRET)
     kept = []
 
@@ -86,7 +94,7 @@ async def test_a_receivers_library_knows_the_signature():
         ("", url_guard.NOT_A_URL),
     ],
 )
-async def test_a_url_that_must_not_be_asked_is_dead_without_a_connection(url, reason):
+async def test_a_url_that_must_not_be_asked_is_dead_without_a_connection(url, reason, opened):
     sink = opened(allow=())
     async with Server().running() as server:
         port = server.url.rpartition(":")[2].partition("/")[0]
@@ -103,7 +111,7 @@ async def test_a_url_that_must_not_be_asked_is_dead_without_a_connection(url, re
         (410, Outcome.gone("HTTP 410"), Sign.OWN),
     ],
 )
-async def test_final_answers_say_nothing_of_the_sink(status, expected, sign):
+async def test_final_answers_say_nothing_of_the_sink(status, expected, sign, opened):
     sink = opened()
     async with answering(status).running() as server:
         outcome = await outcome_of(sink, to(server.url))
@@ -113,7 +121,7 @@ async def test_final_answers_say_nothing_of_the_sink(status, expected, sign):
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 502])
-async def test_what_may_be_mended_costs_an_attempt_and_holds_nothing(status):
+async def test_what_may_be_mended_costs_an_attempt_and_holds_nothing(status, opened):
     sink = opened()
     async with answering(status).running() as server:
         outcome = await outcome_of(sink, to(server.url))
@@ -121,7 +129,7 @@ async def test_what_may_be_mended_costs_an_attempt_and_holds_nothing(status):
     await sink.close()
 
 
-async def test_a_host_that_is_away_rests_while_others_are_asked():
+async def test_a_host_that_is_away_rests_while_others_are_asked(opened):
     sink = opened()
     async with Server().running() as well:
         gone = "http://127.0.0.1:9/push"
@@ -137,7 +145,7 @@ async def test_a_host_that_is_away_rests_while_others_are_asked():
     await sink.close()
 
 
-async def test_a_wait_that_a_host_asks_for_is_its_own():
+async def test_a_wait_that_a_host_asks_for_is_its_own(opened):
     sink = opened()
     async with answering(503, "Retry-After: 30").running() as busy, Server().running() as well:
         first, second = [await outcome_of(sink, to(busy.url)) for _ in range(2)]
@@ -149,7 +157,7 @@ async def test_a_wait_that_a_host_asks_for_is_its_own():
 
 
 @pytest.mark.parametrize("status", [401, 429, 503])
-async def test_headers_that_are_no_text_are_as_if_there_were_none(status):
+async def test_headers_that_are_no_text_are_as_if_there_were_none(status, opened):
     head = f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n".encode()
     sink = opened()
     async with Server(head + b"Retry-After: \xff\r\nDate: \xff\r\n\r\n").running() as server:

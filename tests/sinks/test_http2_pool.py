@@ -5,31 +5,31 @@ import asyncio
 import pytest
 from h2.errors import ErrorCodes
 from msgspec.structs import replace
-from pyreqwest.exceptions import ConnectError, PyreqwestError
 
 from pushlane.core.push import Arrival, Kind, Outcome, Scope
-from pushlane.dispatcher.sinks.http_client import Http2Pool, Timeouts, drain, http2_builder, lost
+from pushlane.dispatcher.sinks.http_client import Timeouts, lost
+from pushlane.dispatcher.transport import http2_pool as http2_module
+from pushlane.dispatcher.transport.answer import Fate, Lost
+from pushlane.dispatcher.transport.http2_pool import http2_pool
 from tests.emulators.http2_server import Answer, GoAway, Http2Server, Reset, Silence
 
 TIMEOUTS = Timeouts(5.0)
 
 
 async def post_all(server, pool, count):
+    """The status of each answer, or what it means that there was none."""
+
     async def post():
-        try:
-            async with pool.client() as client:
-                request = client.post(server.url).body_bytes(b"x").streamed_read_buffer_limit(0)
-                async with request.build_streamed() as response:
-                    await drain(response)
-                    return response.status
-        except PyreqwestError as error:
-            return lost(error, TIMEOUTS, "the provider")
+        heard = await pool.send("/", {}, b"x")
+        if isinstance(heard, Lost):
+            return lost(heard, TIMEOUTS, "the provider")
+        return heard.status
 
     return await asyncio.gather(*(post() for _ in range(count)))
 
 
 def pool_to(server, streams=100, requests=100, timeouts=TIMEOUTS):
-    return Http2Pool(lambda: http2_builder(server.url, timeouts, {}).build(), streams, requests)
+    return http2_pool(server.url, streams, requests, timeouts, {})
 
 
 def run(test, react, **options):
@@ -123,32 +123,25 @@ def test_nobody_there_is_about_the_sink():
     run(test, lambda request: Answer())
 
 
-class Unused:
-    """A client that is never asked."""
-
-    async def close(self):
-        return None
-
-
-async def test_those_that_wait_for_a_connection_that_fails_fail_with_it():
-    failure = ConnectError("no", {"causes": [{"message": "client error (Connect)"}]})
-    pool = Http2Pool(Unused, streams=100, requests=100)
+async def test_those_that_wait_for_a_connection_that_fails_fail_with_it(monkeypatch):
+    failure = Lost(Fate.UNCONNECTED, "nothing listens there")
     may_fail = asyncio.Event()
     went = []
 
-    async def request(number):
-        async with pool.client():
-            went.append(number)
-            await may_fail.wait()
-            raise failure
+    async def fails(client, url, headers, body, ahead):
+        went.append(url)
+        await may_fail.wait()
+        return failure
 
-    requests = [asyncio.create_task(request(number)) for number in range(100)]
-    await asyncio.sleep(0)
-    may_fail.set()
-    assert await asyncio.gather(*requests, return_exceptions=True) == [failure] * 100
-    assert went == [0]
-    async with pool.client() as client:
-        assert isinstance(client, Unused)
+    pool = http2_pool("http://127.0.0.1:9", 100, 100, TIMEOUTS, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(http2_module, "exchange", fails)
+        requests = [asyncio.create_task(pool.send("/", {}, b"x")) for _ in range(100)]
+        await asyncio.sleep(0)
+        may_fail.set()
+        assert await asyncio.gather(*requests) == [failure] * 100
+    assert went == ["http://127.0.0.1:9/"]
+    assert await pool.send("/", {}, b"x") == failure
     await pool.close()
 
 

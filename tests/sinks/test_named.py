@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ async def test_a_token_that_changes_on_disk_is_used_from_the_next_look_on(tmp_pa
 async def test_a_file_that_cannot_be_read_any_more_leaves_the_sink_as_it_was(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, "pushlane")  # commands before may have set another
     token = tmp_path / "token"
     token.write_text(SECRET)
     async with Server().running() as server:
@@ -134,7 +136,7 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
         (webhook(authorization=SECRET), "^sink sms: a webhook needs the option url, or to_address"),
         (webhook(url=7), "^sink sms, of the kind webhook: url is a whole number; give a text$"),
         (webhook(url=f"ftp://{SECRET}"), "^sink sms: the webhook's URL"),
-        (webhook(url="http://h/p", headers={"a b": SECRET}), "^sink sms: a header"),
+        (webhook(url="http://h/p", headers={"a b": SECRET}), "^sink sms: the header 'a b'"),
         (webhook(url="http://h/p", headers={"X-Key": f"{SECRET}\n"}), "header"),
         (webhook(url="http://h/p", headers=SECRET), "headers is a text; give a table"),
         (webhook(url="http://h/p", authorization_file=f"none/{'x' * 3}"), "authorization_file"),
@@ -185,6 +187,7 @@ async def test_a_file_that_no_header_can_hold_is_said_without_its_text_and_mende
 async def test_a_file_that_others_can_read_is_said_once_and_read_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    caplog.set_level(logging.WARNING, "pushlane")  # commands before may have set another
     token = tmp_path / "token"
     token.write_text(SECRET)
     token.chmod(0o644)

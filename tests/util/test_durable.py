@@ -85,3 +85,36 @@ def test_the_lock_of_a_block_ends_with_it_and_nobody_waits_for_nothing(tmp_path:
             assert is_locked(path)
     assert not is_locked(path)
     assert waits == []
+
+
+def test_a_lock_that_is_closed_is_free_though_a_child_has_its_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = FileLock(path)
+    assert lock.acquire()
+    until_told, told = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(until_told, 1)
+        os._exit(0)
+
+    lock.close()
+    is_free = FileLock(path).acquire()
+
+    os.write(told, b".")
+    os.waitpid(child, 0)
+    assert is_free
+
+
+def test_a_child_that_closes_its_copy_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = FileLock(path)
+    assert lock.acquire()
+    child = os.fork()
+    if not child:
+        lock.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert is_locked(path)
+    lock.close()
+    assert not is_locked(path)

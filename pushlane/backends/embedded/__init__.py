@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.cells import CellDocuments, CellLease, CellPresence
-from pushlane.backends.embedded.backup import back_up, compare_registry, rebuild_registry, restore
 from pushlane.backends.embedded.broker import EmbeddedBroker
 from pushlane.backends.embedded.cells import (
     EmbeddedDocumentCells,
@@ -29,14 +28,7 @@ from pushlane.backends.embedded.recipients import (
 from pushlane.backends.embedded.registry import EmbeddedRegistry
 from pushlane.settings import Settings
 
-__all__ = [
-    "back_up",
-    "compare_registry",
-    "connect",
-    "connect_receipts",
-    "rebuild_registry",
-    "restore",
-]
+__all__ = ["connect", "connect_receipts"]
 
 
 @asynccontextmanager

@@ -30,9 +30,9 @@ from pushlane.backends.embedded.owners import (
     forget,
 )
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT
-from pushlane.backends.ports import Delayed
+from pushlane.backends.ports import Delayed, of_each
 from pushlane.core.errors import Unreachable
-from pushlane.core.ports import OnReady, Source, Taken, of_each
+from pushlane.core.ports import OnReady, Source, Taken
 from pushlane.core.task import now_ms
 
 REFILL_WAIT_S = 0.2
@@ -353,6 +353,7 @@ class EmbeddedBroker(StorePort):
         self._beat_s = beat_s
         self._watch = HeartbeatWatch(self._owner.name)
         self._feeder = Feeder(database, self._owner.name, beat_s)
+        self._held_since_s = self._held_until_s = -math.inf
         self._background = SideTasks()
         self._reads = False
         self._keeps_house = False
@@ -361,6 +362,13 @@ class EmbeddedBroker(StorePort):
     def in_doubt(self) -> bool:
         """Always False: nobody is given what a process that beats has at hand."""
         return False
+
+    @property
+    def held_since_s(self) -> float:
+        """Return since when no two beats of this process were so far apart that it may have been
+        found frozen; infinite while the last one is that long ago.
+        """
+        return self._held_since_s if time.monotonic() < self._held_until_s else math.inf
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         await self._database.write(partial(messages.open_lane, lane=lane, keep=keep), durable=True)
@@ -395,6 +403,9 @@ class EmbeddedBroker(StorePort):
 
     async def close_source(self, lane: str, name: str) -> None:
         """Do nothing: no connection is kept for it."""
+
+    async def last_of(self, lane: str, source: str) -> int:
+        return await self._database.read(partial(messages.last_of, lane=lane, source=source))
 
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> EmbeddedReader:
         self._start_reading()
@@ -529,13 +540,19 @@ class EmbeddedBroker(StorePort):
             self._keeps_house = True
             self._background.repeat(self._housekeeping, "the embedded broker's housekeeping")
 
-    def _beat(self, connection: Connection) -> bool:
-        return beat(connection, self._owner.name, now_ms())
+    def _beat(self, connection: Connection) -> float | None:
+        """Return when it was (monotonic, no later than it was); None if it does not count."""
+        at_s = time.monotonic()
+        return at_s if beat(connection, self._owner.name, now_ms()) else None
 
-    def _beaten(self, counts: bool) -> None:
+    def _beaten(self, at_s: float | None) -> None:
         """Have all readers ask again when this process was found frozen: then it comes back."""
-        if not counts:
+        if at_s is None:
             self._feeder.ask_for_all()
+            return
+        if at_s >= self._held_until_s:  # others may have had what was taken before now
+            self._held_since_s = time.monotonic()
+        self._held_until_s = at_s + self._beat_s * MISSED / 2
 
     async def _housekeeping(self) -> None:
         """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""

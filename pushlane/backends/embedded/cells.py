@@ -88,9 +88,9 @@ class EmbeddedDocumentCells(StorePort):
         return number
 
     @writes_durably
-    def remove(self, store: Connection, key: str) -> bool:
-        gone = "DELETE FROM shelf WHERE kind = ? AND name = ?"
-        return store.execute(gone, _place(key)).rowcount > 0
+    def remove(self, store: Connection, key: str, over: int | None) -> bool:
+        gone = "DELETE FROM shelf WHERE kind = ?1 AND name = ?2 AND version = coalesce(?3, version)"
+        return store.execute(gone, (*_place(key), over)).rowcount > 0
 
     @reads
     def list(self, store: Connection, prefix: str) -> dict[str, Cell]:

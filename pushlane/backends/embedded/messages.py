@@ -15,13 +15,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pushlane.backends.embedded.database import json_of
 from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, last_beats
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
+from pushlane.backends.ports import of_each
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Source, Taken, of_each
+from pushlane.core.ports import Source, Taken
 
 DROP_CHUNK = 5000
 HASTEN_CHUNK = 5000
@@ -74,12 +75,22 @@ def publish(
     return found
 
 
+def last_of(connection: sqlite3.Connection, lane: str, source: str) -> int:
+    """Return the highest number that a source has published on a lane, 0 for none."""
+    row = _last_of(connection, lane_id(connection, lane), source)
+    return int(row[0]) if row else 0
+
+
+def _last_of(connection: sqlite3.Connection, lane: int, name: str) -> Any:
+    known = "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?"
+    return connection.execute(known, (lane, name)).fetchone()
+
+
 def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
     """Count the bodies that this source has published before, and remember the others."""
     if not source.numbers:
         return 0
-    known = "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?"
-    row = connection.execute(known, (lane, source.name)).fetchone()
+    row = _last_of(connection, lane, source.name)
     connection.execute(
         "INSERT INTO publishers VALUES (?1, ?2, ?3) "
         "ON CONFLICT DO UPDATE SET last_seq = max(last_seq, ?3)",

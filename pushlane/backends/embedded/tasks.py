@@ -26,7 +26,7 @@ from pushlane.backends.embedded.database import (
     writes_durably,
 )
 from pushlane.backends.embedded.schema import bump, current
-from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery
+from pushlane.backends.ports import PAGE, Changes, Fence, FoundTasks, TaskPage, TaskQuery, number_of
 from pushlane.core.task import ACTIVE_STATES, TERMINAL_STATES, Edit, State, Task, Weights, now_ms
 from pushlane.model.names import publishers_of
 from pushlane.model.task_bytes import Understood, decode, encode, encode_weights, refuse_readable
@@ -158,10 +158,13 @@ class EmbeddedTasks(StorePort):
     ) -> TaskPage:
         """A page ends at the number of its last task."""
         states = json.dumps(_stored_states(store, query.states))
+        before = number_of(after) if after else _BEHIND_ALL
         statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
-        rows = _rows(store, statement, states, int(after or _BEHIND_ALL), most)
+        rows = _rows(store, statement, states, before, most)
         last = str(rows[-1][0]) if len(rows) == most else ""
-        return TaskPage([task for task in self._found(rows).tasks if query.fits(task)], last)
+        tasks = [task for task in self._found(rows).tasks if query.fits(task)]
+        numbers = {task_id: str(number) for number, task_id, _ in rows}
+        return TaskPage(tasks, last, [numbers[task.id] for task in tasks])
 
     @reads
     def some(self, store: Connection, task_ids: Sequence[str]) -> FoundTasks:
@@ -187,8 +190,8 @@ class EmbeddedTasks(StorePort):
     def weights(self, store: Connection) -> Weights:
         return _weights(store)
 
-    async def set_weights(self, weights: Weights) -> None:
-        await self._change(partial(_set_weights, weights=weights))
+    async def set_weights(self, weights: Weights, over: Weights | None = None) -> bool:
+        return await self._change(partial(_set_weights, weights=weights, over=over))
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
         if not self._watching:
@@ -350,8 +353,11 @@ def _weights(store: Connection) -> Weights:
     return Weights(*row) if row else Weights()
 
 
-def _set_weights(store: Connection, weights: Weights) -> None:
+def _set_weights(store: Connection, weights: Weights, over: Weights | None) -> bool:
     encode_weights(weights)  # refuses what could not be read back
+    if over is not None and _weights(store) != over:
+        return False
     bump(store, "version")
     values = (weights.high, weights.medium, weights.low)
     store.execute("REPLACE INTO weights VALUES (1, ?, ?, ?)", values)
+    return True

@@ -15,9 +15,9 @@ from itertools import count
 import msgspec
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
-from pushlane.backends.ports import Delayed
+from pushlane.backends.ports import Delayed, of_each
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import OnReady, Source, Taken, of_each
+from pushlane.core.ports import OnReady, Source, Taken
 
 _PAGE = 1_000
 
@@ -45,6 +45,10 @@ class _Lane:
         self._fresh: deque[int] = deque()
         self._waiting: list[tuple[int, int]] = []  # a heap of due times and numbers
         self._sources: dict[str, int] = {}  # the last number that each has published
+
+    def last_of(self, source: str) -> int:
+        """Return the last number that a source has published, 0 for none."""
+        return self._sources.get(source, 0)
 
     def new_of(self, source: Source | None, messages: list[_Message]) -> list[_Message]:
         """Return those that the source has not published before, and remember its last number."""
@@ -237,6 +241,11 @@ class MemoryBroker(MemoryPort):
         """Always False: what was taken goes to nobody else before its reader is closed."""
         return False
 
+    @property
+    def held_since_s(self) -> float:
+        """Always 0, for the same reason."""
+        return 0.0
+
     @one_step
     def open_lane(self, lane: str, *, keep: bool = False) -> None:
         found = self._lanes.by_name.setdefault(lane, _Lane())
@@ -273,6 +282,10 @@ class MemoryBroker(MemoryPort):
 
     async def close_source(self, lane: str, name: str) -> None:
         """Do nothing: nothing is kept open for a source."""
+
+    @one_step
+    def last_of(self, lane: str, source: str) -> int:
+        return self._lanes.find(lane).last_of(source)
 
     @one_step
     def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> MemoryReader:

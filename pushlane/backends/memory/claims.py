@@ -63,8 +63,10 @@ class MemoryCells(MemoryPort):
         return self._has(key, value) and self._remove(key)
 
     @one_step
-    def remove(self, key: str) -> bool:
-        return self._remove(key)
+    def remove(self, key: str, over: int | None = None) -> bool:
+        there = self._living().get(key)
+        is_another = over is not None and there is not None and there.number != over
+        return not is_another and self._remove(key)
 
     @one_step
     def list(self, prefix: str) -> dict[str, Cell]:

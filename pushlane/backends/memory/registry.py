@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from pushlane.backends.cells import check_fence
 from pushlane.backends.memory.claims import MemoryCells
 from pushlane.backends.memory.shared import Bell, LockAndClock, MemoryPort, one_step, pop_over
-from pushlane.backends.ports import PAGE, Changes, Edit, Fence, FoundTasks, TaskPage, TaskQuery
+from pushlane.backends.ports import (
+    PAGE,
+    Changes,
+    Edit,
+    Fence,
+    FoundTasks,
+    TaskPage,
+    TaskQuery,
+    number_of,
+)
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Moved, Progress, Span, State, Task, Weights
 from pushlane.model.due import QUARTER_MS, PutOff, joined
@@ -140,11 +149,12 @@ class MemoryRegistry(MemoryPort):
 
     @one_step
     def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
-        before = int(after or self._added + 1)
+        before = number_of(after) if after else self._added + 1
         newest = (row for row in reversed(self._tasks.values()) if row.number < before)
         rows = list(islice((row for row in newest if row.may_be(query.states)), most))
         last = str(rows[-1].number) if len(rows) == most else ""
-        return TaskPage([task for task in self._read(rows).tasks if query.fits(task)], last)
+        tasks = [task for task in self._read(rows).tasks if query.fits(task)]
+        return TaskPage(tasks, last, [str(self._tasks[task.id].number) for task in tasks])
 
     @one_step
     def some(self, task_ids: Sequence[str]) -> FoundTasks:
@@ -173,10 +183,13 @@ class MemoryRegistry(MemoryPort):
         return self._weights
 
     @one_step
-    def set_weights(self, weights: Weights) -> None:
+    def set_weights(self, weights: Weights, over: Weights | None = None) -> bool:
         encode_weights(weights)  # refuses what could not be read back
+        if over is not None and self._weights != over:
+            return False
         self._weights = weights
         self._changed()
+        return True
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
         changes, news = await self._look(since)

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.pulsar.admin import connect_admin
-from pushlane.backends.pulsar.backup import back_up, compare_registry, rebuild_registry, restore
 from pushlane.backends.pulsar.broker import PulsarBroker
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.journal import PulsarJournal
@@ -19,14 +18,7 @@ from pushlane.backends.pulsar.receipt_log import PulsarReceiptLog
 from pushlane.backends.redis import connect_redis, redis_access
 from pushlane.settings import Settings
 
-__all__ = [
-    "back_up",
-    "compare_registry",
-    "connect",
-    "connect_receipts",
-    "rebuild_registry",
-    "restore",
-]
+__all__ = ["connect", "connect_receipts"]
 
 
 @asynccontextmanager
@@ -45,7 +37,6 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
         connection = await stack.enter_async_context(open_connection(settings, admin.credentials))
         journal = PulsarJournal(connection, admin, journal_namespace)
-        await journal.open()
         stack.push_async_callback(journal.close)
         broker = PulsarBroker(connection, admin, settings)
         stack.push_async_callback(broker.close)

@@ -6,6 +6,7 @@ Topics are made, measured and removed through the admin REST; messages go throug
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import _pulsar
 import msgspec
 
-from pushlane.backends.ports import Broker
+from pushlane.backends.ports import Broker, of_each
 from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.backends.pulsar.connection import MOST_OPENINGS, OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.backends.pulsar.hastening import DUE, Hastener
@@ -26,7 +27,7 @@ from pushlane.backends.pulsar.policies import DELAY_TICK_MS
 from pushlane.backends.pulsar.reader import SUBSCRIPTION, Subscriber
 from pushlane.backends.pulsar.replay import Place, Position, TopicStats, replayed, retained_since_ms
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
-from pushlane.core.ports import LaneReader, OnReady, Source, Taken, of_each
+from pushlane.core.ports import LaneReader, OnReady, Source, Taken
 from pushlane.core.task import now_ms
 from pushlane.settings import Settings
 
@@ -137,6 +138,19 @@ class Producers:
         if entry is not None and not entry.users:
             await self._close(self._open.pop(key))
 
+    async def last_of(self, lane: str, name: str) -> int:
+        """Return the number of the last message that the broker has of a source, 0 for none.
+
+        It is asked with a producer of its own, since one that is given where to begin is not told.
+        """
+        await self.close_source(lane, name)
+        asking = OpenProducer(await self._make(ProducerKey(lane, name), begins=False))
+        try:
+            assert asking.raw is not None
+            return max(0, int(asking.raw.last_sequence_id()))
+        finally:
+            await self._close(asking)
+
     async def _connect(self, key: ProducerKey, entry: OpenProducer) -> None:
         """Make a producer that is missing or lost; the client itself may wait a minute to do so.
 
@@ -191,9 +205,14 @@ class Producers:
         with suppress(PushlaneError):  # the broker is away or the lane dropped: it let go by itself
             await self.connection.call("close a producer", raw.close_async)
 
-    async def _make(self, key: ProducerKey) -> _pulsar.Producer:
+    async def _make(self, key: ProducerKey, *, begins: bool = True) -> _pulsar.Producer:
         topic = f"persistent://{self.namespace}/{key.lane}"
         configuration = self._configuration(key.name)
+        if begins:
+            # Without this the client numbers from 0 again when it reconnects before its first
+            # answer: what it sends next would be dropped as a repeat. Java's: apache/pulsar pull
+            # request 2047.
+            configuration.initial_sequence_id(0)
         start = self.connection.raw.create_producer_async
         return await self.connection.open(
             topic,
@@ -210,9 +229,6 @@ class Producers:
         configuration.max_pending_messages(0)  # bounded by `room`, which waits without blocking
         configuration.compression_type(self.compression)
         configuration.batching_enabled(False)  # a message has many pushes already
-        # Without one the client numbers from 0 again when it reconnects before its first answer:
-        # what it sends next would be dropped as a repeat. Java's: apache/pulsar pull request 2047.
-        configuration.initial_sequence_id(0)
         return configuration
 
 
@@ -297,6 +313,11 @@ class PulsarBroker(Broker):
     def in_doubt(self) -> bool:
         return self._subscriber.in_doubt
 
+    @property
+    def held_since_s(self) -> float:
+        """Always infinite: a client hears late that what it has not acked went to others."""
+        return math.inf
+
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the topic and its subscription.
 
@@ -337,6 +358,13 @@ class PulsarBroker(Broker):
 
     async def close_source(self, lane: str, name: str) -> None:
         await self._producers.close_source(lane, name)
+
+    async def last_of(self, lane: str, source: str) -> int:
+        try:
+            return await self._producers.last_of(lane, source)
+        except UnknownLane:
+            self._known.discard(lane)
+            raise
 
     async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         try:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import _pulsar
 import certifi
-import pulsar
 
 from pushlane.backends.pulsar.credentials import Credentials, credentials_of
 from pushlane.backends.pulsar.vendor_errors import failure
@@ -27,6 +26,7 @@ from pushlane.core.errors import BadInput, PushlaneError, UnknownLane, Unreachab
 from pushlane.settings import Settings
 from pushlane.settings.transport import tls_files
 from pushlane.util.errors import Denied, MissingPermission
+from pushlane.util.threads import Threads
 from pushlane.util.tls import TlsFiles, url_tls_problem
 
 Got = TypeVar("Got")
@@ -81,6 +81,7 @@ MOST_OPENINGS = 5  # the last begins before the first has taken its 10 s to fail
 _ANSWER_S = 1.0
 _PROBED_AGAIN_AFTER_S = 0.4  # so that two hosts are asked in a second
 _MOST_PROBES = 5
+_MOST_BLOCKING = 16
 _PROBED_TOPICS = 64
 
 Answer = Callable[..., None]
@@ -107,12 +108,15 @@ class Connection:
     """One client of the broker. `raw` is pulsar-client's own object.
 
     `is_away` is set when something could not be opened, or was found lost, until something is open.
+    `threads` are for calls of the client that block. One that asks a reader whether there is more,
+    while the broker is away and the reader is closed, may never come back: no exit waits for it.
     """
 
     raw: _pulsar.Client
     url: str
     credentials: Credentials = field(default_factory=Credentials)
     is_away: bool = False
+    threads: Threads = field(default_factory=lambda: Threads(_MOST_BLOCKING, "pushlane-pulsar"))
     _probes: Iterator[int] = field(default_factory=itertools.count)
 
     def failure(self, result: _pulsar.Result, doing: str) -> PushlaneError:
@@ -240,6 +244,7 @@ class Connection:
         except TimeoutError:
             text = "the client of Pulsar at %s does not end its connections: it is left as it is"
             log.warning(text, self.url, extra={"action": "close_late"})
+        self.threads.close()
 
 
 @asynccontextmanager
@@ -304,8 +309,8 @@ def _configuration(files: TlsFiles, credentials: Credentials) -> _pulsar.ClientC
         configuration.tls_certificate_file_path(str(files.cert_file))
         configuration.tls_private_key_file_path(str(files.key_file))
     if credentials.has_token:  # asked for each connection, and when the broker finds it expired
-        configuration.authentication(pulsar.AuthenticationToken(credentials.token).auth)
+        configuration.authentication(_pulsar.AuthenticationToken.create(credentials.token))
     elif files.cert_file is not None:
         pair = str(files.cert_file), str(files.key_file)
-        configuration.authentication(pulsar.AuthenticationTLS(*pair).auth)
+        configuration.authentication(_pulsar.AuthenticationTLS.create(*pair))
     return configuration

@@ -6,6 +6,7 @@ compactions have read are trimmed later, a closed ledger at a time (`backends.pu
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -37,12 +38,18 @@ class PulsarJournal(Journal):
         # compaction takes the headers of a tombstone for a body, and keeps it for ever.
         lz4 = _pulsar.CompressionType.LZ4
         self._producers = Producers(connection, namespace, lz4, doing="write the journal")
+        self._is_made = False
+        self._making = asyncio.Lock()
 
     async def open(self) -> None:
-        """Make the topic when it is missing."""
-        await make_journal(self._admin, self._namespace)
+        """Make the topic when it is missing, before it is first used: most commands do not."""
+        async with self._making:
+            if not self._is_made:
+                await make_journal(self._admin, self._namespace)
+                self._is_made = True
 
     async def append(self, key: str, body: bytes) -> None:
+        await self.open()
         try:
             await self._producers.publish(TOPIC, [body], key=key)
         except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
@@ -63,6 +70,7 @@ class PulsarJournal(Journal):
 
     async def follow(self, after: bytes) -> AsyncGenerator[JournalPage, None]:
         """See `Journal.follow`. What a compaction has dropped of what is behind is not read."""
+        await self.open()
         start = _pulsar.MessageId.deserialize(after) if after else _pulsar.MessageId.earliest
         reader = await blocking(
             self._connection, _DOING, lambda: self._open_reader(start, inclusive=not after)
@@ -91,6 +99,7 @@ class PulsarJournal(Journal):
         await self._producers.close_lane(TOPIC)
 
     async def _pages(self) -> AsyncGenerator[JournalPage, None]:
+        await self.open()
         earliest, wait_ms = _pulsar.MessageId.earliest, OPERATION_TIMEOUT_S * 1000
         reader = await blocking(self._connection, _DOING, lambda: self._open_reader(earliest))
         is_first = True

@@ -6,7 +6,6 @@ places in a topic too, and what the admin REST tells of the topic by them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -135,9 +134,9 @@ def page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
 
 
 async def blocking(connection: Connection, doing: str, work: Callable[[], T]) -> T:
-    """Run a blocking call in a thread, and translate its errors."""
+    """Run a blocking call in a thread of the connection's, and translate its errors."""
     try:
-        return await asyncio.to_thread(work)
+        return await connection.threads.run(work)
     except _pulsar.PulsarException as error:
         result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
         raise connection.failure(result, doing) from error

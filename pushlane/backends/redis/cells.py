@@ -125,8 +125,8 @@ class RedisDocumentCells(LockedWrites):
     async def put(self, key: str, value: bytes, over: int | None) -> int | None:
         return await self._write(key, value, "" if over is None else str(over))
 
-    async def remove(self, key: str) -> bool:
-        return bool(await self._write(key, b"", _ANY))
+    async def remove(self, key: str, over: int | None) -> bool:
+        return bool(await self._write(key, b"", _ANY if over is None else str(over)))
 
     async def _write(self, field: str, body: bytes, expected: str) -> int | None:
         """Return the new version, or whether one was removed; None when another version is kept."""

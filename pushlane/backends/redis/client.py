@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
+from redis import __version__ as redis_version
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -136,12 +137,26 @@ def _address(text: str, port: int) -> tuple[str, int]:
     return parts.hostname, parts.port or port
 
 
-def _timing() -> dict[str, Any]:
+def _common() -> dict[str, Any]:
     return {
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": REPLY_TIMEOUT_S,
         "retry": Retry(ExponentialWithJitterBackoff(cap=0.5, base=0.05), RETRIES),
+        **_driver(),
     }
+
+
+def _driver() -> dict[str, Any]:
+    """Return what a connection tells the server of its client.
+
+    Unless it is given, redis-py 8 looks for its version in what is installed, anew for each
+    connection: 16 ms of the loop. Versions without this class look once.
+    """
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:
+        return {}
+    return {"driver_info": DriverInfo(lib_version=redis_version)}
 
 
 def _certificates(files: TlsFiles) -> dict[str, Any]:
@@ -157,7 +172,7 @@ def _asking(access: RedisAccess, *, is_tls: bool) -> dict[str, Any]:
     """Return how servers are asked: bounds of time, who we are, and which certificates count."""
     provider = access.login()
     login = {} if provider is None else {"credential_provider": provider}
-    return _timing() | login | (_certificates(access.files) if is_tls else {})
+    return _common() | login | (_certificates(access.files) if is_tls else {})
 
 
 def _open_single(url: str, access: RedisAccess) -> Redis:
@@ -182,7 +197,7 @@ def _open_sentinel(url: str, access: RedisAccess) -> Redis:
     place = _parsed(url, _SENTINEL_PORT)
     master, *rest = place.path
     tls = {"ssl": True, **_certificates(access.files)} if place.is_tls else {}
-    asked = {**_timing(), **tls, **place.login}
+    asked = {**_common(), **tls, **place.login}
     sentinel = Sentinel(place.hosts, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
     for each in sentinel.sentinels:
         kind = each.connection_pool.connection_class

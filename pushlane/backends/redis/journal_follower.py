@@ -34,8 +34,9 @@ from pushlane.backends.redis.keys import READY, Keys
 from pushlane.backends.redis.rebuild import stored_tasks
 from pushlane.backends.redis.writes import LOCK, LOCK_MS, Held, Writes
 from pushlane.core.errors import BadInput, UnknownFormat
-from pushlane.core.task import State, Weights, finish
+from pushlane.core.task import State, Weights
 from pushlane.model.task_bytes import Merged, decode, encode, glimpse, merged
+from pushlane.model.task_changes import finish
 from pushlane.util.texts import paged
 
 _NAMED = 10
@@ -344,7 +345,7 @@ class JournalFollower(OnRedis):
         with suppress(BadInput, ValueError):  # what is no document or weights of ours
             if key == WEIGHTS_KEY:
                 weights = Weights.parse(found.last.decode())
-                await self._settlement.set_weights(weights, over=stored.body)
+                await self._settlement.set_weights(weights, over=(stored.body,))
                 return True
             kind, _, name = key.removeprefix(DOCUMENT_KEY).partition(":")
             if not found.last:

@@ -48,7 +48,7 @@ from pushlane.backends.redis.writes import LOCK, LOCK_MS, Held, LockedWrites, Wr
 from pushlane.core.errors import UnknownFormat, Unreachable
 from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.due import KEPT_MS, QUARTER_MS, PutOff
-from pushlane.model.task_bytes import Understood, decode, glimpse
+from pushlane.model.task_bytes import Understood, decode, encode_weights, glimpse
 from pushlane.util.errors import DamagedRecord
 from pushlane.util.texts import ambiguous_task, paged, unknown_task
 
@@ -359,7 +359,8 @@ class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
         )
         found = await self._some(ids)
         last = ids[-1].decode() if len(ids) == most else ""
-        return TaskPage([task for task in found.tasks if query.fits(task)], last)
+        tasks = [task for task in found.tasks if query.fits(task)]
+        return TaskPage(tasks, last, [task.id for task in tasks])
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         return await self._some([task_id.encode() for task_id in task_ids])
@@ -405,8 +406,10 @@ class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
         with self._client.understood():
             return Weights.parse(kept.decode()) if kept else Weights()
 
-    async def set_weights(self, weights: Weights) -> None:
-        await self._writes.set_weights(weights)
+    async def set_weights(self, weights: Weights, over: Weights | None = None) -> bool:
+        stored = () if over is None else (encode_weights(over).encode(),)
+        unset = (b"",) if over == Weights() else ()
+        return await self._writes.set_weights(weights, (*stored, *unset))
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
         deadline = time.monotonic() + timeout_s

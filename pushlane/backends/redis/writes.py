@@ -300,20 +300,29 @@ class Writes(LockedWrites):
         args: list[Arg] = [task_id, _number(fence)]
         return self._begun(f"task {task_id}", _BEGIN_CHANGE, lock, keys, args)
 
-    async def set_weights(self, weights: Weights, over: bytes | None = None) -> None:
-        """Set the weights; where `over` is given, only if they are those now."""
+    async def set_weights(self, weights: Weights, over: Sequence[bytes] = ()) -> bool:
+        """Set the weights; where `over` has any, only if one of these is stored now.
+
+        A writer that was refused after it had journalled puts the kept ones into the journal again.
+        """
         lock, body = self._keys.lock("weights"), encode_weights(weights)
         begin = [self._keys.version, lock, self._keys.filled]
         commit = [*self._keys.index, lock, self._keys.weights, self._keys.filled]
         what = "the level weights"
+        refused = False
         async for held, _, _ in self._begun(what, _BEGIN_WEIGHTS, lock, begin, []):
             async with self._unlocked_on_error(held):
-                if over is not None and await self._weights() != over:
-                    await self._unlock(held)
-                    return
+                if over and (kept := await self._weights()) not in over:
+                    if refused:
+                        await self._append(WEIGHTS_KEY, kept)
+                    if await self._unlock(held) or not refused:
+                        return False
+                    continue
                 await self._append(WEIGHTS_KEY, body.encode())
                 if await self._client.run(_COMMIT_WEIGHTS, commit, [held.token, body]):
-                    return
+                    return True
+            refused = True
+        raise unended()
 
     async def _weights(self) -> bytes:
         return await self._client.call("GET", self._keys.weights, read=body_or_empty)

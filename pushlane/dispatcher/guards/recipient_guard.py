@@ -225,8 +225,9 @@ class ContactGuard(StoreGuard):
             await self._ask(self._read_scopes, 0)
 
     async def _read_scopes(self) -> None:
-        self._scopes = await self._backend.suppressions.counts()
-        self._look()
+        before, self._scopes = self._scopes, await self._backend.suppressions.counts()
+        if before is None or before.keys() != self._scopes.keys():
+            self._look()
 
     def _look(self) -> None:
         self._is_idle = not self._scopes and self._scopes is not None and _is_none(self._caps)
@@ -387,7 +388,7 @@ class DeadAddressRecorder:
         """Hear of pushes that go: nothing is known of their addresses yet."""
 
     def landed(self, batch: Batch, now_s: float) -> None:
-        if not batch.is_well and batch.outcomes:
+        if batch.outcomes:
             self.hear(batch.sent, batch.outcomes)
 
     def hear(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:

@@ -1,4 +1,4 @@
-"""Forgets what ended long ago: tasks with all of them, old dead pushes, old dead addresses.
+"""Forgets what is old: tasks with all of them, dead pushes and addresses, entries of the audit.
 
 Run by whoever leads. The registry is asked for what is due, so that nobody has to remember what
 ended: a look costs as much as there is to forget.
@@ -6,6 +6,7 @@ ended: a look costs as much as there is to forget.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -13,13 +14,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.leases import Leader
+from pushlane.backends.leases import Leader, LeaseGuard
 from pushlane.backends.queries import Browser
-from pushlane.core.errors import MalformedPush, OutdatedFormat, UnknownFormat, UnknownLane
+from pushlane.core.errors import (
+    MalformedPush,
+    OutdatedFormat,
+    TaskConflict,
+    UnknownFormat,
+    UnknownLane,
+)
 from pushlane.core.names import DEAD_LANE
 from pushlane.core.ports import Taken
 from pushlane.core.task import Task
-from pushlane.model import task_changes
+from pushlane.model import audit, task_changes
 from pushlane.model.dead_letters import decode_dead
 from pushlane.model.names import DEAD_LEASE
 from pushlane.settings import Settings
@@ -31,10 +38,10 @@ _TIDY_EVERY_S = 3_600.0
 _TASKS_EVERY_S = 60.0
 _AGAIN_S = 2.0
 _DEAD_EVERY_S = 3_600.0
+_AUDIT_EVERY_S = 3_600.0
 _ADDRESSES_A_STEP = 1_000
 _PAGE = 256
 _AT_ONCE = 8
-_BUSY_S = 30.0
 
 
 @dataclass(eq=False, repr=False)
@@ -52,6 +59,7 @@ class Forgetting:
         self._tasks_at_s = 0.0
         self._dead_at_s = 0.0
         self._addresses_at_s = 0.0
+        self._audit_at_s = 0.0
         self._tidy_at_s = 0.0
         self._left = 0
 
@@ -80,6 +88,9 @@ class Forgetting:
             before = now - self.settings.dead_addresses_days * 86_400_000
             forgotten = await self.backend.dead_addresses.forget(before, _ADDRESSES_A_STEP)
             self._addresses_at_s = now_s if forgotten else now_s + _DEAD_EVERY_S
+        if now_s >= self._audit_at_s:
+            self._audit_at_s = now_s + _AUDIT_EVERY_S
+            await audit.forget_oldest(self.backend.documents)
 
     async def _forget_tasks(self, now: int) -> bool:
         """Forget a page of them; true when it was the last.
@@ -115,17 +126,16 @@ class Forgetting:
         """Purge some of those that share a lane, where they lie in the order of their deaths. True
         when none is left that is due, or a command looks through them.
         """
-        lease, holder = self.backend.lease, self.leader.holder
-        if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
-            return True
-        try:
-            with suppress(UnknownLane, OutdatedFormat):
-                async with Browser(self.backend.broker, DEAD_LANE) as browser:
-                    kept_ms = round(self.settings.dead_retention_s * 1000)
-                    return await self._purge(browser, now - kept_ms)
-        finally:
-            await lease.release(DEAD_LEASE, holder)
+        busy = "a command looks through the dead pushes"
+        alone = LeaseGuard(self.backend.lease, DEAD_LEASE, busy, asyncio.sleep, waits=False)
+        before_ms = now - round(self.settings.dead_retention_s * 1000)
+        with suppress(TaskConflict, UnknownLane, OutdatedFormat):
+            return await alone.run(lambda: self._purge_lane(before_ms), lambda: None)
         return True
+
+    async def _purge_lane(self, before_ms: int) -> bool:
+        async with Browser(self.backend.broker, DEAD_LANE) as browser:
+            return await self._purge(browser, before_ms)
 
     async def _purge(self, browser: Browser, before_ms: int) -> bool:
         """Purge one page in which something is due; true when there was none."""

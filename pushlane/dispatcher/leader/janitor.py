@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,17 +27,18 @@ from functools import partial
 import msgspec
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.leases import Leader, SteadyClock
+from pushlane.backends.leases import WORK_TTL_S, Leader, SteadyClock, is_awaited
 from pushlane.backends.ports import TaskQuery, pages
-from pushlane.core.errors import UnknownFormat
+from pushlane.core.errors import TaskConflict, UnknownFormat
 from pushlane.core.names import is_pool, later_lane
 from pushlane.core.retrying import Backoff
-from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms
+from pushlane.core.task import TERMINAL_STATES, State, Task, now_ms, seal, start
 from pushlane.dispatcher.leader.forgetting import Forgetting
 from pushlane.dispatcher.leader.recovery import Change, Recovery
 from pushlane.dispatcher.tasks import DueTimes
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
+from pushlane.model.streams import is_of_stream, source_of
 from pushlane.settings import Settings
 from pushlane.util.errors import Superseded, UnknownTask
 from pushlane.util.retrying import for_each
@@ -46,6 +48,7 @@ half_made_log = logging.getLogger("pushlane.half_made")
 JUST_BEGUN_MS = 10_000
 _LOOK_EVERY_S = 30.0
 _AT_ONCE = 8
+_SEALER = "janitor"
 _ABANDONED = "half-made: its submit or its producer did not come back"
 
 
@@ -54,8 +57,9 @@ class HalfMade:
     """Watches over tasks whose submit, or the producer that feeds them, is gone too early.
 
     Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
-    long one may stand still. `change` makes a leader's change. `clock_ms` is Unix milliseconds,
-    `clock_s` a monotonic clock.
+    long one may stand still, `forgets_after_s` how long the broker surely knows who published. A
+    stream's task is sealed instead: nobody comes back to it. `change` makes a leader's change.
+    `clock_ms` is Unix milliseconds, `clock_s` a monotonic clock.
     """
 
     backend: Backend
@@ -63,6 +67,7 @@ class HalfMade:
     ends_after_s: float
     clock_ms: Callable[[], int] = task_changes.now_ms
     clock_s: Callable[[], float] = time.monotonic
+    forgets_after_s: float = math.inf
 
     def __post_init__(self) -> None:
         self._tasks: dict[str, Task] = {}
@@ -88,9 +93,11 @@ class HalfMade:
 
     async def _look(self, task: Task) -> None:
         now = self.clock_ms()
-        if await self.backend.lease.is_held(submit_lease(task.id)):
+        if await is_awaited(self.backend.lease, task.id):
             if task.stalled_at_ms:
                 await self.change(task, task_changes.stalled(0))
+        elif is_of_stream(task) and await self._sealed(task):
+            return
         elif not task.stalled_at_ms:
             await self.change(task, task_changes.stalled(now))
             half_made_log.warning(
@@ -105,6 +112,30 @@ class HalfMade:
             half_made_log.warning(
                 "task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"}
             )
+
+    async def _sealed(self, task: Task) -> bool:
+        """Seal a stream's task whose process was killed, with what the broker has of it.
+
+        False where the broker may have forgotten how much that is, or another is about to know. The
+        lease keeps a process that was only slow from putting more on the lane meanwhile.
+        """
+        lease, lane = submit_lease(task.id), task.first_lane
+        if await self.backend.lease.acquire(lease, _SEALER, WORK_TTL_S) is None:
+            return False
+        try:
+            await self.backend.broker.open_lane(lane, keep=task.retention_s > 0)
+            last = await self.backend.broker.last_of(lane, source_of(task))
+            await self.backend.broker.close_source(lane, source_of(task))
+            if not last and self.clock_ms() - task.created_at_ms >= self.forgets_after_s * 1000:
+                return False
+            await self.change(task, lambda found: start(seal(last)(found)))
+        except TaskConflict:  # the broker has not seen yet that the process died
+            return False
+        finally:
+            await self.backend.lease.release(lease, _SEALER)
+        told = "task %s of a stream is sealed with %d pushes: its process was killed"
+        half_made_log.warning(told, task.id, last, extra={"action": "stream_sealed"})
+        return True
 
 
 CLOCKS_APART_MS = 600_000
@@ -231,7 +262,11 @@ class Janitor:
         self._recovery = Recovery(
             backend, change, self._leads_still, settings.dead_retention_s, now, clock_s
         )
-        self._half_made = HalfMade(backend, change, settings.half_made_retention_s, now, clock_s)
+        forgets = not settings.capabilities.remembers_sources
+        forgets_after_s = settings.dedup_window_s if forgets else math.inf
+        self._half_made = HalfMade(
+            backend, change, settings.half_made_retention_s, now, clock_s, forgets_after_s
+        )
         self._forgetting = Forgetting(backend, self.leader, settings, now, clock_s)
         self._passed = SharedLanes(backend, steady, clock_s)
         self._doubt = ""

@@ -37,7 +37,7 @@ KINDS = {
 """The module and the options of each kind of sink, loaded when a sink of the kind is opened."""
 
 OVER_HTTP = frozenset({"webhook", "fcm", "apns", "webpush", "gorush", "http"})
-"""The kinds that speak HTTP, through a client with threads of its own."""
+"""The kinds that speak HTTP."""
 
 _WORDS = ("null", "print", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")
@@ -111,6 +111,11 @@ def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.S
     known = described.__struct_fields__
     for name in names:
         if name not in known:
+            if name == "http2":
+                raise BadInput(
+                    f"{who}: http2 is an option of fcm and apns alone, not of the kind {kind}: "
+                    "what it names is alpha, and never for hosts that rows name; leave it out"
+                )
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise BadInput(
                 f"{who}: the kind {kind} has no option {name[:40]!r}"

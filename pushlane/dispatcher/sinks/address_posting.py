@@ -1,6 +1,6 @@
 """Posts JSON to URLs that are the addresses of pushes: guarded, and each host by itself.
 
-A client is of one host, whose name it does not resolve itself: it connects to the addresses that
+A transport is of one host, whose name it does not resolve itself: it connects to the addresses that
 the guard checked, and takes no proxy from the environment, which would resolve the name again.
 
 Who names hosts may name one that never answers. So after three failures in a row, or where it asks
@@ -12,24 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from msgspec.structs import replace
-from pyreqwest.client import Client
-from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.response import Response
 
 from pushlane.core.push import Arrival, Kind, Outcome, Scope
-from pushlane.dispatcher.sinks.http_client import (
-    Http2Pool,
-    Timeouts,
-    client_builder,
-    is_unconnected,
-    lost,
-)
-from pushlane.dispatcher.sinks.posting import Signer, post_request
+from pushlane.dispatcher.sinks.http_client import Timeouts, lost
+from pushlane.dispatcher.sinks.posting import Signer
+from pushlane.dispatcher.transport.answer import Answer, Heard, Lost, OpenGuarded, Transport
 from pushlane.util.errors import RefusedUrl, UnknownHost
 from pushlane.util.url_guard import CheckedUrl, UrlGuard
 
@@ -38,94 +29,59 @@ _IDLE_S = 300.0
 
 @dataclass(slots=True, eq=False)
 class _Host:
-    """The connections to one address of a host."""
+    """The connections to a host, and the addresses of it that were checked last."""
 
-    ip: str
-    pool: Http2Pool
+    ips: tuple[str, ...]
+    transport: Transport = field(init=False)
     in_use: int = 0
     used_at_s: float = 0.0
-    failed: bool = False
 
 
 @dataclass(eq=False, repr=False)
 class GuardedClients:
-    """Clients by host, for `slots` requests at a time over all of them.
+    """A transport a host, which `open` makes; those of hosts not asked lately are closed."""
 
-    `streams` is how many requests a connection carries. Over http it speaks HTTP/1.1, and with
-    `only_http2` HTTP/2 at once. Of the hosts that were not asked lately the connections are closed.
-    """
-
-    guard: UrlGuard
-    slots: int
-    timeouts: Timeouts
-    headers: Mapping[str, str] = field(default_factory=dict)
-    streams: int = 100
+    open: OpenGuarded
     _: KW_ONLY
-    only_http2: bool = False
     most_hosts: int = 250
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._hosts: dict[tuple[str, str, int], _Host] = {}
-        self._left: set[_Host] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        client_builder(1, self.timeouts, self.headers)  # a header that cannot be is refused at once
 
     @property
     def size(self) -> int:
         return len(self._hosts)
 
-    @asynccontextmanager
-    async def to(self, url: str) -> AsyncIterator[Client]:
-        """Take the client for one request to this URL. Raises as `UrlGuard.check` does."""
-        async with self.at(await self.guard.check(url)) as client:
-            yield client
-
-    @asynccontextmanager
-    async def at(self, checked: CheckedUrl) -> AsyncIterator[Client]:
-        """Take the client for one request to a URL that was checked just now."""
-        host = self._host(checked)
-        host.in_use += 1
+    async def send(self, checked: CheckedUrl, headers: Mapping[str, str], body: bytes) -> Heard:
+        """Post a request to a URL that was checked just now."""
+        host = self.take(checked)
         try:
-            async with host.pool.client() as client:
-                yield client
-        except PyreqwestError as error:
-            host.failed = is_unconnected(error)
-            raise
+            return await host.transport.send(checked.path, headers, body)
         finally:
-            host.in_use -= 1
-            host.used_at_s = self.now()
-            if host in self._left and not host.in_use:
-                self._close_later(host)
+            self.give_back(host)
 
-    async def close(self) -> None:
-        await asyncio.gather(*self._closing)
-        open_hosts = [*self._hosts.values(), *self._left]
-        await asyncio.gather(*(host.pool.close() for host in open_hosts))
-
-    def _host(self, checked: CheckedUrl) -> _Host:
-        """Return the connections to the host, which is then the one that was asked last."""
+    def take(self, checked: CheckedUrl) -> _Host:
+        """Take the connections to a host for one request; it is then the one asked last."""
         key = (checked.scheme, checked.host, checked.port)
         host = self._hosts.pop(key, None)
-        if host is not None:
-            ip = _next_ip(host, checked.ips)
-            if ip == host.ip:
-                self._hosts[key] = host
-                return host
-            self._leave(host)
-        else:
-            ip = checked.ip
-        self._leave_idle()
-        added = _Host(ip, Http2Pool(lambda: self._connect(checked, ip), self.streams, self.slots))
-        self._hosts[key] = added
-        return added
+        if host is None:
+            self._leave_idle()
+            host = _Host(checked.ips)
+            host.transport = self.open(checked.origin, addresses=lambda: host.ips)
+        host.ips = checked.ips
+        host.in_use += 1
+        self._hosts[key] = host
+        return host
 
-    def _connect(self, checked: CheckedUrl, ip: str) -> Client:
-        builder = client_builder(self.streams, self.timeouts, self.headers).no_proxy()
-        builder = builder.resolve(checked.host, ip, checked.port)
-        if checked.scheme == "http" and self.only_http2:
-            return builder.http2_prior_knowledge().build()
-        return builder.http2(checked.scheme == "https").build()
+    def give_back(self, host: _Host) -> None:
+        host.in_use -= 1
+        host.used_at_s = self.now()
+
+    async def close(self) -> None:
+        transports = [host.transport for host in self._hosts.values()]
+        await asyncio.gather(*self._closing, *(one.close() for one in transports))
 
     def _leave_idle(self) -> None:
         """Close what was not used for long, and as much more as there are hosts too many."""
@@ -137,27 +93,10 @@ class GuardedClients:
             if too_many <= 0 and host.used_at_s > long_ago_s:
                 break
             del self._hosts[key]
-            self._leave(host)
             too_many -= 1
-
-    def _leave(self, host: _Host) -> None:
-        self._left.add(host)
-        if not host.in_use:
-            self._close_later(host)
-
-    def _close_later(self, host: _Host) -> None:
-        self._left.discard(host)
-        closing = asyncio.create_task(host.pool.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
-
-
-def _next_ip(host: _Host, ips: tuple[str, ...]) -> str:
-    """Return the address in use while it is one of the host; after it failed, the one after it."""
-    if host.ip not in ips:
-        return ips[0]
-    host.failed, has_failed = False, host.failed
-    return ips[(ips.index(host.ip) + has_failed) % len(ips)]
+            closing = asyncio.create_task(host.transport.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 def refusal(error: RefusedUrl | UnknownHost) -> Outcome:
@@ -246,7 +185,7 @@ def _is_failure(outcome: Outcome) -> bool:
 
 GONE = 410
 
-Read = Callable[[Response], Awaitable[Outcome]]
+Read = Callable[[Answer], Outcome]
 
 
 class AddressPoster:
@@ -268,7 +207,7 @@ class AddressPoster:
         self._rests = HostRests(time.monotonic)
 
     async def post(
-        self, url: str, key: str, body: bytes, more: Mapping[str, str] | None, read: Read
+        self, url: str, key: str, body: bytes, more: Mapping[str, str], read: Read
     ) -> Outcome:
         """Return what became of a push to this URL; `read` says what an answer means."""
         try:
@@ -280,7 +219,9 @@ class AddressPoster:
             return Outcome.throttled("its host takes no pushes now", wait_s, Scope.HOST)
         outcome = None
         try:
-            outcome = of_host(await self._ask(checked, key, body, more or {}, read))
+            signed = self._signer.headers(key, body, self._now())
+            headers = {"Idempotency-Key": key, **signed, **more}
+            outcome = self._outcome(await self._clients.send(checked, headers, body), read)
         finally:
             self._rests.landed(host, outcome)
         return outcome
@@ -288,18 +229,11 @@ class AddressPoster:
     async def close(self) -> None:
         await self._clients.close()
 
-    async def _ask(
-        self, checked: CheckedUrl, key: str, body: bytes, more: Mapping[str, str], read: Read
-    ) -> Outcome:
-        headers = {"Idempotency-Key": key, **self._signer.headers(key, body, self._now()), **more}
-        try:
-            async with (
-                self._clients.at(checked) as client,
-                post_request(client, checked.url, body, headers) as response,
-            ):
-                outcome = await read(response)
-                if response.status == GONE:
-                    return Outcome.gone(f"HTTP {GONE}")
-                return outcome
-        except PyreqwestError as error:
-            return lost(error, self._timeouts, "the host of its URL")
+    def lost(self, heard: Lost) -> Outcome:
+        """Return what it means that no answer came."""
+        return lost(heard, self._timeouts, "the host of its URL")
+
+    def _outcome(self, heard: Heard, read: Read) -> Outcome:
+        if isinstance(heard, Lost):
+            return of_host(self.lost(heard))
+        return Outcome.gone(f"HTTP {GONE}") if heard.status == GONE else of_host(read(heard))

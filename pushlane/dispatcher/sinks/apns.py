@@ -29,7 +29,6 @@ from uuid import UUID, uuid5
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from msgspec import Meta
-from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
@@ -37,19 +36,17 @@ from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.es256 import read_key, signed
 from pushlane.dispatcher.sinks.http_client import (
-    MAX_ANSWER_BYTES,
     NO_JSON,
-    Http2Pool,
-    OneByOne,
+    Request,
+    SignedIn,
     Timeouts,
     clock_note,
     clock_off_s,
-    header_of,
-    http2_builder,
     lost,
-    read_answer,
     retry_after_s,
 )
+from pushlane.dispatcher.transport.answer import Answer, Heard, Lost
+from pushlane.dispatcher.transport.choice import OURS, Http2, http2_transport, why_not_http2
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.settings.payload_limits import APNS_BYTES, APNS_VOIP_BYTES
 from pushlane.util.texts import require_http_url
@@ -285,7 +282,8 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `topic` is the app's bundle id. `streams` is the most requests in flight on one connection; APNs
     may allow fewer. Apple names no number; 100 is the least that RFC 9113 (6.5.2) recommends to
-    allow, and more connections spread over more of Apple's servers.
+    allow, and more connections spread over more of Apple's servers. `http2` names what speaks
+    HTTP/2 in place of pyreqwest.
     """
 
     key: str
@@ -307,6 +305,7 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "widgets",
     ] = "alert"
     streams: Annotated[int, Meta(ge=1, le=1000)] = 100
+    http2: Http2 = ""
 
     def __repr__(self) -> str:
         return f"ApnsOptions({self.topic})"
@@ -319,18 +318,23 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the topic, at Apple's environment or the endpoint; a topic is of one team."""
         return url_target("apns", self.base_url(), _topic(self))
 
+    def posted_by(self) -> str:
+        """Say which client posts, and why where it is not our own."""
+        return why_not_http2(self.base_url(), self.http2) or OURS
+
     def base_url(self) -> str:
         """Return the URL that requests begin with."""
         return (self.endpoint or _HOSTS[self.environment]).rstrip("/")
 
 
-class ApnsSink(OneByOne):
+class ApnsSink(SignedIn):
     """One request a push, over as many connections as those in flight take.
 
     Raises BadInput when the key cannot be read, or an id, the topic or the endpoint cannot be.
     """
 
     name = "apns"
+    asks_again = frozenset({403, 429})
 
     def __init__(
         self,
@@ -348,7 +352,11 @@ class ApnsSink(OneByOne):
             raise BadInput("topic is not a bundle id like com.example.shop")
         base = options.base_url()
         require_http_url(base, "endpoint is not a URL like https://api.push.apple.com")
-        self._url = f"{base}/3/device/"
+        headers = {"apns-topic": _topic(options), "apns-push-type": options.push_type}
+        transport, self._path = http2_transport(
+            f"{base}/3/device/", options.streams, slots, timeouts, headers, options.http2
+        )
+        super().__init__(transport)
         self._push_type = options.push_type
         self._priorities = (
             _BACKGROUND_PRIORITIES if options.push_type == "background" else _PRIORITIES
@@ -360,66 +368,70 @@ class ApnsSink(OneByOne):
             read_key(options.key, "key"), options.key_id, options.team_id, now
         )
         self._doubted = DoubtedAddresses(options.environment)
-        headers = {"apns-topic": _topic(options), "apns-push-type": options.push_type}
-        self._pool = Http2Pool(
-            lambda: http2_builder(base, timeouts, headers).build(), options.streams, slots
-        )
         self._encode = msgspec.json.Encoder().encode
 
-    async def close(self) -> None:
-        await self._pool.close()
-
     async def send(self, delivery: Delivery) -> Outcome:
+        request = self.request_of(delivery, self._token.current())
+        if isinstance(request, Outcome):
+            return request
+        return await self.settled(request, await self._transport.send(*request))
+
+    def request_now(self, delivery: Delivery) -> Request | None:
+        request = self.request_of(delivery, self._token.current())
+        return None if isinstance(request, Outcome) else request
+
+    def outcome_of(self, request: Request, heard: Heard) -> Outcome:
+        return self.outcome(heard, request[0].removeprefix(self._path))
+
+    async def settled(self, request: Request, heard: Heard) -> Outcome:
+        path, headers, content = request
+        token = headers["authorization"].removeprefix("bearer ")
+        if (other := self.other_token(heard, token)) is not None:
+            headers = {**headers, "authorization": f"bearer {other}"}
+            heard = await self._transport.send(path, headers, content)
+        return self.outcome_of(request, heard)
+
+    def request_of(self, delivery: Delivery, token: str) -> Request | Outcome:
+        """Return the request of a push, or the outcome of one that cannot have one."""
         address = delivery.address
         if not _ADDRESS.fullmatch(address):
             return Outcome.gone("not an APNs token: it is no hexadecimal number")
         content = self._content(delivery)
         if isinstance(content, Outcome):
             return content
-        headers = _headers(delivery.push, self._priorities[delivery.level])
-        try:
-            answer = await self._ask(address, headers, content)
-        except PyreqwestError as error:
-            return lost(error, self._timeouts, "APNs")
-        if answer is None:
+        headers = {
+            "authorization": f"bearer {token}",
+            **_headers(delivery.push, self._priorities[delivery.level]),
+        }
+        return self._path + address, headers, content
+
+    def other_token(self, heard: Heard, token: str) -> str | None:
+        """Return the token to send a push with again at once, None if that is no help.
+
+        Ours is expired, or new too soon: the push is not at fault.
+        """
+        if isinstance(heard, Lost) or heard.status == 200:
+            return None
+        code, _ = read_body(heard.body)
+        if code == EXPIRED_TOKEN:
+            return self._token.renewed(token)
+        return self._token.before(token) if code == TOO_MANY_TOKENS else None
+
+    def outcome(self, heard: Heard, address: str) -> Outcome:
+        """Return what becomes of a push to an address of which this was heard."""
+        if isinstance(heard, Lost):
+            return lost(heard, self._timeouts, "APNs")
+        if heard.status == 200:
             self._doubted.delivered()
             return DELIVERED
+        answer = self._read(heard)
         outcome = outcome_of(answer, self._now())
         return self._doubted.outcome(address, outcome) if answer.is_doubtful else outcome
 
-    async def _ask(
-        self, address: str, headers: dict[str, str], content: bytes
-    ) -> ApnsAnswer | None:
-        """Return what APNs says to a push, None if it took it.
-
-        If our token is expired, or new too soon, it is sent again at once with another: the push is
-        not at fault.
-        """
-        token, other = self._token.current(), None
-        answer = await self._ask_once(address, headers, content, token)
-        if answer is not None and answer.code == EXPIRED_TOKEN:
-            other = self._token.renewed(token)
-        elif answer is not None and answer.code == TOO_MANY_TOKENS:
-            other = self._token.before(token)
-        return answer if other is None else await self._ask_once(address, headers, content, other)
-
-    async def _ask_once(
-        self, address: str, headers: dict[str, str], content: bytes, token: str
-    ) -> ApnsAnswer | None:
-        async with self._pool.client() as client:
-            request = (
-                client.post(self._url + address)
-                .headers({"authorization": f"bearer {token}", **headers})
-                .body_bytes(content)
-                .streamed_read_buffer_limit(MAX_ANSWER_BYTES)
-            )
-            async with request.build_streamed() as response:
-                if response.status == 200:
-                    return None
-                code, gone_at_ms = read_body(await read_answer(response))
-                after_s = retry_after_s(header_of(response, "Retry-After"), self._now())
-                date = header_of(response, "Date")
-                return ApnsAnswer(response.status, code, gone_at_ms, after_s, date)
+    def _read(self, heard: Answer) -> ApnsAnswer:
+        code, gone_at_ms = read_body(heard.body)
+        after_s = retry_after_s(heard.headers.get("retry-after"), self._now())
+        return ApnsAnswer(heard.status, code, gone_at_ms, after_s, heard.headers.get("date"))
 
     def _content(self, delivery: Delivery) -> bytes | Outcome:
         """Return the body of the request, or the outcome of a push that cannot have one."""

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import msgspec
 from google.auth.credentials import Credentials
 from msgspec import Meta
-from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
@@ -24,17 +23,15 @@ from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.google import AccessToken, read_credentials
 from pushlane.dispatcher.sinks.http_client import (
-    MAX_ANSWER_BYTES,
     NO_JSON,
-    Http2Pool,
-    OneByOne,
+    Request,
+    SignedIn,
     Timeouts,
-    header_of,
-    http2_builder,
     lost,
-    read_answer,
     retry_after_s,
 )
+from pushlane.dispatcher.transport.answer import Heard, Lost
+from pushlane.dispatcher.transport.choice import OURS, Http2, http2_transport, why_not_http2
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.util.texts import require_http_url
 
@@ -303,7 +300,7 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `project` is the one of the service account unless given. `address` says what the pushes'
     addresses are. With `dry_run` FCM checks messages and delivers none. `streams` is the most that
-    is in flight on a connection.
+    is in flight on a connection. `http2` names what speaks HTTP/2 in place of pyreqwest.
     """
 
     credentials: str
@@ -312,6 +309,7 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     endpoint: str = ENDPOINT
     dry_run: bool = False
     streams: Annotated[int, Meta(ge=1, le=1000)] = 100
+    http2: Http2 = ""
 
     def __repr__(self) -> str:
         return f"FcmOptions(project={self.project!r})"
@@ -325,6 +323,10 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         _, project = self.signed_in()
         return url_target("fcm", self.endpoint, project, delivers=not self.dry_run)
 
+    def posted_by(self) -> str:
+        """Say which client posts, and why where it is not our own."""
+        return why_not_http2(self.endpoint, self.http2) or OURS
+
     def signed_in(self) -> tuple[Credentials, str]:
         """Return the credentials and the project. Raises BadInput when one cannot be."""
         credentials, project = read_credentials(self.credentials, SCOPE)
@@ -336,63 +338,87 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return credentials, project
 
 
-class FcmSink(OneByOne):
+class FcmSink(SignedIn):
     """One request a push, over as many HTTP/2 connections as its slots take.
 
     Raises BadInput when credentials, project or endpoint cannot be.
     """
 
     name = "fcm"
+    asks_again = frozenset({401})
 
     def __init__(self, options: FcmOptions, slots: int, timeouts: Timeouts) -> None:
         credentials, project = options.signed_in()
         require_http_url(options.endpoint, f"endpoint is not a URL like {ENDPOINT}")
         url = f"{options.endpoint.rstrip('/')}/v1/projects/{project}/messages:send"
-        self._url = url
+        transport, self._path = http2_transport(
+            url, options.streams, slots, timeouts, _JSON, options.http2
+        )
+        super().__init__(transport)
         self._token = AccessToken(credentials)
         self._messages = MessageEncoder(options.address, options.dry_run)
         self._timeouts = timeouts
         self._to_devices = options.address.is_device
         self._has_delivered = False
-        self._pool = Http2Pool(
-            lambda: http2_builder(url, timeouts, _JSON).build(), options.streams, slots
-        )
 
     async def close(self) -> None:
+        await super().close()
         await self._token.close()
-        await self._pool.close()
 
     async def send(self, delivery: Delivery) -> Outcome:
-        try:
-            body = self._messages.body(delivery, time.time())
-        except TypeError:
-            return Outcome.dead("its payload for FCM is no JSON object", arrival=Arrival.REFUSED)
+        body = self.body_of(delivery)
+        if isinstance(body, Outcome):
+            return body
         header: str | Outcome = self._token.present() or await self._token.fresh()
         if isinstance(header, Outcome):
             return header
-        outcome = await self._post(body, header)
-        if outcome is REFUSED:
-            header = await self._token.fresh(instead_of=header)
-            outcome = header if isinstance(header, Outcome) else await self._post(body, header)
-        return outcome
+        request = self.request_of(body, header)
+        return await self.settled(request, await self._transport.send(*request))
 
-    async def _post(self, body: bytes, header: str) -> Outcome:
+    def request_now(self, delivery: Delivery) -> Request | None:
+        header = self._token.present()
+        body = self.body_of(delivery)
+        return self.request_of(body, header) if header and not isinstance(body, Outcome) else None
+
+    def outcome_of(self, request: Request, heard: Heard) -> Outcome:
+        return self.outcome(heard)
+
+    async def settled(self, request: Request, heard: Heard) -> Outcome:
+        outcome = self.outcome(heard)
+        if outcome is not REFUSED:
+            return outcome
+        _, headers, body = request
+        header = await self._token.fresh(instead_of=headers["Authorization"])
+        if isinstance(header, Outcome):
+            return header
+        return self.outcome(await self._transport.send(*self.request_of(body, header)))
+
+    def body_of(self, delivery: Delivery) -> bytes | Outcome:
+        """Return the body of the request, or the outcome of a push that cannot have one."""
         try:
-            async with self._pool.client() as client:
-                request = client.post(self._url).header("Authorization", header).body_bytes(body)
-                # An answer that fits is there as a whole, so that nothing is left to be drained.
-                buffered = request.streamed_read_buffer_limit(MAX_ANSWER_BYTES)
-                async with buffered.build_streamed() as response:
-                    if response.status == 200:
-                        self._has_delivered = True
-                        return DELIVERED
-                    return outcome_of(
-                        response.status,
-                        await read_answer(response),
-                        header_of(response, "Retry-After"),
-                        time.time(),
-                        has_delivered=self._has_delivered,
-                        to_device=self._to_devices,
-                    )
-        except PyreqwestError as error:
-            return lost(error, self._timeouts, "FCM")
+            return self._messages.body(delivery, time.time())
+        except TypeError:
+            return Outcome.dead("its payload for FCM is no JSON object", arrival=Arrival.REFUSED)
+
+    def request_of(self, body: bytes, authorization: str) -> Request:
+        """Return the request that posts a body."""
+        return self._path, {"Authorization": authorization}, body
+
+    def outcome(self, heard: Heard) -> Outcome:
+        """Return what becomes of a push of which this was heard.
+
+        It is REFUSED itself where another access token may help.
+        """
+        if isinstance(heard, Lost):
+            return lost(heard, self._timeouts, "FCM")
+        if heard.status == 200:
+            self._has_delivered = True
+            return DELIVERED
+        return outcome_of(
+            heard.status,
+            heard.body,
+            heard.headers.get("retry-after"),
+            time.time(),
+            has_delivered=self._has_delivered,
+            to_device=self._to_devices,
+        )

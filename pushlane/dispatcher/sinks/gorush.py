@@ -21,7 +21,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.core.task import Level
-from pushlane.dispatcher.sinks.http_batch import UNREADABLE, BatchPoster
+from pushlane.dispatcher.sinks.http_batch import MAX_ANSWER_BYTES, UNREADABLE, BatchPoster
 from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.model.targets import PlainTarget, url_target
@@ -106,7 +106,8 @@ class GorushOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_field
             )
         at = msgspec.structs.replace(self, url=self._full_url())
         timeouts = self.timeouts(timeout_s, retry_timeouts)
-        return GorushSink(at, Poster(at, timeouts, slots, "gorush"))
+        poster = Poster(at, timeouts, slots, "gorush", most_body=MAX_ANSWER_BYTES)
+        return GorushSink(at, poster)
 
     def target(self) -> PlainTarget:
         """Return gorush's URL with the platform and the app that it sends on to."""

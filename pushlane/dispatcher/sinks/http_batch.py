@@ -19,13 +19,13 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, NO_JSON, read_answer
+from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.dispatcher.sinks.webhook import message_of, outcome_of_answer
+from pushlane.dispatcher.transport.answer import Heard, Lost
 from pushlane.model.targets import PlainTarget, url_target
 
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -72,17 +72,20 @@ class BatchPoster:
     ) -> list[Outcome] | None:
         """Return the outcomes of a request, None if one of its messages may have spoilt it."""
         body = b'{"%b":[%b]}' % (self.field.encode(), b",".join(messages))
-        try:
-            async with self.poster.request(_key(part), body) as response:
-                if 200 <= response.status < 300:
-                    answer = await response.body_reader.read(MAX_ANSWER_BYTES)
-                    return self.read(bytes(answer or b""), part)
-                refusal = self.read_refusal(response.status, await read_answer(response))
-                if refusal is None and response.status in SPOILT and len(part) > 1:
-                    return None
-                return [refusal or outcome_of_answer(response, time.time())] * len(part)
-        except PyreqwestError as error:
-            return [self.poster.lost(error)] * len(part)
+        request = self.poster.request(_key(part), body)
+        return self._outcomes(await self.poster.transport.send(*request), part)
+
+    def _outcomes(self, heard: Heard, part: Sequence[Delivery]) -> list[Outcome] | None:
+        if isinstance(heard, Lost):
+            return [self.poster.lost(heard)] * len(part)
+        if 200 <= heard.status < 300:
+            if heard.cut:
+                return [self.poster.lost(Lost(heard.cut))] * len(part)
+            return self.read(heard.body, part)
+        refusal = self.read_refusal(heard.status, heard.body)
+        if refusal is None and heard.status in SPOILT and len(part) > 1:
+            return None
+        return [refusal or outcome_of_answer(heard, time.time())] * len(part)
 
 
 def _key(part: Sequence[Delivery]) -> str:
@@ -119,7 +122,8 @@ class HttpBatchOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fi
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> HttpBatchSink:
         """Return the sink. Raises BadInput when an option cannot be."""
         timeouts = self.timeouts(timeout_s, retry_timeouts)
-        poster = Poster(self, timeouts, slots, "the receiver", secrets=self.secrets)
+        who, most = "the receiver", MAX_ANSWER_BYTES
+        poster = Poster(self, timeouts, slots, who, secrets=self.secrets, most_body=most)
         return HttpBatchSink(poster, self.batch_size)
 
     def target(self) -> PlainTarget:

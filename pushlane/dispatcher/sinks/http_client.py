@@ -1,61 +1,41 @@
-"""Makes the clients of sinks that speak HTTP, pools them, and reads lost answers, waits and clocks.
-
-No client follows a redirect or keeps what a server answers. What a status means is the sink's.
-
-A client of reqwest keeps one HTTP/2 connection a host, on which the peer's settings bound the
-streams (hyper follows them; RFC 9113, 5.1.2). So a pool is several clients: the one with the fewest
-requests in flight is next. Before the peer's first settings are there hyper takes 100 streams for
-allowed, and APNs may allow one: so a connection carries one request until that is answered.
-"""
+"""Reads time-outs, lost answers, waits and clocks for all sinks that speak HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import (
-    ConnectError,
-    ConnectTimeoutError,
-    PyreqwestError,
-    ReadTimeoutError,
-    RequestTimeoutError,
-)
-from pyreqwest.response import Response
 
-from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome
+from pushlane.dispatcher.transport.answer import Answer, Answered, Fate, Heard, Lost, Transport
+
+log = logging.getLogger("pushlane.sinks")
 
 MAX_RETRY_AFTER_S = 3600.0
-MAX_ANSWER_BYTES = 64 * 1024
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors that reading JSON from outside may raise."""
-_MAX_CONNECT_S = 10.0
 _CLOCK_MAY_BE_OFF_S = 60.0
-_THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
-_NOT_CONNECTED = "client error (Connect)"
-_WHY_NOT_CONNECTED = {
-    "connection refused": "nothing listens there",
-    "dns error": "its host name is not known",
-    "invalidcontenttype": "it speaks no TLS at that port",
-    "not valid for name": "its certificate is for another host",
-    "certificate expired": "its certificate has expired",
-    "invalid peer certificate": "its certificate is not trusted",
-}
+
+Request: TypeAlias = tuple[str, Mapping[str, str], bytes]
+"""The path, the headers and the body of a request, as a transport posts them."""
+
+
+Told: TypeAlias = Callable[[Any, Outcome], None]
+"""It is called with the token of a push that was posted, and its outcome."""
 
 
 class OneByOne(ABC):
     """A sink that takes one push at a time."""
 
+    name: str
     batch_size = 1
     mixes_tasks = False
     hosts_code = False
@@ -66,6 +46,107 @@ class OneByOne(ABC):
     @abstractmethod
     async def send(self, delivery: Delivery) -> Outcome:
         """Return what became of a push."""
+
+
+class Posts(OneByOne):
+    """A sink of which each push is one request to the same origin, and `outcome` reads the answer.
+
+    It is a `PostingSink` where its transport is one that posts.
+    """
+
+    can_post = False
+
+    @abstractmethod
+    def outcome(self, heard: Heard) -> Outcome:
+        """Return what becomes of a push of which this was heard."""
+
+    @abstractmethod
+    def posted(self, delivery: Delivery, answered: Answered, token: Any) -> bool:
+        """Post a push, as `Transport.post` does."""
+
+    def post(self, delivery: Delivery, answered: Told, token: Any) -> bool:
+        return self.posted(delivery, self._heard, (answered, token))
+
+    def _heard(self, token: tuple[Told, Any], heard: Heard) -> None:
+        answered, asked = token
+        try:
+            outcome = self.outcome(heard)
+        except Exception as error:  # noqa: BLE001 - else the push would never land
+            outcome = _raised(self.name, error)
+        answered(asked, outcome)
+
+
+def _raised(name: str, error: Exception) -> Outcome:
+    raised = f"sink raised {type(error).__name__}"
+    log.error("%s: %s", name, raised, extra={"action": "sink_raised"})
+    return Outcome.retry(raised, arrival=Arrival.UNKNOWN)
+
+
+class SignedIn(OneByOne):
+    """A sink whose pushes go with a token; after some answers it asks again at once with another.
+
+    It is a `PostingSink` where its transport is one that posts. Asking again takes a task.
+    """
+
+    asks_again: frozenset[int]
+    """The status of answers that may be about the token."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.can_post = transport.can_post
+        self._asking: set[asyncio.Task[Outcome]] = set()
+        self._is_closing = False
+
+    async def close(self) -> None:
+        self._is_closing = True
+        await self._transport.close()
+        for asking in self._asking:
+            asking.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    @abstractmethod
+    def request_now(self, delivery: Delivery) -> Request | None:
+        """Return the request of a push, None where it can have none, or none without a wait."""
+
+    @abstractmethod
+    def outcome_of(self, request: Request, heard: Heard) -> Outcome:
+        """Return what becomes of a push of whose request this was heard, without asking again."""
+
+    @abstractmethod
+    async def settled(self, request: Request, heard: Heard) -> Outcome:
+        """Return what becomes of a push of whose request this was heard; ask again if need be."""
+
+    def post(self, delivery: Delivery, answered: Told, token: Any) -> bool:
+        request = self.request_now(delivery)
+        if request is None:
+            return False
+        return self._transport.post(*request, self._heard, (answered, token, request))
+
+    def _heard(self, asked: tuple[Told, Any, Request], heard: Heard) -> None:
+        answered, token, request = asked
+        asks_again = isinstance(heard, Answer) and heard.status in self.asks_again
+        if asks_again and not self._is_closing:
+            asking = asyncio.get_running_loop().create_task(self._ask_again(request, heard))
+            self._asking.add(asking)
+            asking.add_done_callback(partial(self._asked_again, answered, token))
+            return
+        try:
+            outcome = self.outcome_of(request, heard)
+        except Exception as error:  # noqa: BLE001 - else the push would never land
+            outcome = _raised(self.name, error)
+        answered(token, outcome)
+
+    async def _ask_again(self, request: Request, heard: Heard) -> Outcome:
+        try:
+            return await self.settled(request, heard)
+        except Exception as error:  # noqa: BLE001 - as above
+            return _raised(self.name, error)
+
+    def _asked_again(self, answered: Told, token: Any, asking: asyncio.Task[Outcome]) -> None:
+        """Tell what became of it, once; a task that was cancelled may never have begun."""
+        self._asking.discard(asking)
+        closed = Outcome.retry("the sink is closed", arrival=Arrival.UNKNOWN)
+        answered(token, closed if asking.cancelled() else asking.result())
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -88,107 +169,18 @@ class Timeouts(msgspec.Struct, frozen=True):
         return Outcome(kind, reason, arrival=Arrival.UNKNOWN, is_silent=True)
 
 
-def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
-    """Return the builder of a client for `slots` requests at a time, with our rules.
-
-    Raises BadInput when a header cannot be sent.
-    """
-    first_byte_s = timeouts.first_byte_s or timeouts.total_s  # from the request on, as it counts
-    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, first_byte_s / 2)
-    try:
-        return (
-            ClientBuilder()
-            .user_agent("pushlane")
-            .default_headers(dict(headers))
-            .timeout(timedelta(seconds=timeouts.total_s))
-            .read_timeout(timedelta(seconds=first_byte_s))
-            .connect_timeout(timedelta(seconds=connect_s))
-            .pool_max_idle_per_host(slots)
-            .follow_redirects(False)
-            .referer(False)
-            .gzip(False)
-            .brotli(False)
-            .zstd(False)
-            .deflate(False)
-        )
-    except (PyreqwestError, ValueError):
-        raise BadInput(
-            "a header of the sink cannot be sent; check its name and value"
-        ) from None  # the error holds the value
-
-
-def http2_builder(url: str, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
-    """Return the builder of a client that keeps one HTTP/2 connection to the host of a URL."""
-    builder = client_builder(1, timeouts, headers)
-    if url.startswith("http://"):
-        return builder.http2_prior_knowledge()
-    return builder.http2(True)
-
-
-def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
-    """Return what it means that no answer came; `who` names the sink.
-
-    The cause of an error, not its class, tells a failed connect from a lost answer.
-    """
-    if is_unconnected(error):
-        causes = " ".join(causes_of(error)).lower()
-        known = (f": {why}" for sign, why in _WHY_NOT_CONNECTED.items() if sign in causes)
-        away = Outcome.throttled(f"no connection to {who}{next(known, '')}")
-        return replace(away, is_silent=isinstance(error, RequestTimeoutError))
-    if is_unprocessed(error):
-        return Outcome.throttled(f"{who} refused the stream")
-    if isinstance(error, RequestTimeoutError):
-        return timeouts.outcome(has_begun=isinstance(error, ReadTimeoutError))
-    return Outcome.retry(f"{who}'s connection broke", arrival=Arrival.UNKNOWN)
-
-
-def causes_of(error: PyreqwestError) -> list[str]:
-    """Return what led to an error, from the outside in. Not to be shown: it may have the URL."""
-    return [cause["message"] for cause in getattr(error, "details", {}).get("causes") or ()]
-
-
-def is_unconnected(error: PyreqwestError) -> bool:
-    """Tell whether no connection stood, of TCP or of TLS, that could have carried the request."""
-    return any(_NOT_CONNECTED in cause for cause in causes_of(error))
-
-
-def unconnected(*, in_time: bool = True) -> PyreqwestError:
-    """Return the error of a request that never had a connection to go on, or not `in_time`."""
-    kind = ConnectError if in_time else ConnectTimeoutError
-    return kind("no connection", {"causes": [{"message": _NOT_CONNECTED}]})
-
-
-def is_unprocessed(error: PyreqwestError) -> bool:
-    """Tell whether the server said that it has not looked at the request (RFC 9113, 8.7)."""
-    return any("refused stream before processing" in cause for cause in causes_of(error))
-
-
-async def drain(response: Response) -> None:
-    """Read the rest of the answer, within bounds, so that its connection can be used again."""
-    with suppress(PyreqwestError):  # the status is known, and all that counts
-        await response.body_reader.read(MAX_ANSWER_BYTES)
-
-
-async def read_answer(response: Response) -> bytes:
-    """Return what a provider says of a push, within bounds; empty when it broke off."""
-    try:
-        body = await response.body_reader.read(MAX_ANSWER_BYTES)
-    except PyreqwestError:
-        return b""
-    return b"" if body is None else bytes(body)
-
-
-def header_of(response: Response, name: str) -> str | None:
-    """Return a header of an answer, None when it has none or one that is no text."""
-    try:
-        return response.get_header(name)
-    except ValueError:  # its bytes are not ASCII
-        return None
-
-
-async def close_client(client: Client) -> None:
-    await client.close()
-    await asyncio.sleep(_THREADS_END_S)
+def lost(heard: Lost, timeouts: Timeouts, who: str) -> Outcome:
+    """Return what it means that no answer came; `who` names the sink."""
+    match heard.fate:
+        case Fate.UNCONNECTED:
+            why = heard.why and f": {heard.why}"
+            away = Outcome.throttled(f"no connection to {who}{why}")
+            return away if heard.in_time else replace(away, is_silent=True)
+        case Fate.UNPROCESSED:
+            return Outcome.throttled(f"{who} refused the stream")
+        case Fate.BROKEN:
+            return Outcome.retry(f"{who}'s connection broke", arrival=Arrival.UNKNOWN)
+    return timeouts.outcome(has_begun=heard.fate is Fate.STALLED)
 
 
 def retry_after_s(header: str | None, now_s: float) -> float | None:
@@ -224,134 +216,3 @@ def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
         return ""
     side = "ahead of" if off_s > 0 else "behind"
     return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"
-
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """A client with one connection. It is new until a request on it was answered."""
-
-    client: Client
-    in_flight: int = 0
-    is_new: bool = True
-    is_over: bool = False
-
-
-class _Use:
-    """One request's use of a connection: a class, as a generator would cost each request more."""
-
-    __slots__ = ("_connection", "_pool")
-
-    def __init__(self, pool: Http2Pool) -> None:
-        self._pool = pool
-
-    async def __aenter__(self) -> Client:
-        self._connection = connection = await self._pool.take()
-        return connection.client
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._pool.give_back(self._connection, error)
-
-
-class Http2Pool:
-    """Opens as many connections as the requests in flight take, at most `streams` of them on each.
-
-    `connect` makes a client. A connection that broke is replaced, and closed when what is in flight
-    on it has ended. Who waits while a new one gives no answer in time was never sent, and is told
-    that there is no connection.
-    """
-
-    def __init__(self, connect: Callable[[], Client], streams: int, requests: int) -> None:
-        self._connect = connect
-        self._streams = streams
-        self._most = -(-requests // streams)
-        self._connections: list[_Connection] = [_Connection(connect())]
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._closing: set[asyncio.Task[None]] = set()
-        self._is_closed = False
-
-    @property
-    def size(self) -> int:
-        return len(self._connections)
-
-    def client(self) -> _Use:
-        """Take the client for one request. A PyreqwestError that is raised inside ends it.
-
-        Raises PyreqwestError when no connection came to stand, while this waited for one.
-        """
-        return _Use(self)
-
-    async def close(self) -> None:
-        self._is_closed = True
-        self._fail_waiting(unconnected())
-        await asyncio.gather(*self._closing)
-        await asyncio.gather(*(close_client(one.client) for one in self._connections))
-
-    async def take(self) -> _Connection:
-        """Return a connection that has room, and count a request on it."""
-        while (connection := self._free()) is None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
-        connection.in_flight += 1
-        return connection
-
-    def give_back(self, connection: _Connection, error: BaseException | None) -> None:
-        """Note what came of a request: an answer, an error of the client's, or a cancel."""
-        if error is None:
-            connection.is_new = False
-        elif isinstance(error, PyreqwestError):
-            self._on_error(connection, error)
-        connection.in_flight -= 1
-        if connection.is_over and not connection.in_flight:
-            self._close_later(connection.client)
-        if self._waiting:
-            self._wake()
-
-    def _on_error(self, connection: _Connection, error: PyreqwestError) -> None:
-        if not is_unprocessed(error):
-            self._end(connection)
-        if is_unconnected(error):
-            self._fail_waiting(error)
-        elif connection.is_new and isinstance(error, RequestTimeoutError):
-            self._fail_waiting(unconnected(in_time=False))
-
-    def _free(self) -> _Connection | None:
-        """Return the connection with the least in flight, a new one if all are full."""
-        best = min(self._connections, key=lambda one: one.in_flight)
-        if best.in_flight < (1 if best.is_new else self._streams):
-            return best
-        warm = [one for one in self._connections if not one.is_new]
-        best = min(warm, key=lambda one: one.in_flight, default=best)
-        if not best.is_new and best.in_flight < self._streams:
-            return best
-        if len(self._connections) >= self._most:
-            return None
-        added = _Connection(self._connect())
-        self._connections.append(added)
-        return added
-
-    def _end(self, connection: _Connection) -> None:
-        if not connection.is_over and not self._is_closed:
-            connection.is_over = True
-            self._connections.remove(connection)
-            self._connections.append(_Connection(self._connect()))
-
-    def _wake(self) -> None:
-        """Let those that wait look again: all, as a connection that is not new takes many."""
-        for waiter in self._take_waiting():
-            waiter.set_result(None)
-
-    def _fail_waiting(self, error: PyreqwestError) -> None:
-        """Give up for those that wait: one by one they would wait as long for nobody again."""
-        for waiter in self._take_waiting():
-            waiter.set_exception(error)
-
-    def _take_waiting(self) -> list[asyncio.Future[None]]:
-        waiting = [waiter for waiter in self._waiting if not waiter.done()]
-        self._waiting.clear()
-        return waiting
-
-    def _close_later(self, client: Client) -> None:
-        closing = asyncio.create_task(close_client(client))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)

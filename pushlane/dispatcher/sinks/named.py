@@ -51,7 +51,7 @@ class NamedSink:
         self.batch_size = self._open.batch_size
         self.mixes_tasks = self._open.mixes_tasks
         self.hosts_code = self._open.hosts_code
-        self.deliver = self._open.deliver
+        self._use()
 
     async def close(self) -> None:
         self._ends.set()
@@ -86,12 +86,18 @@ class NamedSink:
             told = error if is_ours else f"sink {self.name} cannot be opened anew ({kind})"
             log.warning("%s; it goes on as it was", told, extra={"action": "sink_not_reopened"})
             return False
-        self.deliver = self._open.deliver
+        self._use()
         closing = asyncio.create_task(self._close_later(before))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
         return True
+
+    def _use(self) -> None:
+        """Deliver by the sink that is open now."""
+        self.deliver = self._open.deliver
+        self.can_post = getattr(self._open, "can_post", False)
+        self.post = getattr(self._open, "post", None)
 
     async def _close_later(self, sink: Sink) -> None:
         """Close a sink once its deliveries have had their time, as one may ask twice."""
@@ -155,12 +161,17 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
     return own
 
 
-def target_in(settings: Settings, name: str) -> PlainTarget:
-    """Return what a sink delivers to; opens nothing. Raises BadInput when it cannot be opened."""
+def options_in(settings: Settings, name: str) -> SinkOptions:
+    """Return the options of a sink; opens nothing. Raises BadInput when there cannot be such."""
     if name == DEFAULT_SINK:
         require_sink(settings, name)
-        return spec_options(settings.sink).target()
-    return _options_of(name, find_sink(settings, name)).target()
+        return spec_options(settings.sink)
+    return _options_of(name, find_sink(settings, name))
+
+
+def target_in(settings: Settings, name: str) -> PlainTarget:
+    """Return what a sink delivers to; opens nothing. Raises BadInput when it cannot be opened."""
+    return options_in(settings, name).target()
 
 
 def _options_of(name: str, own: SinkSettings) -> SinkOptions:

@@ -16,18 +16,18 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from pyreqwest.client import Client
-from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.request import StreamRequest
 
 from pushlane.core.errors import BadInput
 from pushlane.core.push import Outcome
-from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, close_client, lost
+from pushlane.dispatcher.sinks.http_client import Request, Timeouts, lost
+from pushlane.dispatcher.transport.answer import MOST_BODY, Lost
+from pushlane.dispatcher.transport.choice import OURS, Client, Tls, open_transport, why_not_loop
 from pushlane.util.texts import require_http_url, shown_url
 
 _PREFIX = "whsec_"
 _MOST_KEYS = 2
 _LEAST_BYTES, _MOST_BYTES = 24, 64
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class Signer:
@@ -92,7 +92,8 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `only_http2` speaks HTTP/2 at once, as a server without TLS needs. A connection has to stand
     after `connect_timeout_s`, an answer to begin `first_byte_timeout_s` after the request began,
-    and to be there after the sink's `timeout_s`.
+    and to be there after the sink's `timeout_s`. `client` names what posts where both could: our
+    own client in the loop, or pyreqwest. `tls` is that of our own: Python's, or aiofastnet's.
     """
 
     url: str
@@ -101,6 +102,8 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     only_http2: bool = False
     connect_timeout_s: Seconds | None = None
     first_byte_timeout_s: Seconds | None = None
+    client: Client = "loop"
+    tls: Tls = ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown_url(self.url)!r})"
@@ -109,6 +112,10 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the headers of every request."""
         given = {"Authorization": self.authorization} if self.authorization else {}
         return {**_JSON, **self.headers, **given}
+
+    def posted_by(self) -> str:
+        """Say which client posts, and why where it is not our own."""
+        return why_not_loop(self.url, self.client, only_http2=self.only_http2) or OURS
 
     def timeouts(self, total_s: float, retry_timeouts: bool) -> Timeouts:
         """Return the time-outs. Raises BadInput when one is not shorter than what it is part of."""
@@ -121,7 +128,7 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Poster:
-    """One connection pool for all requests; HTTP/2 where a TLS server offers it.
+    """One transport for all requests, and what they have in common.
 
     `who` names the sink in reasons, such as "the webhook". Raises BadInput when the URL is not an
     http(s) URL, or a header, a key or a time-out cannot be.
@@ -135,42 +142,36 @@ class Poster:
         who: str,
         *,
         secrets: str | Sequence[str] = (),
+        most_body: int = MOST_BODY,
         now: Callable[[], float] = time.time,
     ) -> None:
         require_http_url(options.url, f"{who}'s URL is not one like https://example.com/push")
-        self._url = options.url
         self._who = who
         self._now = now
         self._timeouts = timeouts
         self._signer = Signer(secrets)
-        builder = client_builder(slots, timeouts, options.all_headers())
-        self._client = (
-            builder.http2_prior_knowledge() if options.only_http2 else builder.http2(True)
-        ).build()
+        self.transport, self._path = open_transport(
+            options.url,
+            slots,
+            timeouts,
+            options.all_headers(),
+            client=options.client,
+            tls=options.tls,
+            only_http2=options.only_http2,
+            most_body=most_body,
+        )
 
-    def request(
-        self, key: str, body: bytes, more: Mapping[str, str] | None = None
-    ) -> StreamRequest:
+    def request(self, key: str, body: bytes, more: Mapping[str, str] = NO_HEADERS) -> Request:
         """Return the request to send; `key` is the same whenever the same is sent again."""
-        headers = {"Idempotency-Key": key, **self._signer.headers(key, body, self._now())}
-        return post_request(self._client, self._url, body, {**headers, **(more or {})})
+        signed = self._signer.headers(key, body, self._now())
+        return self._path, {"Idempotency-Key": key, **signed, **more}, body
 
-    def lost(self, error: PyreqwestError) -> Outcome:
+    def lost(self, heard: Lost) -> Outcome:
         """Return what it means that no answer came."""
-        return lost(error, self._timeouts, self._who)
+        return lost(heard, self._timeouts, self._who)
 
     async def close(self) -> None:
-        await close_client(self._client)
-
-
-def post_request(
-    client: Client, url: str, body: bytes, headers: Mapping[str, str]
-) -> StreamRequest:
-    """Return the request that posts a body, whose answer is read only as far as it is asked for."""
-    request = client.post(url).body_bytes(body).streamed_read_buffer_limit(0)
-    for name, value in headers.items():
-        request = request.header(name, value)
-    return request.build_streamed()
+        await self.transport.close()
 
 
 def _require_shorter(name: str, value_s: float | None, whole: str, whole_s: float) -> None:

@@ -11,28 +11,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.dispatcher.sinks.address_posting import AddressPoster, GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
-    OneByOne,
+    Posts,
+    Request,
     Timeouts,
     clock_note,
     clock_off_s,
-    drain,
-    header_of,
     retry_after_s,
 )
-from pushlane.dispatcher.sinks.posting import Poster, PostOptions
+from pushlane.dispatcher.sinks.posting import NO_HEADERS, Poster, PostOptions
+from pushlane.dispatcher.transport.answer import Answer, Answered, Heard, Lost
+from pushlane.dispatcher.transport.choice import guarded_opener
 from pushlane.model.targets import PlainTarget, url_target
 from pushlane.util.url_guard import UrlGuard
 
@@ -102,7 +101,7 @@ class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
-class WebhookSink(OneByOne):
+class WebhookSink(Posts):
     """Posts each push for itself. Raises BadInput when an option cannot be."""
 
     name = "webhook"
@@ -117,30 +116,45 @@ class WebhookSink(OneByOne):
         self._now = now
         self._encode = msgspec.json.Encoder().encode
         self._poster = _poster(options, slots, timeouts, now)
+        self.can_post = isinstance(self._poster, Poster) and self._poster.transport.can_post
 
     async def close(self) -> None:
         await self._poster.close()
 
     async def send(self, delivery: Delivery) -> Outcome:
-        push = delivery.push
-        content = message_of(delivery) if delivery.payload is None else delivery.payload
-        # Tracers read the first; what a push may have as its trace id a header can hold.
-        header = "traceparent" if _TRACEPARENT.fullmatch(push.trace_id) else "X-Trace-Id"
-        traced = {header: push.trace_id} if push.trace_id else None
-        body = self._encode(content)
         poster = self._poster
         if isinstance(poster, AddressPoster):
-            return await poster.post(delivery.address, push.push_id, body, traced, self._read)
-        try:
-            async with poster.request(push.push_id, body, traced) as response:
-                return await self._read(response)
-        except PyreqwestError as error:
-            return poster.lost(error)
+            content = self._content_of(delivery)
+            return await poster.post(delivery.address, *content, self._read)
+        return self.outcome(await poster.transport.send(*self.request_of(delivery)))
 
-    async def _read(self, response: Response) -> Outcome:
-        outcome = outcome_of_answer(response, self._now())
-        await drain(response)
-        return outcome
+    def posted(self, delivery: Delivery, answered: Answered, token: Any) -> bool:
+        """Post a push, where all go to one URL and a connection is free."""
+        assert isinstance(self._poster, Poster)
+        return self._poster.transport.post(*self.request_of(delivery), answered, token)
+
+    def request_of(self, delivery: Delivery) -> Request:
+        """Return the request of a push, where all go to one URL."""
+        assert isinstance(self._poster, Poster)
+        return self._poster.request(*self._content_of(delivery))
+
+    def outcome(self, heard: Heard) -> Outcome:
+        """Return what becomes of a push of which this was heard, where all go to one URL."""
+        return self._poster.lost(heard) if isinstance(heard, Lost) else self._read(heard)
+
+    def _content_of(self, delivery: Delivery) -> tuple[str, bytes, Mapping[str, str]]:
+        """Return the key, the body and the headers of a push."""
+        push = delivery.push
+        content = message_of(delivery) if delivery.payload is None else delivery.payload
+        traced = NO_HEADERS
+        if push.trace_id:
+            # Tracers read the first; what a push may have as its trace id a header can hold.
+            is_parent = _TRACEPARENT.fullmatch(push.trace_id)
+            traced = {"traceparent" if is_parent else "X-Trace-Id": push.trace_id}
+        return push.push_id, self._encode(content), traced
+
+    def _read(self, answer: Answer) -> Outcome:
+        return outcome_of_answer(answer, self._now())
 
 
 def _poster(
@@ -150,17 +164,24 @@ def _poster(
     if not options.to_address:
         return Poster(options, timeouts, slots, "the webhook", secrets=secrets, now=now)
     guard = UrlGuard(options.allow, ports=options.ports)
-    headers, only_http2 = options.all_headers(), options.only_http2
-    clients = GuardedClients(guard, slots, timeouts, headers, only_http2=only_http2)
-    return AddressPoster(guard, clients, timeouts, secrets, now)
+    connect = guarded_opener(
+        slots,
+        timeouts,
+        options.all_headers(),
+        client=options.client,
+        tls=options.tls,
+        only_http2=options.only_http2,
+    )
+    return AddressPoster(guard, GuardedClients(connect), timeouts, secrets, now)
 
 
-def outcome_of_answer(response: Response, now_s: float) -> Outcome:
+def outcome_of_answer(answer: Answer, now_s: float) -> Outcome:
     """Return what the status and the headers of an answer mean for the push."""
-    if 200 <= response.status < 300:
+    if 200 <= answer.status < 300:
         return DELIVERED
-    outcome = outcome_of(response.status, header_of(response, "Retry-After"), now_s)
-    if outcome.refuses_us and (off := clock_note(clock_off_s(header_of(response, "Date"), now_s))):
+    headers = answer.headers
+    outcome = outcome_of(answer.status, headers.get("retry-after"), now_s)
+    if outcome.refuses_us and (off := clock_note(clock_off_s(headers.get("date"), now_s))):
         return Outcome.refused(f"{outcome.reason}; {off}")
     return outcome
 

@@ -35,10 +35,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Meta
-from pyreqwest.client import Client
-from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.request import StreamRequest
-from pyreqwest.response import Response
 
 from pushlane.core.errors import BadInput
 from pushlane.core.ports import Delivery
@@ -47,18 +43,17 @@ from pushlane.core.task import Level
 from pushlane.dispatcher.sinks.address_posting import GuardedClients, refusal
 from pushlane.dispatcher.sinks.es256 import base64url, read_key, signed
 from pushlane.dispatcher.sinks.http_client import (
-    MAX_ANSWER_BYTES,
     NO_JSON,
     OneByOne,
     Timeouts,
     clock_note,
     clock_off_s,
-    header_of,
     lost,
-    read_answer,
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.push_services import KNOWN_HOSTS, PushService, PushServices
+from pushlane.dispatcher.transport.answer import Heard, Lost
+from pushlane.dispatcher.transport.http2_pool import guarded_pools
 from pushlane.model.targets import PlainTarget
 from pushlane.settings.payload_limits import WEB_PUSH_BYTES
 from pushlane.util.errors import RefusedUrl, UnknownHost
@@ -338,13 +333,16 @@ class WebPushSink(OneByOne):
         self._tokens = VapidTokens(read_vapid_key(options.vapid_key), options.subject, now)
         self._services = PushServices(options.hosts, slots, clock_s)
         self._timeouts = Timeouts(timeout_s, is_final=not retry_timeouts)
+        self._guard = UrlGuard(options.allow, options.hosts)
         self._clients = GuardedClients(
-            UrlGuard(options.allow, options.hosts),
-            slots,
-            self._timeouts,
-            _HEADERS,
-            options.streams,
-            only_http2=options.only_http2,
+            guarded_pools(
+                options.streams,
+                slots,
+                self._timeouts,
+                _HEADERS,
+                only_http2=options.only_http2,
+                reads_ahead=True,
+            )
         )
         self._ttl_s = options.ttl_s
         self._now = now
@@ -385,49 +383,44 @@ class WebPushSink(OneByOne):
         A service in the list at an address that is not public is no fault of a push.
         """
         try:
-            async with (
-                self._clients.to(subscription.endpoint) as client,
-                self._request(client, subscription, delivery, plaintext) as response,
-            ):
-                return await self._outcome(response, service)
+            checked = await self._guard.check(subscription.endpoint)
         except (RefusedUrl, UnknownHost) as error:
             if isinstance(error, RefusedUrl) and error.reason == NOT_PUBLIC:
                 return Outcome.refused(f"{service.name} {_NOT_PUBLIC}")
             return refusal(error)
-        except PyreqwestError as error:
-            return lost(error, self._timeouts, "the push service")
+        headers = self.headers_of(delivery, subscription.origin)
+        content = encrypt(plaintext, subscription.keys)
+        return self.outcome(await self._clients.send(checked, headers, content), service)
 
-    def _request(
-        self, client: Client, subscription: Subscription, delivery: Delivery, plaintext: bytes
-    ) -> StreamRequest:
+    def headers_of(self, delivery: Delivery, origin: str) -> dict[str, str]:
+        """Return the headers of the request of a push to an origin."""
         push = delivery.push
-        request = (
-            client.post(subscription.endpoint)
-            .header("Authorization", self._tokens.authorization(subscription.origin))
-            .header("TTL", str(self._ttl(push.expires_at_ms)))
-            .header("Urgency", _URGENCY[delivery.level])
-            .body_bytes(encrypt(plaintext, subscription.keys))
-            .streamed_read_buffer_limit(MAX_ANSWER_BYTES)
-        )
+        headers = {
+            "Authorization": self._tokens.authorization(origin),
+            "TTL": str(self._ttl(push.expires_at_ms)),
+            "Urgency": _URGENCY[delivery.level],
+        }
         if push.collapse:
-            request = request.header("Topic", topic(push.collapse))
-        return request.build_streamed()
+            headers["Topic"] = topic(push.collapse)
+        return headers
 
     def _ttl(self, expires_at_ms: int) -> int:
         if not expires_at_ms:
             return self._ttl_s
         return min(max(0, int(expires_at_ms / 1000 - self._now())), MAX_TTL_S)
 
-    async def _outcome(self, response: Response, service: PushService) -> Outcome:
-        status = response.status
-        if 200 <= status < 300:
+    def outcome(self, heard: Heard, service: PushService) -> Outcome:
+        """Return what becomes of a push of which this was heard of its service."""
+        if isinstance(heard, Lost):
+            return lost(heard, self._timeouts, "the push service")
+        if 200 <= heard.status < 300:
             return DELIVERED
         now_s = self._now()
         return outcome_of(
-            status,
-            await read_answer(response),
-            retry_after_s(header_of(response, "Retry-After"), now_s),
-            clock_note(clock_off_s(header_of(response, "Date"), now_s)),
+            heard.status,
+            heard.body,
+            retry_after_s(heard.headers.get("retry-after"), now_s),
+            clock_note(clock_off_s(heard.headers.get("date"), now_s)),
             is_key_good=service.has_delivered,
         )
 

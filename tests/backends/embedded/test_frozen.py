@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sqlite3
 import sys
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -152,6 +155,26 @@ async def until_back(database: Database) -> None:
         return bool(await database.read(last_beats))
 
     await until(is_back)
+
+
+def test_what_was_taken_is_its_own_from_the_first_of_beats_that_others_cannot_have_missed(
+    monkeypatch,
+):
+    clock = Mock(return_value=100.0)
+    monkeypatch.setattr("pushlane.backends.embedded.broker.time.monotonic", clock)
+    broker = EmbeddedBroker(Mock(folder=Path()), depth=4, beat_s=10.0)
+    held_since_s = {}
+    beats = {100: 100.0, 110: 110.0, 139: 138.0, 200: None, 201: 201.0}  # when heard, when made
+    for now_s in range(100, 240):
+        clock.return_value = now_s
+        if now_s in beats:
+            broker._beaten(beats[now_s])
+        held_since_s[now_s] = broker.held_since_s
+
+    assert {held_since_s[now_s] for now_s in range(100, 168)} == {100}
+    assert {held_since_s[now_s] for now_s in range(168, 201)} == {math.inf}
+    assert {held_since_s[now_s] for now_s in range(201, 231)} == {201}
+    assert {held_since_s[now_s] for now_s in range(231, 240)} == {math.inf}
 
 
 @pytest.mark.parametrize("beat_s", [0, 3600])

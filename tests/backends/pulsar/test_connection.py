@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from pushlane.backends.pulsar import connection as link_module
 from pushlane.backends.pulsar.connection import Connection, open_connection, wake
+from pushlane.backends.pulsar.replay import blocking
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.settings import Settings
 
@@ -244,3 +246,33 @@ async def test_a_close_that_never_ends_is_given_up_and_said(
     assert not raw.is_closed.is_set()
     assert "does not end its connections" in caplog.text
     raw.let_go.set()
+
+
+def test_it_loads_nothing_of_the_client_but_what_is_compiled() -> None:
+    code = "import sys, pushlane.backends.pulsar; print(*{'pulsar', '_pulsar'} & {*sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == ["_pulsar"]
+
+
+def test_a_read_that_never_comes_back_holds_up_no_exit() -> None:
+    """A reader that is asked for more while the broker is away, and then closed, answers nobody."""
+    begun, comes_back = threading.Event(), threading.Event()
+
+    def read() -> None:
+        begun.set()
+        comes_back.wait()
+
+    async def read_and_give_up() -> None:
+        reading = asyncio.create_task(blocking(Connection(None, URL), "read the journal", read))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        reading.cancel()
+
+    process = threading.Thread(target=lambda: asyncio.run(read_and_give_up()), daemon=True)
+    process.start()
+    process.join(60.0)
+    has_ended = not process.is_alive()
+    comes_back.set()
+
+    assert has_ended

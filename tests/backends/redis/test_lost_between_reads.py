@@ -11,7 +11,8 @@ import pytest
 from pushlane.backends.ports import ALL
 from pushlane.backends.redis import RedisPorts, connect_redis
 from pushlane.backends.redis.client import RedisClient
-from pushlane.core.task import State, Weights, finish, start
+from pushlane.core.task import State, Weights, start
+from pushlane.model.task_changes import finish
 from tests.backends.redis.world import WINDOW_S, World, new_task, world_on
 
 TASK = new_task(key="daily", name="sale")

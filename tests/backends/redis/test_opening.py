@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from pushlane.backends.redis.access import RedisAccess
@@ -53,3 +54,16 @@ def test_sentinels_are_asked_with_files_that_were_replaced_too() -> None:
     assert isinstance(pool, SentinelConnectionPool)
     kinds = [each.connection_pool.connection_class for each in pool.sentinel_manager.sentinels]
     assert [issubclass(kind, _Fresh) for kind in (pool.connection_class, *kinds)] == [True] * 3
+
+
+@pytest.mark.parametrize("url", ["redis://h/0", "redis+sentinel://h1,h2/main/0"])
+def test_no_connection_looks_for_the_version_of_its_client(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("redis.utils.metadata.version", looked.append)
+
+    connection = open_redis(url, access()).connection_pool.make_connection()
+
+    assert looked == []
+    assert connection.driver_info.lib_version == redis.__version__

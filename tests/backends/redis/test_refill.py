@@ -321,6 +321,21 @@ async def test_weights_that_are_journalled_behind_what_was_read_are_kept(redis_u
         assert await registry.weights() == Weights(1, 2, 3)
 
 
+async def test_weights_that_were_journalled_in_vain_do_not_come_back(redis_url: str) -> None:
+    async with scene_on(redis_url) as scene, scene.world.registry() as registry:
+        scene.journal.let_append.clear()
+        scene.journal.appending.clear()
+        setting = asyncio.create_task(registry.set_weights(Weights(1, 1, 1), over=Weights()))
+        await scene.journal.appending.wait()
+        await scene.client.call("DEL", scene.keys.lock("weights"))  # its time is over
+        await scene.client.call("SET", scene.keys.weights, "5:4:1")  # by the next that had it
+        scene.journal.let_append.set()
+
+        assert not await setting
+        await scene.world.lose_data()
+        assert await registry.weights() == Weights(5, 4, 1)
+
+
 async def test_who_asks_in_vain_does_not_end_the_fill(redis_url: str) -> None:
     async with scene_on(redis_url) as scene, scene.world.registry() as registry:
         await registry.add(new_task())
