@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pushlane.backends.backend import Backend, connect
     from pushlane.backends.memory import MemoryBackend
     from pushlane.client.client import Client
-    from pushlane.client.dead import DeadLetter
     from pushlane.client.sync import SyncClient
     from pushlane.core.errors import (
         BadInput,
@@ -35,11 +34,14 @@ if TYPE_CHECKING:
     from pushlane.model.masks import FieldType, Masks, Sensitivity
     from pushlane.model.presence import Process, Resting
     from pushlane.model.receipt import Event
+    from pushlane.operations.dead import DeadLetter
+    from pushlane.operations.submitting import SubmitResult
+    from pushlane.operations.task_views import ChangedTask, TaskNow, TaskView
     from pushlane.producers.device_events import PushEvent
     from pushlane.producers.outbox.buffer import ProducerStats
     from pushlane.producers.outbox.store import ProducerOptions
     from pushlane.producers.producer import Producer
-    from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
+    from pushlane.producers.request import SubmitProgress, SubmitRequest
     from pushlane.settings import Settings
     from pushlane.settings import load as load_settings
     from pushlane.util.errors import BufferFull, OversizedPush, StorageFull, UnknownTask
@@ -62,13 +64,15 @@ _PLACES = {
     "settings": "Settings",
     "core.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
     "client.client": "Client",
-    "client.dead": "DeadLetter",
     "client.sync": "SyncClient",
+    "operations.dead": "DeadLetter",
+    "operations.submitting": "SubmitResult",
+    "operations.task_views": "ChangedTask TaskNow TaskView",
     "producers.device_events": "PushEvent",
     "producers.outbox.store": "ProducerOptions",
     "producers.outbox.buffer": "ProducerStats",
     "producers.producer": "Producer",
-    "producers.request": "SubmitProgress SubmitRequest SubmitResult",
+    "producers.request": "SubmitProgress SubmitRequest",
 }
 _RENAMED = {"load_settings": ("settings", "load")}
 _WHERE = {name: (place, name) for place, names in _PLACES.items() for name in names.split()}
@@ -79,6 +83,7 @@ __all__ = [
     "Backend",
     "BadInput",
     "BufferFull",
+    "ChangedTask",
     "Client",
     "DeadLetter",
     "Delivery",
@@ -117,6 +122,8 @@ __all__ = [
     "SyncClient",
     "Task",
     "TaskConflict",
+    "TaskNow",
+    "TaskView",
     "UnknownFormat",
     "UnknownTask",
     "Unreachable",

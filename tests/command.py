@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,7 +85,12 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(
+    own_environment: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[Command]:
     """Runs commands in an empty folder, with a store and no settings but its own."""
     monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
     make_store(tmp_path / "data")
@@ -93,7 +99,14 @@ def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in ("", "pushlane"):  # what `--log-format` sets up is for this test alone
         logger = logging.getLogger(name)
         monkeypatch.setattr(logger, "level", logger.level)
-    return Command(tmp_path)
+    if not getattr(request, "param", False):
+        yield Command(tmp_path)
+        return
+    from tests.served import ServedCommand, served
+
+    settings, token = Settings(data_dir=tmp_path / "data"), tmp_path / "token"
+    with served(settings, token) as url:
+        yield ServedCommand(tmp_path, monkeypatch, url, token)
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from pushlane.dispatcher.sinks import http_client
+from pushlane.dispatcher.transport import pyreqwest_client
 from pushlane.settings import Settings
 
 pytest_plugins = [
@@ -55,7 +55,7 @@ def settings(own_environment: None, tmp_path: Path) -> Settings:
 def _no_wait_for_threads_of_a_client() -> Iterator[None]:
     """A sink that closes waits 0.1 s, so that its process can end; here the process goes on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_client, "_THREADS_END_S", 0.0)
+        patch.setattr(pyreqwest_client, "_THREADS_END_S", 0.0)
         yield
 
 

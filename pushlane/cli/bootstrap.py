@@ -15,7 +15,7 @@ from pushlane.cli.flags import Flags, JsonFlag, option, switch
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.core.errors import BadInput
 from pushlane.settings import Settings
-from pushlane.settings.adapters import adapter_of
+from pushlane.settings.adapters import package_of
 
 _COLUMNS: tuple[Column[BootstrapStep], ...] = (
     Column("STATE", lambda step: step.state),
@@ -62,7 +62,7 @@ def bootstrap(
         raise BadInput(
             "bootstrap is for a broker: the embedded store needs none; give --broker pulsar://…"
         )
-    package = import_module(f"{adapter_of(settings).package}.bootstrap")
+    package = import_module(f"{package_of(settings)}.bootstrap")
     if print_:
         _print_commands(package, settings, roles, as_json)
         return

@@ -5,47 +5,35 @@ Who a push was for and what it said is shown to nobody who has not asked for jus
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from pushlane.backends.backend import Backend
+from pushlane.cli.doing import done
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.push import push_fields, texts_of
 from pushlane.cli.render import (
     Column,
     age_text,
-    picked,
     print_fields,
     print_json,
     print_table,
     time_text,
 )
-from pushlane.core.errors import BadInput, MalformedPush, UnknownFormat, UserError
-from pushlane.core.push import DeadPush, decode
+from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import now_ms
 from pushlane.model.times import parse_age
-from pushlane.producers.dead import (
-    NO_TASK,
-    DeadLetters,
-    DeadRetry,
-    FoundDead,
-    Retried,
-    Selection,
-    chosen,
-    push_id,
-    task_of_push,
-)
+from pushlane.operations.dead import CountDead, DeadLetter, GetDead, ListDead, PurgeDead, RetryDead
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 _LISTED = 100
-_COLUMNS: tuple[Column[DeadPush], ...] = (
-    Column("PUSH", push_id),
-    Column("TASK", lambda dead: dead.task_id or NO_TASK, spare=4),
+_COLUMNS: tuple[Column[DeadLetter], ...] = (
+    Column("PUSH", lambda dead: dead.push),
+    Column("TASK", lambda dead: dead.task, spare=4),
     Column("SINK", lambda dead: dead.sink or "-", spare=4),
     Column("ATTEMPT", lambda dead: str(dead.attempt), number=True),
     Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
@@ -86,20 +74,15 @@ class _Filter:
                 f"{self.newer_than}; give --newer-than the longer age, or leave one out"
             )
 
-    async def selection(
-        self, backend: Backend, limit: int, pushes: Sequence[str] = ()
-    ) -> Selection:
-        """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of an operation that chooses so. Raises BadInput."""
         self._refuse_empty()
-        return await chosen(
-            backend,
-            task=self.task,
-            pushes=pushes,
-            reason=self.reason,
-            older_than_ms=parse_age(self.older_than) if self.older_than else 0,
-            newer_than_ms=parse_age(self.newer_than) if self.newer_than else 0,
-            limit=limit,
-        )
+        return {
+            "task": self.task,
+            "reason": self.reason,
+            "older_than_s": parse_age(self.older_than) / 1000 if self.older_than else 0,
+            "newer_than_s": parse_age(self.newer_than) / 1000 if self.newer_than else 0,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,29 +103,35 @@ class _Choice(_Filter):
         if is_chosen and self.take_all:
             raise BadInput("--all and a choice of pushes exclude each other; give one of them")
 
-    async def chosen(self, backend: Backend) -> Selection:
-        """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
-        return await self.selection(backend, self.limit, self.pushes or ())
+    def fields(self) -> dict[str, Any]:
+        pushes = tuple(self.pushes or ())
+        return {
+            **super().fields(),
+            "pushes": pushes,
+            "limit": self.limit,
+            "all_there_are": self.take_all,
+        }
 
 
 def list_(
     flags: Flags, wanted: _Filter, limit: LimitOption = _LISTED, wants_json: JsonFlag = False
 ) -> None:
     """List dead pushes, lane by lane, oldest first, without what they hold."""
-    most = limit + 1 if limit else 0
     settings = _settings(flags)
-    found = _find(settings, lambda backend: wanted.selection(backend, most))
-    dead = [letter.dead for letter in found.letters]
-    shown = dead[:limit] if limit else dead
+    found = done(settings, ListDead(**wanted.fields(), limit=limit))
     if wants_json:
-        print_json([_as_json(one) for one in shown])
-    elif shown:
-        print_table(_COLUMNS, shown)
-    if not dead:
+        print_json([plain(one) for one in found.dead])
+    elif found.dead:
+        print_table(_COLUMNS, found.dead)
+    if not found.dead:
         note(f"{'no dead pushes fit' if wanted.is_given else 'none is dead'} {settings.place}")
-    if len(dead) > len(shown):
+    if found.is_cut:
         note(f"there are more than {limit}; see them with --limit, or choose with --task, --reason")
-    _tell_cut(found)
+    if found.cut:
+        note(
+            f"lane {', '.join(found.cut)} holds more than can be looked through at once; retry or "
+            "purge some of what is there, then look again"
+        )
 
 
 def show(
@@ -152,46 +141,30 @@ def show(
     wants_json: JsonFlag = False,
 ) -> None:
     """Show one dead push: why it died, and on request what it holds."""
-    task_of_push(push)
-    selection = Selection(pushes=frozenset([push]))
-    found = on_backend(_settings(flags), lambda backend: DeadLetters(backend).find(selection))
-    if not found.letters:
-        _tell_cut(found)
-        raise UserError(
-            f"there is no dead push {push}: it has not died, or was retried or purged; "
-            "`pushlane dead list` shows what there is"
-        )
-    dead = found.letters[-1].dead
+    found = done(_settings(flags), GetDead(push=push, reveal=reveal))
     if wants_json:
-        shown = {**_as_json(dead), "bytes": len(dead.body)}
-        print_json({**shown, "message": _message(dead)} if reveal else shown)
+        print_json(plain(found))
     else:
-        print_fields(_as_fields(dead, reveal))
+        print_fields(_as_fields(found, reveal))
 
 
 def retry(flags: Flags, wanted: _Choice, wants_json: JsonFlag = False) -> None:
     """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
     wanted.refuse_unbounded("retry")
-    settings = _settings(flags)
-
-    async def work(backend: Backend) -> list[Retried]:
-        selection = await wanted.chosen(backend)
-        return await DeadRetry(backend, settings, DeadLetters(backend)).run(selection)
-
-    retried = on_backend(settings, work)
+    retried = done(_settings(flags), RetryDead(**wanted.fields()))
     if wants_json:
-        print_json([_retried_json(one) for one in retried])
+        print_json([plain(one) for one in retried])
     for one in retried:
         if one.problem:
-            note(f"{_count(one.count)} of task {one.task_id} cannot be retried: {one.problem}")
+            note(f"{_count(one.pushes)} of task {one.task} cannot be retried: {one.problem}")
         elif not wants_json:
             typer.echo(one.retried_as)
-            note(f"{_count(one.count)} of task {one.task_id}: sent again as task {one.retried_as}")
+            note(f"{_count(one.pushes)} of task {one.task}: sent again as task {one.retried_as}")
     if not retried:
         raise UserError(_nothing(wanted, "nothing is retried"))
     if not any(one.retried_as for one in retried):
         raise UserError("nothing is retried")
-    _tell_missing(wanted, sum(one.count for one in retried))
+    _tell_missing(wanted, sum(one.pushes for one in retried))
 
 
 def purge(
@@ -205,34 +178,23 @@ def purge(
     wanted.refuse_unbounded("purge")
     settings = _settings(flags)
     if dry_run or not yes:
-        found = _find(settings, wanted.chosen)
-        count = _count(len(found.letters)) + (" or more" if found.cut else "")
+        found = done(settings, CountDead(**wanted.fields()))
+        count = _count(found.purged) + (" or more" if found.is_cut else "")
         if dry_run:
             if wants_json:
-                print_json({"would_purge": len(found.letters), "is_cut": bool(found.cut)})
+                print_json({"would_purge": found.purged, "is_cut": found.is_cut})
             note(f"{count} would be purged")
             return
-        if not found.letters:
+        if not found.purged:
             _purged(wanted, 0, wants_json)
             return
         confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
-
-    async def work(backend: Backend) -> int:
-        return await DeadLetters(backend).purge(await wanted.chosen(backend))
-
-    _purged(wanted, on_backend(settings, work), wants_json)
+    _purged(wanted, done(settings, PurgeDead(**wanted.fields())).purged, wants_json)
 
 
 def _settings(flags: Flags) -> Settings:
     """Return settings that read many messages at a time, since a look at a lane reads all of it."""
     return flags.also(prefetch=2_000).settings()
-
-
-def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]]) -> FoundDead:
-    async def find(backend: Backend) -> FoundDead:
-        return await DeadLetters(backend).find(await choose(backend))
-
-    return on_backend(settings, find)
 
 
 def _purged(wanted: _Choice, purged: int, wants_json: bool) -> None:
@@ -264,57 +226,31 @@ def _tell_missing(wanted: _Choice, found: int) -> None:
         note(f"{missing} of the pushes you named are not dead, or were retried or purged before")
 
 
-def _tell_cut(found: FoundDead) -> None:
-    if found.cut:
-        note(
-            f"lane {', '.join(found.cut)} holds more than can be looked through at once; retry or "
-            "purge some of what is there, then look again"
-        )
-
-
 def _count(number: int) -> str:
     return "1 dead push" if number == 1 else f"{number:,} dead pushes"
 
 
-def _retried_json(one: Retried) -> dict[str, Any]:
-    fates = {"retried_as": one.retried_as or None, "problem": one.problem or None}
-    return {"task": one.task_id, "pushes": one.count, **fates}
-
-
-def _as_json(dead: DeadPush) -> dict[str, Any]:
-    return {
-        "push": push_id(dead),
-        "task": dead.task_id or NO_TASK,
-        "seq": dead.seq,
-        "sink": dead.sink or None,
-        **picked(dead, "attempt", "reason", "died_at_ms"),
-    }
-
-
-def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
+def _as_fields(dead: DeadLetter, reveal: bool) -> list[tuple[str, str]]:
     """Return all of the push for people, as names and values."""
     fields = [
-        ("push", push_id(dead)),
-        ("task", dead.task_id or NO_TASK),
+        ("push", dead.push),
+        ("task", dead.task),
         ("sink", dead.sink or "-"),
         ("attempt", str(dead.attempt)),
         ("reason", dead.reason),
         ("died", time_text(dead.died_at_ms)),
-        ("size", f"{len(dead.body):,} bytes"),
+        ("size", f"{dead.bytes or 0:,} bytes"),
     ]
     if not reveal:
         return [*fields, ("message", "hidden; --reveal shows it")]
-    message = _message(dead)
-    return [*fields, *texts_of(message)]
+    return [*fields, *texts_of(_message(dead))]
 
 
-def _message(dead: DeadPush) -> dict[str, Any]:
+def _message(dead: DeadLetter) -> dict[str, Any]:
     """Return what the push holds, or the bytes of a message that is no push."""
-    try:
-        push = decode(dead.body)
-    except (MalformedPush, UnknownFormat):
-        return {"bytes_hex": dead.body.hex()}
-    return push_fields(push)
+    if dead.message is None:
+        return {"bytes_hex": dead.bytes_hex}
+    return push_fields(dead.message)
 
 
 dead = Group("Look at dead pushes, retry or purge them.", (list_, show, retry, purge))

@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -26,7 +26,6 @@ import uvloop
 from pushlane.backends.backend import connect
 from pushlane.cli.flags import Flags, LogFormat, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s, stuck_after_s
-from pushlane.cli.health_server import HealthReply
 from pushlane.cli.live import LiveLine, LiveText, closing, live_line
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
@@ -38,16 +37,19 @@ from pushlane.cli.signals import (
     stop_with_stdin,
 )
 from pushlane.cli.workers import WorkerPool
-from pushlane.cli.workers_health import WorkersHealth, socket_folder
 from pushlane.core.errors import BadInput, PushlaneError, UserError
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.ports import Sink
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import open_sinks, require_sink
+from pushlane.dispatcher.transport.threads import has_threads
 from pushlane.model.presence import DrainFigures
 from pushlane.model.targets import target_of
 from pushlane.settings import Settings
+
+if TYPE_CHECKING:
+    from pushlane.cli.health_server import HealthReply
+    from pushlane.cli.workers_health import WorkersHealth
 
 DRAIN = "/drain"
 _LONGEST_S = 5.0
@@ -62,6 +64,8 @@ def drain_path(
     """
 
     def answer(query: Mapping[str, str]) -> HealthReply:
+        from pushlane.cli.health_server import HealthReply  # which is loaded by who serves it
+
         sinks = parse_names(query.get("sinks", ""))
         if unknown := sorted(set(query) - {"sinks"}):
             return HealthReply.of_lines(400, f"unknown parameter {unknown[0]!r}; use sinks=NAME,…")
@@ -100,7 +104,7 @@ def _answer_to(
 
 log = logging.getLogger("pushlane.dispatch")
 
-# How long the HTTP client's thread waits for Python's lock. The usual 5 ms hold up every answer
+# How long the thread of pyreqwest waits for Python's lock. The usual 5 ms hold up every answer
 # that has come: a webhook gets a third less. Sinks without such a thread lose a tenth by it.
 _HTTP_SWITCH_S = 0.0001
 MOST_WORKERS = 256
@@ -212,6 +216,8 @@ def _run_workers(pool: WorkerPool, metrics: HealthFlags, stuck_s: float) -> int:
     """Run the workers, whose health this process serves for all; return the exit code."""
     if metrics.metrics_port is None:
         return asyncio.run(pool.run())
+    from pushlane.cli.workers_health import WorkersHealth, socket_folder
+
     with socket_folder() as folder:
         workers = WorkersHealth(folder, pool.count, stuck_s)
         pool.sockets = folder
@@ -293,11 +299,10 @@ async def _dispatch(
 
 
 def _announce(settings: Settings, sinks: Mapping[str, Sink]) -> None:
-    """Say what each sink delivers to; of those over HTTP, let the client's thread wait less."""
+    """Say what each sink delivers to; let a client that has a thread wait less for the lock."""
+    if has_threads():
+        sys.setswitchinterval(_HTTP_SWITCH_S)
     for name, sink in sinks.items():
-        own = settings.sinks.get(name)
-        if (sink.name if own is None else own.kind) in OVER_HTTP:
-            sys.setswitchinterval(_HTTP_SWITCH_S)
         slots = settings.of_sink(name).slots
         target = target_of(sink)
         log.info(

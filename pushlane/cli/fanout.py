@@ -16,7 +16,9 @@ from pushlane.cli.parsing import parse_key, parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.task_view import already_text, task_fields
+from pushlane.cli.task_texts import already_text
+from pushlane.operations.task_views import view_of
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def fanout(
     result = _run(flags.settings(), request)
     _remark(result)
     if as_json:
-        task = task_fields(result.task) if result.task else None
+        task = plain(view_of(result.task)) if result.task else None
         counts = msgspec.structs.asdict(result.counts) if result.counts else None
         task_id = result.task.id if result.task else None
         print_json({"task_id": task_id, **asdict(result), "counts": counts, "task": task})
@@ -100,7 +102,7 @@ def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
 
 def _remark(result: FanoutResult) -> None:
     if result.already_done and result.task:
-        note(f"{already_text(result.task, result.progress)}: nothing published now")
+        note(f"{already_text(view_of(result.task), result.progress)}: nothing published now")
     elif result.task:
         went_on = " (went on with an earlier run)" if result.resumed else ""
         note(

@@ -135,7 +135,7 @@ def add(app: typer.Typer, name: str, found: Command | Group, **options: Any) -> 
         cls = FirstByDefault if found.has_default else CommandGroup
         group = typer.Typer(cls=cls, help=found.about, no_args_is_help=True, rich_markup_mode=None)
         for each in found.commands:
-            add(group, each.__name__.rstrip("_"), each)
+            add(group, each.__name__.rstrip("_").replace("_", "-"), each)
         app.add_typer(group, name=name)
     else:
         app.command(name, **options)(with_flags(found))

@@ -10,32 +10,29 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pushlane.backends.backend import Backend
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option, switch
-from pushlane.cli.parsing import complete_task, parse_pairs, unknown_text
-from pushlane.cli.render import Column, picked, print_json, print_rows
-from pushlane.cli.task_view import stop_text, task_fields
+from pushlane.cli.flags import Flags, JsonFlag, argument, option, switch
+from pushlane.cli.parsing import complete_task, parse_pairs
+from pushlane.cli.render import Column, print_json, print_rows
+from pushlane.cli.task_texts import stop_text
 from pushlane.core.errors import BadInput
-from pushlane.core.task import Task
 from pushlane.core.turns import EVERY_APP
-from pushlane.model.limits import (
-    RATE_UNIT_S,
-    Limit,
-    Subject,
-    app_share,
-    clear_app_share,
-    parse_rate,
-    set_app_share,
+from pushlane.model.limits import RATE_UNIT_S, Limit, Subject, parse_rate
+from pushlane.operations.operation import Operation
+from pushlane.operations.shares import (
+    AppQuota,
+    ClearAppQuota,
+    ClearLimit,
+    GetAppQuota,
+    GetLimit,
+    LimitView,
+    ListLimits,
+    SetAppQuota,
+    SetLimit,
 )
-from pushlane.producers.limit_changes import (
-    LimitInUse,
-    clear_limit,
-    find_subject,
-    limit_in_use,
-    limits_in_use,
-    set_limit,
-)
+from pushlane.operations.tasks import GetTask, SetQuota, SetStopIfDead
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 _ROUNDING = 1e-9
@@ -93,51 +90,42 @@ def limit(
     if not changes and not none:
         _show_limit(flags.settings(), subject, as_json)
         return
-    found, now, remark = _set(flags.settings(), subject, changes)
+    _set_limit(flags.settings(), subject, changes, as_json)
+
+
+def _set_limit(settings: Settings, subject: str, changes: dict[str, Any], as_json: bool) -> None:
+    """Change these limits, or take all of them away if there are none, and say so."""
+    wanted: Operation[LimitView] = ClearLimit(subject=subject)
+    with _flags_named():
+        if changes:
+            wanted = SetLimit.made(subject=subject, **changes)
+        now = done(settings, wanted, create=bool(changes))
     if as_json:
-        print_json({"subject": str(found), "limit": now})
-    note(f"{found} from now on: {limit_text(now)}")
-    if remark:
-        note(remark)
+        print_json(plain(now))
+    note(f"{now.subject} from now on: {limit_text(now.limit)}")
+    if not changes and (now.limit.quota is not None or now.limit.high_part is not None):
+        way = f"pushlane quota --app {quote(Subject.parse(now.subject).name)} --none"
+        note(f"its quota and part stay; to end them: {way}")
+    if now.remark:
+        note(now.remark)
 
 
 def _show_limit(settings: Settings, subject: str, as_json: bool) -> None:
-    async def work(backend: Backend) -> tuple[LimitInUse, str]:
-        found = await limit_in_use(backend, await find_subject(backend, subject))
-        return found, await unknown_text(backend, settings, found.subject)
-
-    found, remark = on_backend(settings, work)
+    found = done(settings, GetLimit(subject=subject))
     if as_json:
-        print_json(_as_json(found))
+        print_json(plain(found))
     else:
         typer.echo(f"{found.subject}: {limit_text(found.limit)}")
-    if remark:
-        note(remark)
-
-
-def _set(settings: Settings, subject: str, changes: dict[str, Any]) -> tuple[Subject, Limit, str]:
-    """Change these limits, all of them away if there are none; return what to remark, too."""
-
-    async def work(backend: Backend) -> tuple[Subject, Limit, str]:
-        found = await find_subject(backend, subject)
-        if changes:
-            with _flags_named():
-                now = await set_limit(backend, found, changes)
-            return found, now, await unknown_text(backend, settings, found)
-        now = await clear_limit(backend, found)
-        has_share = now.quota is not None or now.high_part is not None
-        way = f"pushlane quota --app {quote(found.name)} --none"
-        return found, now, f"its quota and part stay; to end them: {way}" if has_share else ""
-
-    return on_backend(settings, work, create=bool(changes))
+    if found.remark:
+        note(found.remark)
 
 
 def limits(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show all limits that are set, and what is used of them."""
     settings = flags.settings()
-    found = on_backend(settings, limits_in_use)
+    found = done(settings, ListLimits())
     nothing = f"no limits {settings.place}; set one: pushlane limit app/NAME --rate 100/s"
-    print_rows(_COLUMNS, found, _as_json, as_json=as_json, nothing=nothing)
+    print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
 
 
 @contextmanager
@@ -219,28 +207,23 @@ def limit_text(limit: Limit) -> str:
     return ", ".join(f"{name} {text}" for name, text in texts.items() if text != "-") or "no limits"
 
 
-def _used(name: str) -> Callable[[LimitInUse], str]:
+def _used(name: str) -> Callable[[LimitView], str]:
     """Return how a column shows a total: what is spent of how much."""
 
-    def text(one: LimitInUse) -> str:
+    def text(one: LimitView) -> str:
         most = getattr(one.limit, name)
         if most is None:
             return "-"
-        if one.subject.name == EVERY_APP:
+        if one.subject == f"app/{EVERY_APP}":
             return f"{most:,.10g} each"
-        spent = one.usage.in_flight if name == "in_flight" else one.usage.spent.get(name, 0)
+        spent = one.used.get(name, 0)
         return f"{spent:,.10g} of {most:,.10g}"
 
     return text
 
 
-def _as_json(one: LimitInUse) -> dict[str, Any]:
-    spent = {"in_flight": one.usage.in_flight, **one.usage.spent}
-    return {"subject": str(one.subject), "limit": one.limit, "used": spent}
-
-
-_COLUMNS: tuple[Column[LimitInUse], ...] = (
-    Column("SUBJECT", lambda one: str(one.subject), elastic=True),
+_COLUMNS: tuple[Column[LimitView], ...] = (
+    Column("SUBJECT", lambda one: one.subject, elastic=True),
     Column("RATE", lambda one: _rate_text(one.limit), number=True),
     Column("IN FLIGHT", _used("in_flight"), number=True),
     Column("TOTAL", _used("total"), number=True),
@@ -290,9 +273,9 @@ def quota(
 
 
 def _show_quota(flags: Flags, task: str, as_json: bool) -> None:
-    found = on_backend(flags.settings(), lambda backend: backend.registry.get(task))
+    found = done(flags.settings(), GetTask(task=task))
     if as_json:
-        print_json(task_fields(found))
+        print_json(plain(found))
     elif found.pooled:
         typer.echo(
             f"task {found.id} shares a pool lane, and has no quota; one gives it a lane of its "
@@ -303,14 +286,10 @@ def _show_quota(flags: Flags, task: str, as_json: bool) -> None:
 
 
 def _set_quota(flags: Flags, task: str, pushes: int, as_json: bool) -> None:
-    async def work(backend: Backend) -> tuple[Task, Task]:
-        before = await backend.registry.get(task)
-        return before, await backend.set_quota(before.id, pushes)
-
-    before, changed = on_backend(flags.settings(), work)
+    changed = done(flags.settings(), SetQuota(task=task, quota=pushes))
     if as_json:
-        print_json(task_fields(changed))
-    has_moved = before.lane != changed.lane
+        print_json(plain(changed))
+    has_moved = "pooled" in changed.changed
     moved = "; it has a lane of its own now, and its backlog follows" if has_moved else ""
     note(f"task {changed.id} sends {changed.quota} in its turn{moved}")
 
@@ -328,25 +307,22 @@ def _of_app(
         raise BadInput("--none takes the quota and the part away; give it alone, or leave it out")
     settings = flags.settings()
 
-    async def work(backend: Backend) -> tuple[Limit, str]:
-        documents = backend.documents
-        if none:
-            return await clear_app_share(documents, app), ""
-        if is_shown:
-            limit = await app_share(documents, app)
-        else:
-            limit = await set_app_share(documents, app, quota=pushes, high_part=high_part)
-        return limit, await unknown_text(backend, settings, Subject("app", app))
-
-    limit, remark = on_backend(settings, work, create=not (is_shown or none))
+    wanted: Operation[AppQuota]
+    if none:
+        wanted = ClearAppQuota(app=app)
+    elif is_shown:
+        wanted = GetAppQuota(app=app)
+    else:
+        wanted = SetAppQuota(app=app, quota=pushes, high_part=high_part)
+    found = done(settings, wanted, create=not (is_shown or none))
     if as_json:
-        print_json({"app": app, **picked(limit, "quota", "high_part")})
+        print_json(plain(found))
     elif is_shown and not none:
-        typer.echo(_share_text(app, limit))
+        typer.echo(_share_text(found))
     if not is_shown or none:
-        note(_share_text(app, limit))
-    if remark:
-        note(remark)
+        note(_share_text(found))
+    if found.remark:
+        note(found.remark)
 
 
 def _quota_number(first: str | None, second: int | None) -> int | None:
@@ -363,14 +339,14 @@ def _quota_number(first: str | None, second: int | None) -> int | None:
         ) from None
 
 
-def _share_text(app: str, limit: Limit) -> str:
-    is_every = app == EVERY_APP
-    who = "every app without its own" if is_every else f"app {app}"
-    quota = limit.quota or (1 if is_every else None)
+def _share_text(found: AppQuota) -> str:
+    is_every = found.app == EVERY_APP
+    who = "every app without its own" if is_every else f"app {found.app}"
+    quota = found.quota or (1 if is_every else None)
     turn = "has no quota of its own" if quota is None else f"sends {quota} in its turn"
-    if limit.high_part is None:
+    if found.high_part is None:
         return f"{who} {turn}"
-    return f"{who} {turn}, and has at most {limit.high_part:g} of the high level"
+    return f"{who} {turn}, and has at most {found.high_part:g} of the high level"
 
 
 def stop_if_dead(
@@ -383,7 +359,7 @@ def stop_if_dead(
 
     One that is paused stays so. The limit that it has already changes nothing, unless it paused it.
     """
-    changed = on_backend(flags.settings(), lambda backend: backend.set_stop_if_dead(task, rule))
+    changed = done(flags.settings(), SetStopIfDead(task=task, rule=rule))
     if as_json:
-        print_json(task_fields(changed))
+        print_json(plain(changed))
     note(f"task {changed.id} stops if: {stop_text(changed)}")

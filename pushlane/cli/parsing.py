@@ -12,28 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 import typer
 
 from pushlane import settings
-from pushlane.backends.backend import Backend, connect
-from pushlane.backends.ports import ALL, pages
+from pushlane.backends.backend import connect
+from pushlane.backends.ports import pages
 from pushlane.core.errors import BadInput, PushlaneError
-from pushlane.core.task import DeliveryMode, Level, State, Task
-from pushlane.core.turns import EVERY_APP
-from pushlane.diagnosis.causes import SCHEDULED, SHOWN_STATES
-from pushlane.model.limits import Subject
-from pushlane.settings import Settings
+from pushlane.core.task import DeliveryMode, Level
+from pushlane.model.states import STATES
 from pushlane.util.conversion import one_of
-
-STATES = (*(state.value for state in State), *SHOWN_STATES)
 
 
 def parse_level(word: str) -> Level:
     """Return the level of this word. Raises BadInput for a word that is no level."""
     return Level(parse_word(word, "level", tuple(Level)))
-
-
-def shown_state(task: Task, now_ms: int) -> str:
-    """Return the task's state; a running task whose start is still to come is scheduled."""
-    waits = task.state is State.RUNNING and task.is_scheduled(now_ms)
-    return SCHEDULED if waits else task.state.value
 
 
 def parse_names(given: str | None) -> tuple[str, ...]:
@@ -98,30 +87,3 @@ async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[st
     async with connect(chosen, create=False) as backend:
         tasks = [task async for page in pages(backend.registry) for task in page]
     return [(task.id, task.name) for task in tasks if task.id.startswith(incomplete)]
-
-
-_LOOKED_AT = 1_000
-
-
-async def is_used(backend: Backend, kind: str, name: str) -> bool:
-    """Tell whether one of the newest tasks has this app or this sink."""
-    page = await backend.registry.page(ALL, most=_LOOKED_AT)
-    if kind == "app":
-        return any(task.app == name for task in page.tasks)
-    return any(name in task.chain for task in page.tasks)
-
-
-async def unknown_text(backend: Backend, settings: Settings, subject: Subject) -> str:
-    """Return a remark on an app or a sink that nobody knows yet, empty for all else."""
-    kind, name = subject
-    if kind not in ("app", "sink") or name == EVERY_APP or await is_used(backend, kind, name):
-        return ""
-    if kind == "app":
-        return f"no task has the app {name!r} yet; it holds for those that will"
-    served = {one for process in await backend.presence.list() for one in process.sink_names}
-    if name in settings.served or name in served:
-        return ""
-    return (
-        f"no sink is named {name!r} yet, by the settings, a live process or a task; it holds when "
-        "there is one"
-    )

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -20,16 +20,20 @@ import msgspec
 import typer
 
 from pushlane.backends.contact import RECEIPTS, Contact
+from pushlane.cli.doing import on_client
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, argument, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
 from pushlane.cli.render import age_text, picked, print_fields, print_json, time_text
 from pushlane.cli.signals import ended_if_hung
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.core.errors import BadInput
+from pushlane.client.connection import Connection
+from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import now_ms
 from pushlane.model.times import parse_age, parse_since
-from pushlane.producers.device_events import record_lines
+from pushlane.operations.events import BadEvents, DeviceEvent, RecordEvents
+from pushlane.producers.device_events import MOST_A_BODY, parse_event
+from pushlane.producers.text_file import bounded_lines
 
 if TYPE_CHECKING:
     from pushlane.pipeline.receipts.batch import BatchDone
@@ -242,15 +246,73 @@ def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag 
     settings = flags.settings()
     refused = _tell_skipped(str(file)) if bad_rows == "skip" else None
     with _opened(file) as stream:
-        result = on_backend(
-            settings, lambda backend: record_lines(backend, settings, stream, str(file), refused)
-        )
+        result = on_client(settings, lambda client: _Lines(client, str(file), refused).add(stream))
     if as_json:
         print_json(asdict(result))
     else:
         typer.echo(f"{result.recorded:,} events recorded")
     if result.rejected:
         note(f"{result.rejected:,} lines left out")
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """The numbers of events that were recorded and of lines that were left out."""
+
+    recorded: int
+    rejected: int
+
+
+class _Lines:
+    """Records the lines of a file, some hundred at a time: memory is flat in their number.
+
+    A bad one ends it, unless `refused` is given to be told of it.
+    """
+
+    def __init__(
+        self, client: Connection, name: str, refused: Callable[[int, str], None] | None
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._refused = refused
+        self._waiting: list[tuple[int, DeviceEvent]] = []
+        self._recorded = self._rejected = 0
+
+    async def add(self, stream: BinaryIO) -> _Recorded:
+        """Record every line. Raises BadInput for a bad one, which says which line, and why."""
+        for number, line in enumerate(bounded_lines(stream.readline, self._name), start=1):
+            if not line.strip():
+                continue
+            try:
+                self._waiting.append((number, DeviceEvent.of(parse_event(line))))
+            except UserError as error:
+                await self._send()
+                self._refuse(number, str(error))
+            if len(self._waiting) >= MOST_A_BODY:
+                await self._send()
+        await self._send()
+        return _Recorded(self._recorded, self._rejected)
+
+    async def _send(self) -> None:
+        numbers, events = [n for n, _ in self._waiting], tuple(one for _, one in self._waiting)
+        self._waiting = []
+        if not events:
+            return
+        bad = BadEvents.SKIP if self._refused else BadEvents.STOP
+        done = await self._client.do(RecordEvents(events=events, bad=bad))
+        self._recorded += done.recorded
+        for one in done.rejected:
+            self._refuse(numbers[one.place - 1], one.why)
+
+    def _refuse(self, number: int, why: str) -> None:
+        if self._refused is None:
+            raise BadInput(
+                f"{self._name}:{number}: {why}. Recorded before it: {self._recorded:,}, which "
+                "count once if they are sent again; correct the line, or leave bad ones out "
+                "with --bad-rows skip"
+            )
+        self._rejected += 1
+        self._refused(number, why)
 
 
 def _tell_skipped(name: str) -> Callable[[int, str], None]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
-from pushlane.backends.backend import Backend
-from pushlane.backends.formats import min_format, set_min_format
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, on_backend, option
+from pushlane.cli.flags import Flags, JsonFlag, option
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
-from pushlane.core.push import FORMAT
-from pushlane.core.task import Task, now_ms
-from pushlane.diagnosis.causes import unserved_advice
-from pushlane.diagnosis.situation import resting_since, unserved_sinks
+from pushlane.core.task import now_ms
 from pushlane.model.presence import Process, Resting, split_sinks
+from pushlane.operations.processes import GetFormats, ListProcesses, SetFormats
+from pushlane.operations.task_views import TaskNow
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 _COLUMNS: tuple[Column[Process], ...] = (
@@ -40,9 +39,9 @@ _COLUMNS: tuple[Column[Process], ...] = (
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the processes that dispatch now."""
     settings = flags.settings()
-    found = on_backend(settings, lambda backend: backend.presence.list())
+    found = done(settings, ListProcesses())
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(plain(found))
     elif found:
         print_table(_COLUMNS, found)
         for text in split_sinks(found).values():
@@ -60,21 +59,13 @@ def formats(
 ) -> None:
     """Show which formats of messages are read and may be written, or raise what may be."""
 
-    async def apply(backend: Backend) -> dict[str, Any]:
-        if lowest is not None:
-            await set_min_format(backend.documents, backend.presence, lowest)
-        live = [process.format for process in await backend.presence.list()]
-        return {
-            "min_format": await min_format(backend.documents),
-            "this_reads": FORMAT,
-            "all_read": min(live, default=None),
-        }
-
-    shown = on_backend(flags.settings(), apply, create=lowest is not None)
+    wanted = GetFormats() if lowest is None else SetFormats(min_format=lowest)
+    shown = done(flags.settings(), wanted, create=lowest is not None)
     if as_json:
-        print_json(shown)
+        print_json(plain(shown))
     else:
-        print_fields((name, "-" if value is None else str(value)) for name, value in shown.items())
+        fields = msgspec.structs.asdict(shown).items()
+        print_fields((name, "-" if value is None else str(value)) for name, value in fields)
 
 
 def resting_text(processes: Iterable[Process]) -> list[str]:
@@ -85,28 +76,26 @@ def resting_text(processes: Iterable[Process]) -> list[str]:
     return [_resting_text(one) for one in earliest.values()]
 
 
-def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
-    """Return a line for each process in which the lane is counted as slow."""
+def slow_text(view: TaskNow) -> list[str]:
+    """Return a line for each process in which the task's lane is counted as slow."""
     return [
-        f"counted as slow by {process.id} since {time_text(one.since_ms)}: its deliveries hold a "
+        f"counted as slow by {one.process} since {time_text(one.since_ms)}: its deliveries hold a "
         f"slot {one.times:g} times as long as others', so its turns come less often"
-        for process in processes
-        for one in process.slow
-        if one.lane == lane
+        for one in view.slow
     ]
 
 
-def unserved_text(
-    tasks: Iterable[Task], processes: Sequence[Process], settings: Settings
-) -> list[str]:
-    """Return a line for each sink that tasks go to and nobody serves; none while nobody dispatches.
+def unserved_text(views: Iterable[TaskNow], settings: Settings) -> list[str]:
+    """Return a line for each sink that tasks go to and nobody serves.
 
     It names one of the tasks, and says how many more there are.
     """
-    waiting: dict[str, list[Task]] = {}
-    for task in tasks if processes else ():
-        for sink in unserved_sinks(task, processes):
-            waiting.setdefault(sink, []).append(task)
+    from pushlane.diagnosis.causes import unserved_advice
+
+    waiting: dict[str, list[TaskNow]] = {}
+    for view in views:
+        for sink in view.unserved:
+            waiting.setdefault(sink, []).append(view)
     lines = []
     for sink, of in waiting.items():
         why, do = unserved_advice(sink, settings)
@@ -125,4 +114,6 @@ def _sinks_text(process: Process) -> list[str]:
 
 
 def _resting_text(one: Resting) -> str:
+    from pushlane.diagnosis.situation import resting_since
+
     return f"{one.what}: {resting_since(one)}"

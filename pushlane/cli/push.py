@@ -8,21 +8,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pushlane.backends.backend import Backend
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, argument, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
-from pushlane.core.errors import UserError
-from pushlane.core.push import Push, decode
-from pushlane.core.task import Task
-from pushlane.diagnosis.results import ReceiptRow
-from pushlane.diagnosis.story import MOST_ROWS, Story, Wanted, story_of
-from pushlane.model.counted import ENDS
+from pushlane.core.push import Push
+from pushlane.core.task import State
+from pushlane.operations.looks import GetPush, MessageView, PushView, ReceiptsView, ReceiptView
+from pushlane.operations.views import plain
 
-_COLUMNS: tuple[Column[ReceiptRow], ...] = (
+_COLUMNS: tuple[Column[ReceiptView], ...] = (
     Column("AT", lambda row: time_text(row.responded_at_ms)),
-    Column("PUSH", lambda row: row.push_id),
+    Column("PUSH", lambda row: row.push),
     Column("OUTCOME", lambda row: row.outcome),
     Column("TRY", lambda row: str(row.attempt), number=True, spare=1),
     Column("SINK", lambda row: row.sink or "-", spare=3),
@@ -41,131 +39,62 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what became of one push: each attempt, its end, and what the device said."""
-    word, seq = _parts(push)
     give_way()
-
-    async def look(backend: Backend) -> _Found:
-        task = await backend.registry.get(word)
-        if not 0 < seq <= (task.total or seq):
-            raise UserError(f"task {task.id} has {task.total:,} pushes: there is no push {seq}")
-        story = await story_of(backend.receipts, Wanted(task=task, seq=seq))
-        [has_ended] = await backend.registry.finished(task.id, [seq])
-        content = await _content(backend, task, seq) if reveal else None
-        return _Found(task, seq, story, has_ended, content)
-
-    found = on_backend(flags.settings(), look)
+    found = done(flags.settings(), GetPush(push=push, reveal=reveal))
     if as_json:
-        print_json(found.as_json())
+        print_json(plain(found))
     else:
-        print_fields(found.as_fields())
-        if found.story.rows:
+        print_fields(_fields_of(found))
+        if found.receipts:
             typer.echo("")
-            print_table(_OF_ONE, found.story.rows)
-    if reveal and found.content is None:
+            print_table(_OF_ONE, found.receipts)
+    if reveal and found.message is None:
         note("its recipient and content are not kept: its lane keeps nothing, or is gone")
-    tell_missing(found.story)
+    tell_missing(found)
 
 
-class _Found(msgspec.Struct):
-    """A push, what became of it, and what it holds, if that was asked for and is there."""
-
-    task: Task
-    seq: int
-    story: Story
-    has_ended: bool
-    content: Push | None
-
-    @property
-    def end(self) -> ReceiptRow | None:
-        return next((row for row in self.story.rows if row.outcome in ENDS), None)
-
-    @property
-    def outcome(self) -> str:
-        """How it stands, for people."""
-        if self.end is not None:
-            why = f": {self.end.reason}" if self.end.reason else ""
-            return f"{self.end.outcome}{why}"
-        if self.has_ended:
-            return "it has ended; how is not known, as there is no receipt of that"
-        if self.task.state.is_terminal:
-            return f"it was never taken: its task is {self.task.state}"
-        return f"not ended yet; what its task waits for: pushlane why {self.task.id}"
-
-    def as_json(self) -> dict[str, Any]:
-        end = self.end
-        shown = {
-            "push": f"{self.task.id}-{self.seq}",
-            "task_id": self.task.id,
-            "name": self.task.name,
-            "seq": self.seq,
-            "has_ended": self.has_ended or end is not None,
-            "outcome": end.outcome if end else None,
-            "reason": end.reason if end else None,
-            "receipts": [row_json(row) for row in self.story.rows],
-        }
-        return shown | ({"message": push_fields(self.content)} if self.content else {})
-
-    def as_fields(self) -> Iterator[tuple[str, str]]:
-        yield "push", f"{self.task.id}-{self.seq}"
-        yield "task", f"{self.task.id} {self.task.name} ({self.task.state})"
-        yield "outcome", self.outcome
-        rows = self.story.rows
-        if rows and not self.content:
-            yield "recipient", next(filter(None, (row.recipient for row in rows)), "-")
-        if trace_id := next(filter(None, (row.trace_id for row in rows)), ""):
-            yield "trace id", trace_id
-        if self.content:
-            yield from texts_of(push_fields(self.content))
+def _outcome_text(found: PushView) -> str:
+    if found.outcome is not None:
+        return f"{found.outcome}: {found.reason}" if found.reason else found.outcome
+    if found.has_ended:
+        return "it has ended; how is not known, as there is no receipt of that"
+    if State(found.task_state).is_terminal:
+        return f"it was never taken: its task is {found.task_state}"
+    return f"not ended yet; what its task waits for: pushlane why {found.task_id}"
 
 
-def _parts(push: str) -> tuple[str, int]:
-    """Return the task and the seq in `TASK-SEQ`."""
-    word, dash, seq = push.rpartition("-")
-    if not (word and dash and seq.isdecimal()):
-        raise UserError(
-            f"{push!r} is no push: give its task and its number, like sale-17; whom it was for: "
-            "pushlane results TASK --recipient WHO"
-        )
-    return word, int(seq)
+def _fields_of(found: PushView) -> Iterator[tuple[str, str]]:
+    yield "push", found.push
+    yield "task", f"{found.task_id} {found.name} ({found.task_state})"
+    yield "outcome", _outcome_text(found)
+    rows = found.receipts
+    if rows and not found.message:
+        yield "recipient", next(filter(None, (row.recipient for row in rows)), "-")
+    if trace_id := next(filter(None, (row.trace_id for row in rows)), ""):
+        yield "trace id", trace_id
+    if found.message:
+        yield from texts_of(push_fields(found.message))
 
 
-async def _content(backend: Backend, task: Task, seq: int) -> Push | None:
-    """Return the push as it was published, or as it died, if a lane still has it."""
-    from pushlane.producers.dead import DeadLetters, Selection  # which load how tasks are made
-    from pushlane.producers.replay import retained_pushes
-
-    async for push in retained_pushes(backend, task):
-        if push.seq == seq:
-            return push
-    dead = await DeadLetters(backend).find(Selection(pushes=frozenset([f"{task.id}-{seq}"])))
-    return decode(dead.letters[-1].dead.body) if dead.letters else None
-
-
-def print_story(story: Story, *, as_json: bool) -> None:
+def print_receipts(found: ReceiptsView, *, as_json: bool) -> None:
     """Print the receipts of several pushes."""
     if as_json:
-        print_json([row_json(row) for row in story.rows])
+        print_json([plain(row) for row in found.rows])
     else:
-        print_table(_COLUMNS, story.rows)
-    tell_missing(story)
+        print_table(_COLUMNS, found.rows)
+    tell_missing(found)
 
 
-def tell_missing(story: Story) -> None:
-    """Say what a story leaves out."""
-    if story.is_cut:
-        note(f"there are more than these {MOST_ROWS:,}: name a TASK")
-    if story.unread:
-        note(f"{story.unread:,} bodies of the log were left out: this version cannot read them")
+def tell_missing(found: ReceiptsView | PushView) -> None:
+    """Say what is left out."""
+    if found.is_cut:
+        shown = found.rows if isinstance(found, ReceiptsView) else found.receipts
+        note(f"there are more than these {len(shown):,}: name a TASK")
+    if found.unread:
+        note(f"{found.unread:,} bodies of the log were left out: this version cannot read them")
 
 
-def row_json(row: ReceiptRow) -> dict[str, Any]:
-    """Return a receipt for programs."""
-    shown = row._asdict()
-    del shown["recipient_hash"]
-    return {"push": row.push_id, **shown}
-
-
-def push_fields(push: Push) -> dict[str, Any]:
+def push_fields(push: Push | MessageView) -> dict[str, Any]:
     """Return what a push holds."""
     by_sink = picked(push, "addresses", "payloads")
     return picked(push, "recipient", "title", "body", "data") | {
@@ -180,7 +109,7 @@ def texts_of(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _took_text(row: ReceiptRow) -> str:
+def _took_text(row: ReceiptView) -> str:
     if not row.dispatched_at_ms:
         return "-"
     return f"{row.responded_at_ms - row.dispatched_at_ms:,}"

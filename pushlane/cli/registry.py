@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from pushlane.backends.backend import load_package
-from pushlane.backends.operations import Beside, RegistryGap, TaskCount, refusal
+from pushlane.backends.operations import Beside, RegistryGap, TaskCount, copies_of, refusal
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, switch
 from pushlane.cli.render import print_fields, print_json
@@ -26,7 +25,7 @@ def backup(flags: Flags, file: FileArgument, as_json: JsonFlag = False) -> None:
     Of the embedded store all is copied, lanes too; on Pulsar the tasks, weights and documents.
     """
     settings = flags.settings()
-    tasks = asyncio.run(load_package(settings).back_up(settings, file))
+    tasks = asyncio.run(copies_of(settings).back_up(settings, file))
     if as_json:
         print_json({"file": file, "tasks": tasks})
     note(f"tasks in {file}: {tasks:,}, with {_besides(settings)}")
@@ -35,7 +34,7 @@ def backup(flags: Flags, file: FileArgument, as_json: JsonFlag = False) -> None:
 def restore(flags: Flags, file: FileArgument, as_json: JsonFlag = False) -> None:
     """Make the registry of a copy, where there is none. Dispatchers are started afterwards."""
     settings = flags.settings()
-    tasks = asyncio.run(load_package(settings).restore(settings, file))
+    tasks = asyncio.run(copies_of(settings).restore(settings, file))
     if as_json:
         print_json({"file": file, "tasks": tasks})
     note(f"tasks in {settings.location} again: {tasks:,}, with {_besides(settings)}")
@@ -64,8 +63,8 @@ def rebuild(
     if accept_loss and keep:
         raise BadInput("--accept-loss removes what --keep keeps; give one of them")
     settings = flags.settings()
-    package = load_package(settings)
-    found = asyncio.run(package.compare_registry(settings))
+    copies = copies_of(settings)
+    found = asyncio.run(copies.compare_registry(settings))
     if dry_run:
         if json:
             print_json(_document(found, rebuilt=False))
@@ -79,7 +78,7 @@ def rebuild(
         what = f"{_text(found.registry_alone)} that the journal lacks"
         confirm(f"removing {what}", f"Remove {what}, with their counts?", "nothing is rebuilt")
     beside = Beside.REMOVED if accept_loss else Beside.KEPT if keep else Beside.REFUSED
-    asyncio.run(package.rebuild_registry(settings, beside))
+    asyncio.run(copies.rebuild_registry(settings, beside))
     alone = _text(found.registry_alone)
     if json:
         print_json(_document(found, rebuilt=True))

@@ -17,8 +17,8 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from pushlane.cli.errors import note
-from pushlane.diagnosis.situation import clock
 from pushlane.util.conversion import UNIT_S
+from pushlane.util.texts import clock
 
 _PIPED_WIDTH = 240
 _WIDE = 100

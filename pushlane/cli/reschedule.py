@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pushlane.backends.backend import Backend
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, argument, on_backend, option
+from pushlane.cli.flags import Flags, JsonFlag, argument, option
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import print_json, seconds_text, time_text
-from pushlane.cli.task_view import task_fields
-from pushlane.core.task import State, Task, now_ms
+from pushlane.core.task import State, now_ms
+from pushlane.operations.task_views import ChangedTask
+from pushlane.operations.tasks import RescheduleTask
+from pushlane.operations.views import plain
 from pushlane.producers.new_times import read_new_times
 
 
@@ -43,28 +45,24 @@ def reschedule(
     now = now_ms()
     times = read_new_times(not_before, delay, expires, quiet, zone, now)
 
-    async def apply(backend: Backend) -> tuple[Task, Task]:
-        before = await backend.registry.get(task)
-        return before, await backend.reschedule(before.id, times)
-
-    before, changed = on_backend(flags.settings(), apply)
+    changed = done(flags.settings(), RescheduleTask.to(task, times))
     if as_json:
-        print_json(task_fields(changed))
-    said = list(_said(before, changed, now))
+        print_json(plain(changed))
+    said = list(_said(changed, now))
     note(f"task {changed.id} {', '.join(said)}" if said else f"task {changed.id} has that already")
-    for line in _what_follows(before, changed, now):
+    for line in _what_follows(changed, now):
         note(line)
 
 
-def _said(before: Task, task: Task, now: int) -> Iterator[str]:
+def _said(task: ChangedTask, now: int) -> Iterator[str]:
     """Tell what is another time now than before."""
-    if task.not_before_ms != before.not_before_ms:
+    if "not_before_ms" in task.changed:
         at_ms = task.not_before_ms
-        yield f"starts at {_at(at_ms, now)}" if task.is_scheduled(now) else "starts now"
-    if task.expires_at_ms != before.expires_at_ms:
+        yield f"starts at {_at(at_ms, now)}" if task.waits_for_start(now) else "starts now"
+    if "expires_at_ms" in task.changed:
         at_ms = task.expires_at_ms
         yield f"expires at {_at(at_ms, now)}" if at_ms else "does not expire"
-    if (task.quiet, task.zone) != (before.quiet, before.zone):
+    if {"quiet", "zone"} & {*task.changed}:
         hours = f"is quiet from {task.quiet.replace('-', ' to ')} ({task.zone or 'UTC'})"
         yield hours if task.quiet else "has no quiet hours"
 
@@ -73,11 +71,11 @@ def _at(at_ms: int, now: int) -> str:
     return f"{time_text(at_ms)} (in {seconds_text((at_ms - now) / 1000)})"
 
 
-def _what_follows(before: Task, task: Task, now: int) -> Iterator[str]:
+def _what_follows(task: ChangedTask, now: int) -> Iterator[str]:
     """Tell what becomes of what waits, and what else keeps it."""
-    if task.recall_ms != before.recall_ms:
+    if "recall_ms" in task.changed:
         yield "what waits for its old times is asked anew within a minute, once a dispatcher runs"
-    elif task.is_scheduled(now) and not before.is_scheduled(now):
+    elif "state" in task.changed and task.waits_for_start(now):
         yield "what it has not sent waits for that; what is on its way to the sink ends"
-    if task.state is State.PAUSED:
+    if task.state == State.PAUSED:
         yield f"it is paused; go on with: pushlane resume {task.id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,33 +14,34 @@ import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.queries import receipt_hasher, receipts_since
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task, pushes_text
-from pushlane.cli.push import print_story
+from pushlane.cli.push import print_receipts
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, UserError
-from pushlane.core.push import Kind
 from pushlane.core.task import Level, Task
-from pushlane.diagnosis.results import (
-    ReceiptRow,
-    Results,
-    TaskReceipts,
-    Times,
-    begun_ms,
-    results_of,
-)
-from pushlane.diagnosis.story import Wanted, story_of
+from pushlane.diagnosis.results import ReceiptRow, TaskReceipts, begun_ms, results_of
 from pushlane.model.counted import ENDS
 from pushlane.model.recipients import Hasher
+from pushlane.operations.looks import (
+    GetResults,
+    ListReceipts,
+    ReasonCount,
+    ResultsView,
+    TimesView,
+    results_view,
+)
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 from pushlane.util.texts import did_you_mean
 
-_REASONS: tuple[Column[tuple[Kind, str, int]], ...] = (
-    Column("OUTCOME", lambda one: one[0].value),
-    Column("PUSHES", lambda one: f"{one[2]:,}", number=True),
-    Column("REASON", lambda one: one[1] or "-", elastic=True),
+_REASONS: tuple[Column[ReasonCount], ...] = (
+    Column("OUTCOME", lambda one: one.outcome),
+    Column("PUSHES", lambda one: f"{one.pushes:,}", number=True),
+    Column("REASON", lambda one: one.reason or "-", elastic=True),
 )
 _TIMES = ("submitted_at_ms", "dispatched_at_ms", "responded_at_ms")
 _SHOWN = [name for name in ReceiptRow._fields if name not in ("task_id", "recipient_hash")]
@@ -99,53 +100,55 @@ def results(
         raise BadInput("--format, --delimiter and --encoding say how the file of --join is written")
     settings = flags.settings()
     give_way()
-
-    async def show(backend: Backend) -> None:
-        found = None if task is None else await backend.registry.get(task)
-        if asked.is_of_pushes or found is None:
-            await _show_pushes(backend, settings, found, asked)
-            return
-        [progress] = await backend.registry.progress([found.id])
-        [why] = await backend.registry.reasons([found.id])
-        said, receipts = await results_of(backend.receipts, found, progress, why)
-        if asked.as_csv:
-            by_hash = {}
-            if asked.join:
-                hasher = await receipt_hasher(backend.receipts, settings)
-                by_hash = await _joined(hasher, asked.join, asked.join_by, written)
-            names = Names(by_hash, await _kept(backend, found) if asked.reveal else {})
-            unnamed = await _write_csv(backend, found, receipts, names)
-            _check_named(asked, said, unnamed)
-        elif asked.as_json:
-            print_json(_document(found, said))
+    if task is None or asked.is_of_pushes:
+        _show_pushes(settings, task, asked)
+        return
+    if asked.as_csv:
+        said = on_backend(settings, lambda backend: _rows(backend, settings, task, asked, written))
+    else:
+        said = done(settings, GetResults(task=task))
+        if asked.as_json:
+            print_json(plain(said))
         else:
-            _print(found, said)
-        for remark in _remarks(found, said, settings):
-            note(remark)
-
-    on_backend(settings, show)
+            _print(said)
+    for remark in _remarks(said, settings):
+        note(remark)
 
 
-async def _show_pushes(
-    backend: Backend, settings: Settings, task: Task | None, asked: _Asked
-) -> None:
+def _show_pushes(settings: Settings, task: str | None, asked: _Asked) -> None:
     who = asked.recipient
     if who == "-":
         who = sys.stdin.readline().strip()
-    hashed = None
-    if who is not None:
-        [hashed] = (await receipt_hasher(backend.receipts, settings)).hashes([who])
-    wanted = Wanted(task=task, recipient_hash=hashed, trace_id=asked.trace or "")
-    story = await story_of(backend.receipts, wanted)
-    if not story.rows:
-        of_task = "" if task is None else f" of task {task.id}"
+    wanted = ListReceipts(task=task, recipient=who, trace_id=asked.trace or "")
+    found = done(settings, wanted)
+    if not found.rows:
+        of_task = "" if found.task_id is None else f" of task {found.task_id}"
         raise UserError(
             f"the log has no receipt{of_task} for that "
             f"{'recipient' if who is not None else 'trace id'}: check how it is written, nothing "
             "of it may have ended yet, or its receipts are off, dropped or hashed with another "
             "receipts_key"
         )
-    print_story(story, as_json=asked.as_json)
+    print_receipts(found, as_json=asked.as_json)
+
+
+async def _rows(
+    backend: Backend, settings: Settings, word: str, asked: _Asked, written: FileFlags
+) -> ResultsView:
+    """Write a row for each push as the log of receipts is read: no answer could hold them all."""
+    task = await backend.registry.get(word)
+    [progress] = await backend.registry.progress([task.id])
+    [why] = await backend.registry.reasons([task.id])
+    results, receipts = await results_of(backend.receipts, task, progress, why)
+    said = results_view(task, results)
+    by_hash = {}
+    if asked.join:
+        hasher = await receipt_hasher(backend.receipts, settings)
+        by_hash = await _joined(hasher, asked.join, asked.join_by, written)
+    names = Names(by_hash, await _kept(backend, task) if asked.reveal else {})
+    unnamed = await _write_csv(backend, task, receipts, names)
+    _check_named(asked, said, unnamed)
+    return said
 
 
 class Names(NamedTuple):
@@ -201,7 +204,7 @@ async def _write_csv(backend: Backend, task: Task, receipts: TaskReceipts, names
     return unnamed
 
 
-def _check_named(asked: _Asked, said: Results, unnamed: int) -> None:
+def _check_named(asked: _Asked, said: ResultsView, unnamed: int) -> None:
     """Say how many recipients stay masked. Raises UserError when the file has none of them."""
     if not unnamed or not (asked.join or asked.reveal):
         return
@@ -219,9 +222,9 @@ def _check_named(asked: _Asked, said: Results, unnamed: int) -> None:
     note(told)
 
 
-def _print(task: Task, said: Results) -> None:
-    total = "more may come" if task.total is None else f"{task.total:,}"
-    fields = [("task", f"{task.id} {task.name}".rstrip()), ("pushes", total)]
+def _print(said: ResultsView) -> None:
+    total = "more may come" if said.total is None else f"{said.total:,}"
+    fields = [("task", f"{said.task_id} {said.name}".rstrip()), ("pushes", total)]
     fields += [(kind.value, f"{said.counts[kind]:,}") for kind in ENDS]
     if said.first_at_ms:
         fields += [("first", time_text(said.first_at_ms)), ("last", time_text(said.last_at_ms))]
@@ -238,17 +241,17 @@ def _print(task: Task, said: Results) -> None:
         typer.echo(f"and {said.others:,} of other reasons")
 
 
-def _times_text(times: Times) -> str:
+def _times_text(times: TimesView) -> str:
     return (
         f"p50 {times.p50_ms:,} ms, p99 {times.p99_ms:,} ms "
         f"({times.min_ms:,} to {times.max_ms:,} ms) of {pushes_text(times.n)}"
     )
 
 
-def _remarks(task: Task, said: Results, settings: Settings) -> Iterator[str]:
+def _remarks(said: ResultsView, settings: Settings) -> Iterator[str]:
     lacking = {kind: count for kind, count in said.lacking.items() if count}
     if lacking:
-        counts = ", ".join(f"{count:,} {kind.value}" for kind, count in lacking.items())
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in lacking.items())
         why = (
             "receipts are off (receipts=off)"
             if settings.receipts == "off"
@@ -259,20 +262,9 @@ def _remarks(task: Task, said: Results, settings: Settings) -> Iterator[str]:
             "are the classes that the task has counted"
         )
     if not any(said.counts.values()):
-        yield f"nothing of it has ended yet; what it waits for: pushlane why {task.id}"
+        yield f"nothing of it has ended yet; what it waits for: pushlane why {said.task_id}"
     if said.unread:
         yield f"{said.unread:,} bodies of the log were left out: this version cannot read them"
-
-
-def _document(task: Task, said: Results) -> dict[str, Any]:
-    document = asdict(said)
-    document["counts"] = {kind.value: count for kind, count in said.counts.items()}
-    document["lacking"] = {kind.value: count for kind, count in said.lacking.items()}
-    document["reasons"] = [
-        {"outcome": kind.value, "reason": reason, "pushes": count}
-        for kind, reason, count in said.reasons
-    ]
-    return {"task_id": task.id, "name": task.name, **document}
 
 
 def _csv_row(row: ReceiptRow) -> list[Any]:

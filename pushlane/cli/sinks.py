@@ -11,22 +11,27 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import Annotated, Any, NamedTuple
 
-import msgspec
 import typer
 
 from pushlane.backends.backend import Backend, connect
-from pushlane.backends.ports import TaskQuery
+from pushlane.cli.doing import CommandLine, on_client
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, Group, JsonFlag, on_backend, option, switch
+from pushlane.cli.flags import Flags, Group, JsonFlag, option, switch
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Arrival, Kind, Outcome, Push
-from pushlane.core.task import ACTIVE_STATES, Level, Task, now_ms
+from pushlane.core.task import Level
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
-from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink, target_in
+from pushlane.dispatcher.sinks.named import (
+    find_sink,
+    open_sinks,
+    options_in,
+    require_sink,
+    target_in,
+)
 from pushlane.dispatcher.stats import without_values
 from pushlane.model.names import new_task_id
 from pushlane.model.presence import (
@@ -38,10 +43,18 @@ from pushlane.model.presence import (
     process_names,
     split_sinks,
     targets_by_sink,
-    told_apart,
 )
-from pushlane.model.targets import PlainTarget, SinkTargets, target_history
-from pushlane.model.targets import accept as accept_target
+from pushlane.model.targets import PlainTarget, SinkTargets
+from pushlane.operations.processes import ListProcesses
+from pushlane.operations.sinks import (
+    UNSERVED,
+    AcceptedView,
+    AcceptSink,
+    ListSinks,
+    SinkView,
+    instead,
+)
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 from pushlane.settings.sinks import option_of
 
@@ -114,17 +127,16 @@ def accept(
     """
     settings = flags.settings()
 
-    async def apply(backend: Backend) -> list[SinkTarget]:
-        targets = await _new_targets(backend, name, await _targets(backend, settings, name))
-        for one in targets:
-            await accept_target(backend.documents, one.hash, 0 if undo else now_ms())
-        return targets
+    async def apply(client: CommandLine) -> AcceptedView:
+        served = {one for each in await client.do(ListProcesses()) for one in each.sink_names}
+        is_known = name in served or client.remote is not None
+        here = None if is_known else await _target_here(client.backend, settings, name)
+        return await client.do(AcceptSink(sink=name, undo=undo, target=here))
 
-    targets = on_backend(settings, apply)
+    found = on_client(settings, apply)
     if as_json:
-        found = [msgspec.to_builtins(one) for one in targets]
-        print_json({"sink": name, "accepted": not undo, "targets": found})
-    for one in targets:
+        print_json(plain(found))
+    for one in found.targets:
         if undo:
             note(f"sink {name}: once {one} gives final answers to 20 pushes in a row, it rests")
         else:
@@ -134,60 +146,24 @@ def accept(
             )
 
 
-async def _targets(backend: Backend, settings: Settings, name: str) -> list[SinkTarget]:
-    """Return what live processes deliver to by this name, else what the settings say.
+async def _target_here(backend: Backend, settings: Settings, name: str) -> SinkTarget:
+    """Return what a sink that nobody serves delivers to by the settings.
 
     Raises:
-        BadInput: no process or setting says what the sink delivers to.
+        BadInput: there is no such sink, or it delivers nothing.
     """
-    processes = [one for one in await backend.presence.list() if name in one.sink_names]
-    known = [one.at(name).target for one in processes]
-    announced = {one.hash: one for one in known if one is not None and one.delivers}
-    if announced:
-        return list(announced.values())
-    if processes:
-        raise BadInput(
-            f"the processes that serve sink {name} deliver to nothing whose answers could be "
-            "accepted, or are of an older version"
-        )
     targets = SinkTargets(backend.documents)
     await targets.load()
-    plain = target_in(settings, name)
-    target = targets.of(plain)
+    plain_target = target_in(settings, name)
+    target = targets.of(plain_target)
     if target is None or not target.delivers:
         raise BadInput(
-            f"no live process serves sink {name}, and in these settings it is {plain.kind}, which "
-            "delivers nothing; start pushlane dispatch with its sink first"
+            f"no live process serves sink {name}, and in these settings it is {plain_target.kind}, "
+            "which delivers nothing; start pushlane dispatch with its sink first"
         )
-    return [target]
+    return target
 
 
-async def _new_targets(
-    backend: Backend, name: str, targets: Sequence[SinkTarget]
-) -> list[SinkTarget]:
-    """Return those that have never delivered: while a rollout lasts, others may be there too.
-
-    Raises:
-        BadInput: all of them have delivered.
-    """
-    histories = [await target_history(backend.documents, one.hash) for one in targets]
-    new = [
-        one for one, history in zip(targets, histories, strict=True) if not history.delivered_at_ms
-    ]
-    if not new:
-        raise BadInput(
-            f"sink {name}: {targets[0]} has delivered before, so there is nothing to accept; if it "
-            "gives final answers to all now, it rests, and is believed after two hours"
-        )
-    return new
-
-
-_LOOKED_AT = 1_000
-_INSTEAD = {
-    "null": "throws pushes away",
-    "print": "only prints pushes",
-    "log": "only writes pushes to a file",
-}
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SINK", lambda row: row["sink"]),
     Column("KIND", lambda row: row["kind"]),
@@ -201,14 +177,20 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the sinks that tasks can go to, who serves each, and whether it rests."""
     settings = flags.settings()
 
-    async def load(backend: Backend) -> tuple[LiveSinks, list[Task]]:
-        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
-        return await load_live(backend, settings), newest.tasks
+    async def load(client: CommandLine) -> tuple[list[SinkView], LiveSinks]:
+        found = await client.do(ListSinks())
+        if client.remote is not None:
+            processes = await client.do(ListProcesses())
+            return found, LiveSinks(processes, {})
+        return found, await load_live(client.backend, settings)
 
-    live, tasks = on_backend(settings, load)
-    rows = [_row(settings, name, live, tasks) for name in _names(settings, live.processes, tasks)]
+    known, live = on_client(settings, load)
+    by_name = {one.sink: one for one in known}
+    names = dict.fromkeys([*(() if settings.url else settings.served), *by_name])
+    rows = [_row(settings, name, by_name.get(name), live) for name in names]
     if as_json:
-        print_json(rows)
+        shown = [{name: one for name, one in row.items() if one is not None} for row in rows]
+        print_json(plain(shown))
         return
     print_table(_COLUMNS, rows)
     for text in split_sinks(live.processes).values():
@@ -263,7 +245,7 @@ def test(
     elif outcome.kind is Kind.DELIVERED and target.delivers:
         note(f"sink {name} ({target}) has delivered one push")
     elif outcome.kind is Kind.DELIVERED:
-        note(f"sink {name} {_instead(target.kind)}: nothing was delivered")
+        note(f"sink {name} {instead(target.kind)}: nothing was delivered")
     elif outcome.refuses_us:
         raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
@@ -283,10 +265,6 @@ def _tried_json(name: str, target: PlainTarget, outcome: Outcome | None) -> dict
         "reason": (outcome and outcome.reason) or None,
         "delivered": bool(outcome and outcome.kind is Kind.DELIVERED and target.delivers),
     }
-
-
-def _instead(kind: str) -> str:
-    return _INSTEAD.get(kind, "only checks pushes (a dry run)")
 
 
 def _tell_difference(live: LiveSinks, name: str, more: str = "") -> None:
@@ -321,29 +299,19 @@ async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | Non
         await sink.close()
 
 
-def _names(settings: Settings, processes: Sequence[Process], tasks: Sequence[Task]) -> list[str]:
-    served = {name for process in processes for name in process.sink_names}
-    used = {name for task in tasks for name in task.chain}
-    return list(dict.fromkeys([*settings.served, *sorted(served), *sorted(used)]))
-
-
-def _row(settings: Settings, name: str, live: LiveSinks, tasks: Sequence[Task]) -> dict[str, Any]:
-    serving = [one for one in live.processes if name in one.sink_names and not one.is_starting]
-    targets = live.targets(name)
-    kinds = told_apart([one.target for one in targets])
-    is_known = name in settings.served
+def _row(settings: Settings, name: str, view: SinkView | None, live: LiveSinks) -> dict[str, Any]:
+    is_known = name in settings.served and not settings.url
     kind_here = _kind(settings, name) if is_known else "not in these settings"
-    if serving:
-        state = _state(name, serving, targets)
-    else:
-        state = _problem(settings, name) or "nobody serves it" + _waiting(name, tasks)
+    state = view.state if view else UNSERVED
+    if view is None or not view.served_by:
+        state = _problem(settings, name) or state
     return {
         "sink": name,
-        "kind": ", ".join(kinds) or kind_here,
+        "kind": (view and view.kind) or kind_here,
         "slots": settings.of_sink(name).slots if is_known else "-",
-        "served_by": len(serving),
+        "served_by": view.served_by if view else 0,
         "state": state,
-        "targets": [msgspec.to_builtins(one.target) for one in targets],
+        "targets": view.targets if view else [],
         "differs": live.difference(name),
     }
 
@@ -359,26 +327,6 @@ def _problem(settings: Settings, name: str) -> str:
     return ""
 
 
-def _waiting(name: str, tasks: Sequence[Task]) -> str:
-    """Tell how many of these tasks begin at this sink, else how many may go on to it."""
-    if first := sum(name == task.chain[0] for task in tasks):
-        return f", {first:,} tasks wait" if first > 1 else ", 1 task waits"
-    if later := sum(name in task.chain for task in tasks):
-        return f", {later:,} tasks may go on to it" if later > 1 else ", 1 task may go on to it"
-    return ""
-
-
-def _state(name: str, serving: Sequence[Process], targets: Sequence[LiveTarget]) -> str:
-    if len(targets) > 1:
-        return f"{len(targets)} different targets"
-    stands = [process.at(name).resting for process in serving]
-    if resting := {one.why for one in stands if one is not None}:
-        return "; ".join(sorted(resting))
-    if all(one.target.delivers for one in targets):
-        return "delivers"
-    return _instead(targets[0].target.kind)
-
-
 def _kind(settings: Settings, name: str) -> str:
     if name == DEFAULT_SINK:
         return settings.sink.partition(":")[0]
@@ -388,7 +336,7 @@ def _kind(settings: Settings, name: str) -> str:
 def _described(settings: Settings, name: str) -> dict[str, Any]:
     if name == DEFAULT_SINK:
         require_sink(settings, name)
-        return {"kind": _kind(settings, name), "slots": settings.slots}
+        return {"kind": _kind(settings, name), "slots": settings.slots} | _client(settings, name)
     own = find_sink(settings, name)
     require_options(own.kind, map(option_of, own.options), f"sink {name}")
     held = settings.of_sink(name)
@@ -399,7 +347,16 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         "timeout_s": held.sink_timeout_s,
         **picked(own, "retry_timeouts", "rate_per_s", "in_flight", "cost"),
     }
-    return shown | own.shown_options()
+    return shown | own.shown_options() | _client(settings, name)
+
+
+def _client(settings: Settings, name: str) -> dict[str, str]:
+    """Return what posts the pushes of a sink that has a choice, as far as its options can be."""
+    try:
+        options: Any = options_in(settings, name)
+        return {"posted_by": options.posted_by()} if hasattr(options, "posted_by") else {}
+    except BadInput:
+        return {}
 
 
 sinks = Group("Look at the sinks of the settings, and try them.", (list_, show, test, accept))

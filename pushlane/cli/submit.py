@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pushlane.backends.backend import connect
+from pushlane.cli.doing import on_client
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.limits import limit_text
@@ -27,14 +28,16 @@ from pushlane.cli.parsing import (
 )
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, seconds_text, time_text
-from pushlane.cli.task_view import already_text, task_fields
+from pushlane.cli.task_texts import already_text
+from pushlane.client.submitting import submitted
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import DeliveryMode, OnUnknown, State, now_ms
 from pushlane.model.limits import Limit, parse_rate
 from pushlane.model.receipt import masked_recipients
-from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.operations.submitting import SubmitResult, result_view
+from pushlane.operations.views import plain
+from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import refuse_spooling, submit_offline
-from pushlane.producers.submit import submit as submit_rows
 from pushlane.producers.task_options import read_options, sink_names
 from pushlane.settings import Settings
 
@@ -280,10 +283,9 @@ def submit(
     result = _run(settings, request, spool)
     _remark(result, request, settings, spool)
     if as_json:
-        task = task_fields(result.task)
-        print_json({"task_id": result.task.id, **asdict(result), "task": task})
+        print_json(plain(result))
     else:
-        typer.echo(result.task.id)
+        typer.echo(result.task_id)
 
 
 def _read_rate(given: str) -> float:
@@ -306,10 +308,8 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
     with SubmitBar() as bar:
         try:
             if spool and _is_away(settings):
-                return asyncio.run(submit_offline(settings, request, spool, bar))
-            return on_backend(
-                settings, lambda backend: submit_rows(backend, settings, request, bar), create=True
-            )
+                return result_view(asyncio.run(submit_offline(settings, request, spool, bar)))
+            return on_client(settings, lambda client: submitted(client, request, bar), create=True)
         except KeyboardInterrupt:
             stopped = bar.task_id
     note(_way_on(request.key, stopped))
@@ -412,9 +412,9 @@ def _remark_hold(result: SubmitResult, request: SubmitRequest) -> None:
     if limit is not None and _lacks(limit, request.limit):
         way = f"pushlane limit task/{task.id}"
         note(f"its limits stay as they were ({limit_text(limit)}); to change them: {way}")
-    if task.state is State.PAUSED:
+    if task.state == State.PAUSED:
         note(f"it is paused; go on with: pushlane resume {task.id}")
-    elif request.paused and not request.test_to and not task.state.is_terminal:
+    elif request.paused and not request.test_to and not task.has_ended:
         note(f"it is not paused, since it was started before; to hold it: pushlane pause {task.id}")
 
 

@@ -11,13 +11,15 @@ import csv
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
-from pushlane.backends.backend import Backend
+from pushlane.cli.doing import done, on_client
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
     FileFlags,
@@ -30,35 +32,53 @@ from pushlane.cli.flags import (
     option,
     switch,
 )
-from pushlane.cli.parsing import is_used, rows_text
+from pushlane.cli.parsing import rows_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import Column, age_text, picked, print_json, print_table, time_text
+from pushlane.cli.render import (
+    Column,
+    age_text,
+    picked,
+    print_json,
+    print_rows,
+    print_table,
+    time_text,
+)
+from pushlane.client.connection import Connection
+from pushlane.client.recipients import change_values, in_one_entry
 from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import now_ms
 from pushlane.model.masks import FieldType, Masks
-from pushlane.model.recipients import (
-    EVERYWHERE,
-    DeadAddress,
-    DeadAddressQuery,
-    SuppressionScope,
-    scope_of,
-)
+from pushlane.model.recipients import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.model.times import parse_since
+from pushlane.operations.known import is_used
+from pushlane.operations.recipients import (
+    CheckSuppressed,
+    ClearSuppressions,
+    CountSuppressions,
+    DeadAddressView,
+    ListDeadAddresses,
+    RegisterAddresses,
+    Suppress,
+    SuppressedCount,
+    Unsuppress,
+)
+from pushlane.operations.views import plain
+from pushlane.producers.columns import address_text
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.suppress import (
     ChangedSuppressions,
     Values,
-    change_suppressed,
-    register_file,
-    register_lines,
-    suppressed_in,
+    changed_by,
+    line_pages,
+    reader_of,
+    value_pages,
 )
 from pushlane.settings import Settings
 
-_COLUMNS: tuple[Column[tuple[SuppressionScope, int]], ...] = (
-    Column("SCOPE", lambda row: row[0].kind),
-    Column("NAME", lambda row: row[0].name or "-"),
-    Column("SUPPRESSED", lambda row: f"{row[1]:,}", number=True),
+_COLUMNS: tuple[Column[SuppressedCount], ...] = (
+    Column("SCOPE", lambda row: row.scope),
+    Column("NAME", lambda row: row.name or "-"),
+    Column("SUPPRESSED", lambda row: f"{row.suppressed:,}", number=True),
 )
 
 FileArgument = Annotated[
@@ -88,9 +108,9 @@ def add(
 ) -> None:
     """Suppress the values of a file: no push goes to them from within a second on."""
     scope = where.scope()
-    done = _change(flags, Values(file, column, **vars(written)), scope, adds=True)
-    note(f"{done.changed:,} suppressed now, {done.given - done.changed:,} had been before")
-    _tell_changed(done, as_json)
+    changed = _change(flags, Values(file, column, **vars(written)), where, Suppress)
+    note(f"{changed.changed:,} suppressed now, {changed.given - changed.changed:,} had been before")
+    _tell_changed(changed, as_json)
     tell_unknown(flags, scope)
 
 
@@ -103,22 +123,18 @@ def remove(
     as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file no longer."""
-    done = _change(flags, Values(file, column, **vars(written)), where.scope(), adds=False)
-    note(f"{done.changed:,} not suppressed any more, {done.given - done.changed:,} had not been")
-    _tell_changed(done, as_json)
+    changed = _change(flags, Values(file, column, **vars(written)), where, Unsuppress)
+    had_not = changed.given - changed.changed
+    note(f"{changed.changed:,} not suppressed any more, {had_not:,} had not been")
+    _tell_changed(changed, as_json)
 
 
 def count(flags: Flags, as_json: JsonFlag = False) -> None:
     """Count what is suppressed, by scope."""
     settings = flags.settings()
-    found = on_backend(settings, lambda backend: backend.suppressions.counts())
-    rows = sorted(found.items())
-    if as_json:
-        print_json([{"scope": s.kind, "name": s.name, "suppressed": size} for s, size in rows])
-    elif rows:
-        print_table(_COLUMNS, rows)
-    else:
-        note(f"nothing is suppressed {settings.place}")
+    found = done(settings, CountSuppressions())
+    nothing = f"nothing is suppressed {settings.place}"
+    print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
 
 
 def check(
@@ -128,10 +144,11 @@ def check(
 ) -> None:
     """Tell where a value is suppressed. The answer does not show it."""
     wanted = sys.stdin.readline().rstrip("\n") if value == "-" else value
-    scopes = on_backend(flags.settings(), lambda backend: suppressed_in(backend, wanted))
+    found = done(flags.settings(), CheckSuppressed(value=wanted))
     if as_json:
-        print_json([{"scope": scope.kind, "name": scope.name} for scope in scopes])
-    elif scopes:
+        print_json([plain(one) for one in found])
+    elif found:
+        scopes = (SuppressionScope(one.scope, one.name) for one in found)
         typer.echo("suppressed: " + ", ".join(map(_named, scopes)))
     else:
         typer.echo("not suppressed")
@@ -140,7 +157,8 @@ def check(
 def clear(flags: Flags, where: _Where, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Remove all suppressions of an app, of a sink, or with neither those that hold everywhere."""
     settings, scope = flags.settings(), where.scope()
-    size = on_backend(settings, lambda backend: backend.suppressions.counts()).get(scope, 0)
+    counts = done(settings, CountSuppressions())
+    size = sum(one.suppressed for one in counts if (one.scope, one.name) == scope)
     if not size:
         if as_json:
             print_json({"removed": 0})
@@ -150,47 +168,51 @@ def clear(flags: Flags, where: _Where, yes: YesFlag = False, as_json: JsonFlag =
         what = f"all {size:,} suppressions {_named(scope)}"  # nobody knows whom the hashes are of
         question = f"Remove {what}? They can be sent to again."
         confirm(f"removing {what}", question, f"{what}: not removed")
-    on_backend(settings, lambda backend: backend.suppressions.clear(scope))
+    done(settings, ClearSuppressions(app=where.app, sink=where.sink))
     if as_json:
         print_json({"removed": size})
     note(f"{size:,} not suppressed {_named(scope)} any more")
 
 
 def _change(
-    flags: Flags, values: Values, scope: SuppressionScope, *, adds: bool
+    flags: Flags, values: Values, where: _Where, kind: type[Suppress | Unsuppress]
 ) -> ChangedSuppressions:
-    def change(backend: Backend) -> Awaitable[ChangedSuppressions]:
-        return change_suppressed(backend, values, scope, bar, adds=adds)
+    def make(some: tuple[str, ...]) -> Suppress | Unsuppress:
+        return kind(values=some, app=where.app, sink=where.sink)
+
+    def change(client: Connection) -> Awaitable[ChangedSuppressions]:
+        return change_values(client, values, reader_of(where.scope()), make, bar)
 
     with SubmitBar() as bar:
-        return on_backend(flags.settings(), change, create=adds)
+        return on_client(flags.settings(), change, create=kind is Suppress)
 
 
-def _tell_changed(done: ChangedSuppressions, as_json: bool) -> None:
+def _tell_changed(changed: ChangedSuppressions, as_json: bool) -> None:
     """Print the counts, if they are asked for; say how many rows of a file had no value.
 
     Raises:
         UserError: none had one, so the column may be misspelt.
     """
     if as_json:
-        print_json(picked(done, "given", "changed", "left_out"))
-    if not done.given and not done.left_out:
+        print_json(picked(changed, "given", "changed", "left_out"))
+    if not changed.given and not changed.left_out:
         note("the file has no rows: nothing is changed")
-    if done.left_out:
-        are = "is" if done.left_out == 1 else "are"
+    if changed.left_out:
+        are = "is" if changed.left_out == 1 else "are"
         note(
-            f"{rows_text(done.left_out)} {are} left out, the first in {done.first_left_out}: no "
-            "value that a push could have is there"
+            f"{rows_text(changed.left_out)} {are} left out, the first in {changed.first_left_out}: "
+            "no value that a push could have is there"
         )
-    if done.left_out and not done.given:
+    if changed.left_out and not changed.given:
         raise UserError("nothing is changed: no row has a value; is the column (--column) right?")
 
 
 def tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
-    """Say that a scope has no task yet, since its name may be misspelt."""
-    if scope == EVERYWHERE:
+    """Say that a scope has no task yet, since its name may be misspelt; a server is not asked."""
+    settings = flags.settings()
+    if scope == EVERYWHERE or settings.url:
         return
-    if not on_backend(flags.settings(), lambda backend: is_used(backend, scope.kind, scope.name)):
+    if not on_backend(settings, lambda backend: is_used(backend, scope.kind, scope.name)):
         note(f"no task has the {scope.kind} {scope.name!r} yet; it holds for those that will")
 
 
@@ -205,7 +227,7 @@ _SINCE = "7d"
 _FIELDS = ("sink", "fingerprint", "app", "reason", "died_at_ms", "recorded_at_ms")
 _ADDRESS = "address"
 
-_TOKENS_COLUMNS: tuple[Column[DeadAddress], ...] = (
+_TOKENS_COLUMNS: tuple[Column[DeadAddressView], ...] = (
     Column("SINK", lambda one: one.sink),
     Column("FINGERPRINT", lambda one: one.fingerprint),
     Column("APP", lambda one: one.app, spare=4),
@@ -257,7 +279,12 @@ def dead(
         raise BadInput("--csv and --json exclude each other; give one of them")
     settings = flags.settings()
     reader = _Reader(settings, reveal=output.reveal)
-    query = DeadAddressQuery(parse_since(since, now_ms()), sink, newest_first=output.is_table)
+    query = ListDeadAddresses(
+        since_ms=parse_since(since, now_ms()),
+        sink=sink,
+        newest_first=output.is_table,
+        sealed=reader.has_key,
+    )
     if output.is_table:
         count = _print_table(settings, query, output.most, reader)
     else:
@@ -282,19 +309,19 @@ def register_(
     comes late changes nothing.
     """
     settings = flags.settings()
-    if str(file) == "-" and written == FileFlags():
-        lines = sys.stdin.buffer
-        done = on_backend(
-            settings, lambda backend: register_lines(backend, sink, lines), create=True
-        )
-    else:
-        values = Values(file, column, **vars(written))
-        with SubmitBar() as bar:
-            done = on_backend(
-                settings, lambda backend: register_file(backend, sink, values, bar), create=True
-            )
-    note(f"{done.given:,} registered, of which {done.changed:,} had been dead or suppressed")
-    _tell_changed(done, as_json)
+    with SubmitBar() as bar:
+        if str(file) == "-" and written == FileFlags():
+            pages = line_pages(sys.stdin.buffer)
+        else:
+            pages = value_pages(Values(file, column, **vars(written)), address_text, bar)
+
+        def register(client: Connection) -> Awaitable[ChangedSuppressions]:
+            made = partial(RegisterAddresses, sink=sink)
+            return changed_by(pages, in_one_entry(client, lambda some: made(values=some)))
+
+        changed = on_client(settings, register, create=True)
+    note(f"{changed.given:,} registered, of which {changed.changed:,} had been dead or suppressed")
+    _tell_changed(changed, as_json)
     tell_unknown(flags, SuppressionScope("sink", sink))
 
 
@@ -325,19 +352,19 @@ class _Reader:
     def fields(self) -> tuple[str, ...]:
         return (*_FIELDS, _ADDRESS) if self.reveals else _FIELDS
 
-    def row(self, one: DeadAddress) -> dict[str, Any]:
+    def row(self, one: DeadAddressView) -> dict[str, Any]:
         """Return the values of the fields; an address that cannot be shown is None."""
         row = {name: getattr(one, name) for name in _FIELDS}
         return {**row, _ADDRESS: self.address(one)} if self.reveals else row
 
-    def address(self, one: DeadAddress) -> str | None:
+    def address(self, one: DeadAddressView) -> str | None:
         address = self._seal.opened(one.sealed) if one.sealed else None
         self._shown += address is not None
         self._unkept += not one.sealed
         self._unopened += bool(one.sealed) and address is None
         return address
 
-    def cell(self, one: DeadAddress) -> str:
+    def cell(self, one: DeadAddressView) -> str:
         """Return an address as a table has it, or its mask; a dash when it cannot be opened."""
         if self.reveals:
             return self.address(one) or "-"
@@ -362,9 +389,9 @@ class _Reader:
             )
 
 
-def _print_table(settings: Settings, query: DeadAddressQuery, most: int, reader: _Reader) -> int:
+def _print_table(settings: Settings, query: ListDeadAddresses, most: int, reader: _Reader) -> int:
     """Print the newest; return how many."""
-    found: list[DeadAddress] = []
+    found: list[DeadAddressView] = []
     _read(settings, query, most + 1 if most else 0, found.append)
     shown = found[:most] if most else found
     columns = list(_TOKENS_COLUMNS)
@@ -378,14 +405,14 @@ def _print_table(settings: Settings, query: DeadAddressQuery, most: int, reader:
 
 
 def _print_all(
-    settings: Settings, query: DeadAddressQuery, output: _Output, reader: _Reader
+    settings: Settings, query: ListDeadAddresses, output: _Output, reader: _Reader
 ) -> int:
     """Print rows as they come, however many; return how many."""
     bar = contextlib.nullcontext(None) if sys.stdout.isatty() else SubmitBar()
     count = 0
     with _printing(reader.fields, as_csv=output.as_csv) as print_row, bar as progress:
 
-        def add(one: DeadAddress) -> None:
+        def add(one: DeadAddressView) -> None:
             nonlocal count
             print_row(reader.row(one))
             count += 1
@@ -397,27 +424,32 @@ def _print_all(
 
 
 def _read(
-    settings: Settings, query: DeadAddressQuery, most: int, add: Callable[[DeadAddress], None]
+    settings: Settings, query: ListDeadAddresses, most: int, add: Callable[[DeadAddressView], None]
 ) -> None:
     """Give the records that fit to `add`, page by page; at most so many, 0 for all."""
 
-    async def work(backend: Backend) -> None:
-        left, after, is_last = most or sys.maxsize, 0, False
-        while left and not is_last:
-            page = await backend.dead_addresses.page(query, after)
+    async def work(client: Connection) -> None:
+        left, after = most or sys.maxsize, query.after
+        while left:
+            page = await client.do(replace(query, after=after))
             for one in page.addresses[:left]:
                 add(one)
             left -= min(left, len(page.addresses))
-            after, is_last = page.after, not page.after
+            if page.after is None:
+                return
+            after = page.after
 
-    on_backend(settings, work)
+    on_client(settings, work)
 
 
 @contextlib.contextmanager
 def _printing(
     fields: Sequence[str], *, as_csv: bool
 ) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Give what prints a row: as CSV, where what is not known is empty, or in one JSON document."""
+    """Give what prints a row: as CSV, where what is not known is empty, or in one JSON document.
+
+    There it is absent.
+    """
     if as_csv:
         writer = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
         writer.writeheader()
@@ -428,7 +460,8 @@ def _printing(
         def write(row: dict[str, Any]) -> None:
             nonlocal written
             before = ",\n  " if written else "[\n  "
-            sys.stdout.write(before + msgspec.json.encode(row).decode())
+            known = {name: value for name, value in row.items() if value is not None}
+            sys.stdout.write(before + msgspec.json.encode(known).decode())
             written += 1
 
         yield write

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import TaskQuery, pages
+from pushlane.cli.doing import done, on_client
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
     Flags,
@@ -23,23 +23,36 @@ from pushlane.cli.flags import (
     switch,
 )
 from pushlane.cli.parsing import (
-    STATES,
     complete_level,
     complete_state,
     complete_task,
     parse_level,
     parse_word,
     pushes_text,
-    shown_state,
 )
 from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.task_view import COLUMNS, TaskView, task_fields, view_of, views_of, with_paces
+from pushlane.client.connection import Connection
 from pushlane.core.errors import BadInput, UnknownFormat
-from pushlane.core.task import ACTIVE_STATES, Level, State, Task, Weights, now_ms
-from pushlane.diagnosis.causes import STORED_AS
+from pushlane.core.task import Level, State
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
+from pushlane.model.states import STATES
+from pushlane.operations.processes import ListProcesses
+from pushlane.operations.shares import GetLevels, SetLevels
+from pushlane.operations.task_views import TaskNow
+from pushlane.operations.tasks import (
+    ANY_STATE,
+    CancelTask,
+    DemoteTask,
+    ForgetTask,
+    GetTask,
+    ListTasks,
+    PauseTask,
+    PromoteTask,
+    ResumeTask,
+)
+from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 
@@ -97,9 +110,6 @@ LimitOption = Annotated[
     ),
 ]
 
-_ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level.LOW}
-_ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
-
 
 def tasks(
     flags: Flags,
@@ -116,23 +126,29 @@ def tasks(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
-    words = [parse_word(word, "state", STATES) for word in state or []]
-    query = TaskQuery(
-        _states(words, show_all), find, app, None if level is None else parse_level(level)
-    )
-    limit = limit if limit is not None else 0 if as_json else _LISTED
+    from pushlane.cli.task_view import COLUMNS  # which loads how waits are told
 
-    async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
-        processes = await backend.presence.list()
-        found = await _newest(backend, query, words, limit, processes)
-        return await with_paces(backend, found, processes), processes
+    words = [parse_word(word, "state", STATES) for word in state or []]
+    if words and show_all:
+        raise BadInput("--all and --state exclude each other; give one of them")
+    limit = limit if limit is not None else 0 if as_json else _LISTED
+    wanted = ListTasks(
+        state=(ANY_STATE,) if show_all else tuple(words),
+        find=find,
+        app=app,
+        level=None if level is None else parse_level(level),
+        limit=limit and limit + 1,  # one more tells that there are more
+    )
+
+    async def load(client: Connection) -> tuple[list[TaskNow], list[Process]]:
+        return await client.do(wanted), await client.do(ListProcesses())
 
     settings = flags.settings()
-    views, processes = on_backend(settings, load)
+    views, processes = on_client(settings, load)
     is_cut = bool(limit) and len(views) > limit
     views = views[-limit:] if is_cut else views
     if as_json:
-        print_json([view.as_json() for view in views])
+        print_json([plain(view) for view in views])
     elif views:
         print_table(COLUMNS, views, wide=wide, more="--wide shows all")
     else:
@@ -141,30 +157,27 @@ def tasks(
         note(f"{what} {settings.place}")
     if is_cut:
         note(_MORE.format(limit))
-    running = [view.task for view in views if view.task.state is State.RUNNING]
-    for line in (*resting_text(processes), *unserved_text(running, processes, settings)):
+    for line in (*resting_text(processes), *unserved_text(views, settings)):
         note(line)
 
 
 def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
+    from pushlane.cli.task_view import fields_of
 
-    async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
-        processes = await backend.presence.list()
-        views = [await view_of(backend, task, processes)]
-        return (await with_paces(backend, views, processes))[0], processes
+    async def load(client: Connection) -> tuple[TaskNow, list[Process]]:
+        return await client.do(GetTask(task=task)), await client.do(ListProcesses())
 
     settings = flags.settings()
-    view, processes = on_backend(settings, load)
+    view, processes = on_client(settings, load)
     if as_json:
-        print_json(view.as_json())
+        print_json(plain(view))
         return
-    print_fields(view.as_fields())
-    running = [view.task] if view.task.state is State.RUNNING else []
+    print_fields(fields_of(view))
     for line in (
         *resting_text(processes),
-        *slow_text(processes, view.task.lane),
-        *unserved_text(running, processes, settings),
+        *slow_text(view),
+        *unserved_text([view], settings),
     ):
         note(line)
 
@@ -177,26 +190,13 @@ def levels(
     as_json: JsonFlag = False,
 ) -> None:
     """Show how the levels share the sink, or change it from now on."""
-    wanted = None if weights is None else Weights.parse(weights)
-
-    async def apply(backend: Backend) -> Weights:
-        if wanted is not None:
-            await backend.registry.set_weights(wanted)
-        return await backend.registry.weights()
-
-    by_level = on_backend(flags.settings(), apply, create=wanted is not None).by_level()
-    total = sum(by_level.values())
-    shares = {
-        level: {"weight": weight, "percent": round(100 * weight / total, 2)}
-        for level, weight in by_level.items()
-    }
+    wanted = GetLevels() if weights is None else SetLevels(weights=weights)
+    found = done(flags.settings(), wanted, create=weights is not None)
     if as_json:
-        print_json(shares)
+        print_json(plain(found))
     else:
-        print_fields(
-            (level, f"{share['weight']:>4}  {share['percent']:g} %")
-            for level, share in shares.items()
-        )
+        shares = ((level, getattr(found, level)) for level in Level)
+        print_fields((level, f"{one.weight:>4}  {one.percent:g} %") for level, one in shares)
 
 
 def pause(
@@ -206,28 +206,26 @@ def pause(
     as_json: JsonFlag = False,
 ) -> None:
     """Hold a task; its pushes wait."""
-    changed = on_backend(flags.settings(), lambda backend: backend.pause(task, reason))
+    changed = done(flags.settings(), PauseTask(task=task, reason=reason))
     if as_json:
-        print_json(task_fields(changed))
+        print_json(plain(changed))
     note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
 
 
 def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Let a paused task go on."""
-    changed = on_backend(
-        flags.settings(), lambda backend: backend.registry.change(task, task_changes.resume)
-    )
+    changed = done(flags.settings(), ResumeTask(task=task))
     if as_json:
-        print_json(task_fields(changed))
+        print_json(plain(changed))
     not_again = "; it is not stopped again however many die" if changed.stopped else ""
-    note(f"task {changed.id} is {shown_state(changed, now_ms())}{not_again}")
+    note(f"task {changed.id} is {changed.state}{not_again}")
 
 
 def cancel(flags: Flags, task: TaskId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """End a task; what it has not sent is never sent. One that cannot be read is removed."""
     settings = flags.settings()
     try:
-        view = on_backend(settings, lambda backend: view_of(backend, task))
+        view = done(settings, GetTask(task=task))
     except UnknownFormat as error:
         if not error.task_id:
             raise
@@ -235,23 +233,16 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False, as_json: JsonFlag =
         if as_json:
             print_json({"id": error.task_id, "removed": True})
         return
-    task_changes.cancel(view.task)  # refuse before anybody is asked
-    if view.task.state is State.CANCELLED:
-        if as_json:
-            print_json(task_fields(view.task))
-        note(f"task {view.task.id} is cancelled already")
-        return
-    if not yes:
-        what = f"task {view.task.id}"
-        name = f" {view.task.name!r}" if view.task.name else ""
+    if not (yes or view.has_ended):
+        what = f"task {view.id}"
+        name = f" {view.name!r}" if view.name else ""
         question = f"Cancel {what}{name}? {_unsent(view).capitalize()} will not go out."
         confirm(f"cancelling {what}", question, f"{what} is not cancelled")
-    changed = on_backend(
-        settings, lambda backend: backend.registry.change(view.task.id, task_changes.cancel)
-    )
+    changed = done(settings, CancelTask(task=view.id))
     if as_json:
-        print_json(task_fields(changed))
-    note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
+        print_json(plain(changed))
+    gone = f"; {_unsent(view)} will not go out" if changed.changed else " already"
+    note(f"task {view.id} is cancelled{gone}")
 
 
 def promote(
@@ -264,7 +255,7 @@ def promote(
     as_json: JsonFlag = False,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
-    _move(flags, task, to, _ONE_UP, lambda backend, level: backend.promote(task, level), as_json)
+    _move(flags, PromoteTask(task=task, level=None if to is None else parse_level(to)), as_json)
 
 
 def demote(
@@ -277,61 +268,17 @@ def demote(
     as_json: JsonFlag = False,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
-    _move(
-        flags,
-        task,
-        to,
-        _ONE_DOWN,
-        lambda backend, level: backend.registry.change(task, task_changes.demote(level)),
-        as_json,
-    )
+    _move(flags, DemoteTask(task=task, level=None if to is None else parse_level(to)), as_json)
 
 
-def _move(
-    flags: Flags,
-    task: str,
-    to: str | None,
-    nearest: Mapping[Level, Level],
-    move: Callable[[Backend, Level], Awaitable[Task]],
-    as_json: bool,
-) -> None:
-    level = None if to is None else parse_level(to)
-
-    async def apply(backend: Backend) -> tuple[Task, Task]:
-        before = await backend.registry.get(task)
-        return before, await move(backend, level or nearest[before.level])
-
-    before, changed = on_backend(flags.settings(), apply)
+def _move(flags: Flags, wanted: PromoteTask | DemoteTask, as_json: bool) -> None:
+    changed = done(flags.settings(), wanted)
     if as_json:
-        print_json(task_fields(changed))
-    is_same = (before.level, before.lane) == (changed.level, changed.lane)
-    note(f"task {changed.id} is {changed.level}{' already' if is_same else ''}")
+        print_json(plain(changed))
+    note(f"task {changed.id} is {changed.level}{'' if changed.changed else ' already'}")
 
 
-async def _newest(
-    backend: Backend, query: TaskQuery, words: list[str], limit: int, processes: Sequence[Process]
-) -> list[TaskView]:
-    """Find the tasks that fit, oldest first: one more than the limit, when there are more."""
-    found: list[TaskView] = []
-    async for page in pages(backend.registry, query):
-        views = await views_of(backend, page, processes)
-        found += [view for view in views if not words or {view.state, view.status.state} & {*words}]
-        if limit and len(found) > limit:
-            break
-    newest = found[: limit + 1] if limit else found
-    return newest[::-1]
-
-
-def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
-    if words and show_all:
-        raise BadInput("--all and --state exclude each other; give one of them")
-    if words:
-        states = (STORED_AS.get(word) or (State(word),) for word in words)
-        return tuple(dict.fromkeys(state for some in states for state in some))
-    return () if show_all else ACTIVE_STATES
-
-
-def _unsent(view: TaskView) -> str:
+def _unsent(view: TaskNow) -> str:
     if view.left is None:
         return "what it has not sent yet"
     about = "about " if view.state == State.RUNNING else ""
@@ -352,48 +299,46 @@ def forget(
     One that cannot be read is removed with --force, whether it has ended or not.
     """
     settings = flags.settings()
-    faults, views = on_backend(settings, partial(_load, words=tasks))
+    faults, views = on_client(settings, partial(_load, words=tasks))
     if faults and not force:
         raise next(iter(faults.values()))
-    for view in views:  # refuse before anybody is asked
-        task_changes.check_forgettable(view.task, view.status.state)
-    wanted = {view.task.id: view.task for view in views}
-    if wanted and not yes:
-        what = f"task {next(iter(wanted))}" if len(wanted) == 1 else f"{len(wanted)} tasks"
-        is_keyed = any(one.key for one in wanted.values())
+    for view in views.values():  # refuse before anybody is asked
+        if not view.has_ended:
+            raise task_changes.not_ended(view.id, view.shown_state)
+    if views and not yes:
+        what = f"task {next(iter(views))}" if len(views) == 1 else f"{len(views)} tasks"
+        is_keyed = any(one.key for one in views.values())
         keyed = " What has a key can then be submitted again." if is_keyed else ""
         question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
         confirm(f"forgetting {what}", question, f"{what}: not forgotten")
     if faults:
         remove_unreadable(settings, list(faults.values()), yes=yes)
-    if wanted:
-        on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
+    if views:
+        on_client(settings, partial(_forget_all, tasks=list(views)))
     if as_json:
-        print_json({"forgotten": list(wanted), "removed": list(faults)})
+        print_json({"forgotten": list(views), "removed": list(faults)})
 
 
 async def _load(
-    backend: Backend, words: list[str]
-) -> tuple[dict[str, UnknownFormat], list[TaskView]]:
+    client: Connection, words: list[str]
+) -> tuple[dict[str, UnknownFormat], dict[str, TaskNow]]:
     """Return by id why tasks cannot be read, and all others."""
     faults: dict[str, UnknownFormat] = {}
-    tasks: dict[str, Task] = {}
+    views: dict[str, TaskNow] = {}
     for word in words:
         try:
-            task = await backend.registry.get(word)
+            view = await client.do(GetTask(task=word))
         except UnknownFormat as error:
             faults[error.task_id] = error
         else:
-            tasks[task.id] = task
-    return faults, await views_of(backend, list(tasks.values()), await backend.presence.list())
+            views[view.id] = view
+    return faults, views
 
 
-async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
-    from pushlane.producers.forgetting import forget_task  # which loads how tasks are made
-
+async def _forget_all(client: Connection, tasks: list[str]) -> None:
     for task in tasks:
-        await forget_task(backend, task)
-        note(f"task {task.id} is forgotten")
+        await client.do(ForgetTask(task=task))
+        note(f"task {task} is forgotten")
 
 
 async def _purge_dead(backend: Backend, task_id: str) -> None:

@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, WideFlag, argument, on_backend
-from pushlane.cli.parsing import complete_task, pushes_text, rows_text, shown_state
-from pushlane.cli.render import Column, age_text, picked, print_json, print_table, seconds_text
+from pushlane.cli.flags import Flags, JsonFlag, WideFlag, argument
+from pushlane.cli.parsing import complete_task, pushes_text, rows_text
+from pushlane.cli.render import Column, age_text, print_json, print_table, seconds_text
 from pushlane.core.task import now_ms
-from pushlane.diagnosis.causes import OPEN, STALLED
-from pushlane.diagnosis.look import Diagnosis
-from pushlane.diagnosis.look import why as why_of
-from pushlane.diagnosis.overview import MOST_NAMED, Overview, SinkOverview, TaskNow, overview
+from pushlane.diagnosis.overview import MOST_NAMED
 from pushlane.diagnosis.situation import due_text
 from pushlane.model.due import Waiting
+from pushlane.model.states import OPEN
+from pushlane.operations.looks import (
+    GetOverview,
+    Overview,
+    SinkOverview,
+    TaskOverview,
+    WhyTask,
+    WhyView,
+)
+from pushlane.operations.views import plain
 
-_COLUMNS: tuple[Column[TaskNow], ...] = (
-    Column("TASK", lambda one: one.task.id),
-    Column("NAME", lambda one: one.task.name, elastic=True, spare=3),
-    Column("LEVEL", lambda one: one.task.level, spare=4),
-    Column("SINK", lambda one: one.task.chain[0], spare=2),
-    Column("STATE", lambda one: one.status.state),
+_COLUMNS: tuple[Column[TaskOverview], ...] = (
+    Column("TASK", lambda one: one.task_id),
+    Column("NAME", lambda one: one.name, elastic=True, spare=3),
+    Column("LEVEL", lambda one: one.level, spare=4),
+    Column("SINK", lambda one: one.sink, spare=2),
+    Column("STATE", lambda one: one.shown_state),
     Column("LEFT", lambda one: "-" if one.left is None else f"{one.left:,}", number=True),
-    Column("FOR", lambda one: age_text(one.since_ms, now_ms()), number=True, spare=1),
-    Column("REASON", lambda one: one.status.reason, elastic=True, least=24),
+    Column("FOR", lambda one: age_text(one.since, now_ms()), number=True, spare=1),
+    Column("REASON", lambda one: one.shown_reason, elastic=True, least=24),
 )
 
 
 def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "sinks": [asdict(sink) for sink in found.sinks],
-                "limits": found.limits,
-                "tasks": [_task_as_json(one) for one in found.worst],
-                "states": dict(found.states),
-                **picked(found, "unread_limits", "is_cut"),
-            }
-        )
+        print_json(plain(found))
         return
     for sink in found.sinks:
         typer.echo(f"sink {sink.name}: {'; '.join(_sink_parts(sink))}")
@@ -52,8 +51,8 @@ def print_overview(found: Overview, *, as_json: bool, wide: bool) -> None:
             typer.echo(f"  {level.level}: {tasks}, {left}; {shares}")
     for limit in found.limits:
         typer.echo(f"limit {limit}")
-    if found.worst:
-        print_table(_COLUMNS, found.worst, wide=wide, more="--wide shows all")
+    if found.tasks:
+        print_table(_COLUMNS, found.tasks, wide=wide, more="--wide shows all")
     note(_count_text(found))
 
 
@@ -87,19 +86,6 @@ def _count_text(found: Overview) -> str:
     return f"tasks: {counts}{first}{cut}. More of one: pushlane why TASK"
 
 
-def _task_as_json(one: TaskNow) -> dict[str, Any]:
-    return {
-        "task_id": one.task.id,
-        "name": one.task.name,
-        "level": one.task.level,
-        "sink": one.task.chain[0],
-        "shown_state": one.status.state,
-        "shown_reason": one.status.reason,
-        **picked(one, "left", "later"),
-        "since": one.since_ms,
-    }
-
-
 def why(
     flags: Flags,
     task: Annotated[
@@ -119,44 +105,23 @@ def why(
     """
     settings = flags.settings()
     if task is None:
-        found_all = on_backend(settings, overview)
+        found_all = done(settings, GetOverview())
         print_overview(found_all, as_json=as_json, wide=wide)
         if found_all.unread_limits and not as_json:
             note(unread_text(found_all.unread_limits))
         return
-    found = on_backend(settings, lambda backend: why_of(backend, task, settings))
+    found = done(settings, WhyTask(task=task))
     if as_json:
-        print_json(_why_as_json(found))
+        print_json(plain(found))
         return
     for cause in found.causes:
-        typer.echo(f"{cause.name}: {cause.detail}")
+        typer.echo(f"{cause.cause}: {cause.detail}")
         if cause.do:
             typer.echo(f"  do: {cause.do}")
-    if not found.task.state.is_terminal and found.status.state != OPEN:
+    if not found.has_ended and found.shown_state != OPEN:
         note(pace_text(found, now_ms()))
     if found.unread_limits:
         note(unread_text(found.unread_limits))
-
-
-def _why_as_json(found: Diagnosis) -> dict[str, Any]:
-    return {
-        "task_id": found.task.id,
-        "state": STALLED if found.is_stalled else shown_state(found.task, now_ms()),
-        "shown_state": found.status.state,
-        "shown_reason": found.status.reason,
-        "causes": [
-            {"cause": one.name, "detail": one.detail, "since": one.since_ms or None, "do": one.do}
-            for one in found.causes
-        ],
-        "entitled_share": _rounded(found.entitled_share, 4),
-        "observed_per_s": _rounded(found.observed_per_s, 2),
-        "backlog": found.backlog,
-        "eta_s": _rounded(found.eta_s, 1),
-        "eta_note": found.eta_note,
-        "later": found.later,
-        "waits": [waits_as_json(one) for one in found.waits],
-        "unread_limits": found.unread_limits,
-    }
 
 
 def unread_text(names: Sequence[str]) -> str:
@@ -174,11 +139,7 @@ def waits_as_json(one: Waiting) -> dict[str, Any]:
     }
 
 
-def _rounded(number: float | None, digits: int) -> float | None:
-    return None if number is None else round(number, digits)
-
-
-def pace_text(found: Diagnosis, now_ms: int) -> str:
+def pace_text(found: WhyView, now_ms: int) -> str:
     """Return how much of a task is left, how fast it goes, and when it is through."""
     backlog = found.backlog
     left = "still being submitted" if backlog is None else f"{pushes_text(backlog)} left"
@@ -189,7 +150,7 @@ def pace_text(found: Diagnosis, now_ms: int) -> str:
     return f"{left}{later}{entitled}{observed}; {_end_text(found, now_ms)}"
 
 
-def _end_text(found: Diagnosis, now_ms: int) -> str:
+def _end_text(found: WhyView, now_ms: int) -> str:
     if found.eta_s is None:
         return f"ETA unknown{found.eta_note and ': '}{found.eta_note}"
     at = due_text(now_ms + round(found.eta_s) * 1000, now_ms)

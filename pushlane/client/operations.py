@@ -13,11 +13,17 @@ from pushlane.client.dead import DeadOperations
 from pushlane.client.looks import LookOperations
 from pushlane.client.recipients import RecipientOperations
 from pushlane.client.shares import ShareOperations
+from pushlane.client.streams import StreamOperations
 from pushlane.client.tasks import TaskOperations
 
 
 class Operations(
-    TaskOperations, ShareOperations, LookOperations, DeadOperations, RecipientOperations
+    TaskOperations,
+    StreamOperations,
+    ShareOperations,
+    LookOperations,
+    DeadOperations,
+    RecipientOperations,
 ):
     """All operations, on one connection."""
 
@@ -46,7 +52,6 @@ OPERATIONS = (
     _changes(Operations.submit, "submit"),
     _looks(Operations.tasks, "tasks"),
     _looks(Operations.task, "task show"),
-    _looks(Operations.progress, "task show"),
     _looks(Operations.wait),
     _changes(Operations.pause, "pause"),
     _changes(Operations.resume, "resume"),
@@ -59,8 +64,14 @@ OPERATIONS = (
     _changes(Operations.forget, "forget"),
     _changes(Operations.clone, "clone"),
     _changes(Operations.replay, "replay"),
+    _changes(Operations.put_stream, "streams put"),
+    _looks(Operations.streams, "streams list"),
+    _looks(Operations.stream, "streams show"),
+    _changes(Operations.set_stream_quota, "streams quota"),
+    _changes(Operations.pause_stream, "streams pause"),
+    _changes(Operations.resume_stream, "streams resume"),
+    _changes(Operations.end_stream, "streams end"),
     _looks(Operations.limits, "limits"),
-    _looks(Operations.limits_in_use, "limits"),
     _looks(Operations.limit, "limit"),
     _changes(Operations.set_limit, "limit"),
     _changes(Operations.clear_limit, "limit"),
@@ -70,10 +81,18 @@ OPERATIONS = (
     _looks(Operations.weights, "levels"),
     _changes(Operations.set_levels, "levels"),
     _looks(Operations.processes, "processes"),
+    _looks(Operations.formats, "formats"),
+    _changes(Operations.set_formats, "formats"),
+    _looks(Operations.pool, "pool"),
+    _changes(Operations.set_pool, "pool"),
+    _looks(Operations.sinks, "sinks list"),
+    _changes(Operations.accept_sink, "sinks accept"),
+    _looks(Operations.audit, "audit"),
     _looks(Operations.why, "why"),
     _looks(Operations.overview, "why"),
     _looks(Operations.results, "results"),
-    _looks(Operations.receipts, "results", "push show"),
+    _looks(Operations.receipts, "results"),
+    _looks(Operations.push, "push show"),
     _looks(Operations.dead, "dead list"),
     _looks(Operations.dead_push, "dead show"),
     _changes(Operations.retry_dead, "dead retry"),

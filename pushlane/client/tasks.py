@@ -6,18 +6,29 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pushlane.backends.ports import TaskQuery, pages
-from pushlane.client.connection import Connection, task_word
-from pushlane.core.task import Level, Progress, State, Task, now_ms
-from pushlane.model import task_changes
-from pushlane.model.task_changes import settled
-from pushlane.model.times import given_since_ms
-from pushlane.producers.forgetting import forget_task
+from pushlane.client.connection import Connection
+from pushlane.client.submitting import submitted
+from pushlane.core.task import Level, State, now_ms
+from pushlane.operations.replays import CloneTask, ReplayedView, ReplayTask
+from pushlane.operations.submitting import SubmitResult
+from pushlane.operations.task_views import ChangedTask, TaskNow
+from pushlane.operations.tasks import (
+    ANY_STATE,
+    CancelTask,
+    DemoteTask,
+    ForgetTask,
+    GetTask,
+    ListTasks,
+    PauseTask,
+    PromoteTask,
+    RescheduleTask,
+    ResumeTask,
+    SetQuota,
+    SetStopIfDead,
+)
 from pushlane.producers.new_times import Moment, given_new_times
-from pushlane.producers.replay import ReplayedTask, clone, replay
-from pushlane.producers.request import OnProgress, SubmitRequest, SubmitResult
-from pushlane.producers.submit import submit
-from pushlane.util.conversion import instance, seconds, text, texts, whole, word
+from pushlane.producers.request import OnProgress, SubmitRequest
+from pushlane.util.conversion import instance, seconds
 
 _LOOK_FIRST_S = 0.02
 _LOOK_EVERY_S = 1.0
@@ -36,43 +47,33 @@ class TaskOperations(Connection):
             TaskConflict: the key belongs to other content, or is being submitted now.
         """
         asked = instance("request", request, SubmitRequest)
-        return await submit(self._open, self._settings, asked, on_progress)
+        return await submitted(self, asked, on_progress)
 
     async def tasks(
         self,
-        states: Sequence[State | str] | str = (),
+        states: Sequence[State | str] | str = ANY_STATE,
         *,
         find: str = "",
         app: str = "",
         level: Level | str | None = None,
         limit: int = 0,
-    ) -> list[Task]:
+    ) -> list[TaskNow]:
         """Return the tasks that fit all that is given, oldest first; all tasks unless it is.
 
         `find` is a part of the id, key or name. With a `limit` only the newest so many.
         """
-        words = [word("state", one, State) for one in texts("states", states)]
-        at_level = None if level is None else word("level", level, Level)
-        query = TaskQuery(words, text("find", find), text("app", app), at_level)
-        most = whole("limit", limit, 0)
-        found: list[Task] = []
-        async for page in pages(self._open.registry, query):
-            found += page
-            if most and len(found) >= most:
-                break
-        return (found[:most] if most else found)[::-1]
+        wanted = ListTasks.made(
+            state=states or ANY_STATE, find=find, app=app, level=level, limit=limit
+        )
+        return await self.do(wanted)
 
-    async def task(self, task_id: str) -> Task:
-        """Return the task."""
-        return await self._open.registry.get(task_word(task_id))
+    async def task(self, task_id: str) -> TaskNow:
+        """Return the task, with how many of its pushes have ended, and in which way."""
+        return await self.do(GetTask.made(task=task_id))
 
-    async def progress(self, task_id: str) -> Progress:
-        """Return how many of the task's pushes have ended, and in which way."""
-        task = await self.task(task_id)
-        [progress] = await self._open.registry.progress([task.id])
-        return settled(task, progress)
-
-    async def wait(self, task_id: str, *, timeout_s: float | timedelta | str | None = None) -> Task:
+    async def wait(
+        self, task_id: str, *, timeout_s: float | timedelta | str | None = None
+    ) -> TaskNow:
         """Wait until the task is done, cancelled or expired; return it.
 
         One that is paused, or open for more pushes, may take for ever. Raises TimeoutError when it
@@ -82,7 +83,7 @@ class TaskOperations(Connection):
         wait_s, task = _LOOK_FIRST_S, await self.task(task_id)
         try:
             async with asyncio.timeout(patience_s):
-                while not task.state.is_terminal:
+                while not task.has_ended:
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, _LOOK_EVERY_S)
                     task = await self.task(task.id)
@@ -90,27 +91,33 @@ class TaskOperations(Connection):
             raise TimeoutError(f"task {task.id} is still {task.state}") from None
         return task
 
-    async def pause(self, task_id: str, reason: str = "") -> Task:
+    async def pause(self, task_id: str, reason: str = "") -> ChangedTask:
         """Hold the task back; its pushes wait. Raises InvalidChange when it is finished."""
-        return await self._open.pause(task_word(task_id), reason)
+        return await self.do(PauseTask.made(task=task_id, reason=reason))
 
-    async def resume(self, task_id: str) -> Task:
+    async def resume(self, task_id: str) -> ChangedTask:
         """Let a paused task go on. Raises InvalidChange when it is not paused."""
-        return await self._open.registry.change(task_word(task_id), task_changes.resume)
+        return await self.do(ResumeTask.made(task=task_id))
 
-    async def cancel(self, task_id: str) -> Task:
+    async def cancel(self, task_id: str) -> ChangedTask:
         """End the task and drop what it has not sent. Raises InvalidChange when it is done."""
-        return await self._open.registry.change(task_word(task_id), task_changes.cancel)
+        return await self.do(CancelTask.made(task=task_id))
 
-    async def promote(self, task_id: str, level: Level | str) -> Task:
-        """Move the task and its backlog to another level. Raises InvalidChange when finished."""
-        return await self._open.promote(task_word(task_id), level)
+    async def promote(self, task_id: str, level: Level | str | None = None) -> ChangedTask:
+        """Move the task and its backlog to another level, one up unless it is given.
 
-    async def demote(self, task_id: str, level: Level | str) -> Task:
-        """Move the task and its backlog to a lower level. Raises InvalidChange when finished."""
-        return await self._open.registry.change(task_word(task_id), task_changes.demote(level))
+        Raises InvalidChange when it is finished.
+        """
+        return await self.do(PromoteTask.made(task=task_id, level=level))
 
-    async def set_quota(self, task_id: str, quota: int | str) -> Task:
+    async def demote(self, task_id: str, level: Level | str | None = None) -> ChangedTask:
+        """Move the task and its backlog to a lower level, one down unless it is given.
+
+        Raises InvalidChange when it is finished.
+        """
+        return await self.do(DemoteTask.made(task=task_id, level=level))
+
+    async def set_quota(self, task_id: str, quota: int | str) -> ChangedTask:
         """Set how many pushes the task sends in its turn, from now on.
 
         A task that shares a lane moves to one of its own, at its level; its backlog follows.
@@ -119,9 +126,9 @@ class TaskOperations(Connection):
             BadInput: the quota is no whole number, or out of range; it is never rounded.
             InvalidChange: the task is finished.
         """
-        return await self._open.set_quota(task_word(task_id), quota)
+        return await self.do(SetQuota.made(task=task_id, quota=quota))
 
-    async def set_stop_if_dead(self, task_id: str, rule: str) -> Task:
+    async def set_stop_if_dead(self, task_id: str, rule: str) -> ChangedTask:
         """Pause the task when more of its pushes die than this, like `5%`; `off` never does.
 
         It is the share of those that end from now on.
@@ -130,7 +137,7 @@ class TaskOperations(Connection):
             BadInput: there is no such rule.
             InvalidChange: the task is finished.
         """
-        return await self._open.set_stop_if_dead(task_word(task_id), rule)
+        return await self.do(SetStopIfDead.made(task=task_id, rule=rule))
 
     async def reschedule(
         self,
@@ -140,7 +147,7 @@ class TaskOperations(Connection):
         expires_at_ms: Moment | None = None,
         quiet: str | None = None,
         zone: str | None = None,
-    ) -> Task:
+    ) -> ChangedTask:
         """Change start, expiry and quiet hours of the task from now on; None leaves what it is.
 
         Each is as in `TaskOptions`: a start of 0 or `now` is at once, an expiry of 0 or `none` is
@@ -152,7 +159,7 @@ class TaskOperations(Connection):
             InvalidChange: the task is finished.
         """
         times = given_new_times(not_before_ms, expires_at_ms, quiet, zone, now_ms())
-        return await self._open.reschedule(task_word(task_id), times)
+        return await self.do(RescheduleTask.to(task_id, times))
 
     async def forget(self, task_id: str) -> None:
         """Remove a task that has ended, with its counts, key, lanes and dead pushes.
@@ -161,20 +168,19 @@ class TaskOperations(Connection):
             InvalidChange: it has not ended.
             UserError: somebody still reads its lane.
         """
-        await forget_task(self._open, await self.task(task_id))
+        await self.do(ForgetTask.made(task=task_id))
 
-    async def clone(self, task_id: str) -> ReplayedTask:
+    async def clone(self, task_id: str) -> ReplayedView:
         """Send all its pushes in a new task. Raises InvalidChange when not all are retained."""
-        return await clone(self._open, self._settings, task_word(task_id))
+        return await self.do(CloneTask.made(task=task_id))
 
     async def replay(
         self, task_id: str, since_ms: int | datetime | timedelta | str
-    ) -> ReplayedTask:
+    ) -> ReplayedView:
         """Send again, in a new task, the pushes that it has published since then (Unix ms).
 
         Since when may be a datetime with a zone, too, a timedelta ago, or a text: a duration ago
         like `2h`, or an ISO time. Raises InvalidChange when not all of that is retained, or there
         is none.
         """
-        since = given_since_ms("since_ms", since_ms, now_ms())
-        return await replay(self._open, self._settings, task_word(task_id), since)
+        return await self.do(ReplayTask.made(task=task_id, since_ms=since_ms))

@@ -15,7 +15,6 @@ from pushlane.core.task import Progress, State, Task
 from pushlane.diagnosis.situation import (
     Cause,
     Situation,
-    clock,
     due_text,
     later_causes,
     reasons_text,
@@ -30,8 +29,10 @@ from pushlane.diagnosis.slowing import SLOWER
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.load import quiet_until, sink_now
 from pushlane.model.presence import Process, Resting
+from pushlane.model.states import FAILING, OPEN, RECEIVING, RESTING, SCHEDULED, STALLED, WAITING
 from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings
+from pushlane.util.texts import clock
 
 
 def causes(situation: Situation) -> list[Cause]:
@@ -119,6 +120,9 @@ def _half_made(now: Situation) -> Iterator[Cause]:
         yield Cause("stalled", detail, do, task.stalled_at_ms)
     elif has_nothing_left(task, now.progress):
         yield Cause("open", *OPEN_ADVICE, final=True)
+    elif task.state is State.SUBMITTED and now.is_receiving:
+        detail = f"{_lines_text(task)}, and nothing of it goes before its seal"
+        yield Cause(RECEIVING, detail, RECEIVING_ADVICE, task.created_at_ms, final=True)
     elif task.state is State.SUBMITTED:
         detail = "its submit has only begun: its lane is not open yet"
         yield Cause("submitting", detail, "wait for the submit", task.created_at_ms, final=True)
@@ -129,6 +133,13 @@ OPEN_ADVICE = (
     "start the producer to go on; to end the task: its close(seal=True), `pushlane spool send DIR "
     "--seal`, or cancel it",
 )
+
+
+RECEIVING_ADVICE = "send the rest of its lines, and seal it"
+
+
+def _lines_text(task: Task) -> str:
+    return f"it has taken lines since {clock(task.created_at_ms)}"
 
 
 def stalled_advice(task: Task) -> tuple[str, str]:
@@ -268,21 +279,6 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     later_causes,
 )
 
-SCHEDULED = "scheduled"
-STALLED = "stalled"
-OPEN = "open"
-WAITING = "waiting"
-RESTING = "resting"
-FAILING = "failing"
-SHOWN_STATES = (SCHEDULED, STALLED, OPEN, WAITING, RESTING, FAILING)
-"""The states in which people see a task that is stored as running."""
-
-STORED_AS = {
-    **dict.fromkeys(SHOWN_STATES, (State.RUNNING,)),
-    STALLED: (State.SUBMITTED, State.RUNNING, State.PAUSED),
-}
-"""The states in which tasks are stored that are shown so."""
-
 _FEW_DEAD = 20
 _DAY_MS = 86_400_000
 
@@ -310,12 +306,15 @@ class TaskStatuses:
         died_of: Mapping[str, int],
         *,
         is_stalled: bool,
+        is_receiving: bool = False,
     ) -> TaskStatus:
         """Return how a task stands: what its pushes died of is told first.
 
         `put_off` is what was noted of pushes that wait, `died_of` counts dead ones by reason.
         """
         stands = self._stands(task, progress, put_off, is_stalled=is_stalled)
+        if is_receiving and stands.state in (State.SUBMITTED, State.RUNNING):
+            stands = TaskStatus(RECEIVING, stands.reason or _lines_text(task))
         is_told = task.stopped and task.state is State.PAUSED
         is_done = task.state is State.DONE
         deaths = "" if is_told else short_deaths_text(progress, died_of, has_ended=is_done)

@@ -14,6 +14,7 @@ from functools import partial
 from msgspec.structs import replace as with_fields
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.leases import are_lines_awaited, is_awaited
 from pushlane.backends.ports import Delayed, TaskQuery, pages
 from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
@@ -31,7 +32,6 @@ from pushlane.diagnosis.slowing import Expected, entitled_share, forecast
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of
-from pushlane.model.names import submit_lease
 from pushlane.model.presence import Process
 from pushlane.model.reasons import Reasons
 from pushlane.model.task_changes import settled, settled_reasons
@@ -74,7 +74,12 @@ def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
     found, task, unread = causes(now), now.task, now.unread_limits
     status = TaskStatuses(now.processes, now.now_ms).of(
-        task, now.progress, now.put_off, now.reasons.dead, is_stalled=now.is_stalled
+        task,
+        now.progress,
+        now.put_off,
+        now.reasons.dead,
+        is_stalled=now.is_stalled,
+        is_receiving=now.is_receiving,
     )
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, status=status, unread_limits=unread)
@@ -180,6 +185,7 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         unread_limits=[*unread],
         spent=await spent_of(backend.limiter, subjects, limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
+        is_receiving=await is_receiving(backend, task),
         waiting=await backend.broker.backlog(task.lane),
         later=_later(task, put_off, delayed, on_later, at_ms),
         put_off=put_off,
@@ -304,7 +310,12 @@ async def is_stalled(backend: Backend, task: Task, at_ms: int) -> bool:
     if not task.is_half_made:
         return False
     is_young = at_ms - task.created_at_ms < _JUST_BEGUN_MS
-    return not is_young and not await backend.lease.is_held(submit_lease(task.id))
+    return not is_young and not await is_awaited(backend.lease, task.id)
+
+
+async def is_receiving(backend: Backend, task: Task) -> bool:
+    """Return whether more of its pushes are to come, as lines."""
+    return task.is_half_made and await are_lines_awaited(backend.lease, task.id)
 
 
 @dataclass(frozen=True)

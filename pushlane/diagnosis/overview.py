@@ -15,16 +15,8 @@ from heapq import nsmallest
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import TaskQuery, pages
 from pushlane.core.task import ACTIVE_STATES, Level, State, Task, now_ms
-from pushlane.diagnosis.causes import (
-    FAILING,
-    RESTING,
-    SCHEDULED,
-    STALLED,
-    WAITING,
-    TaskStatus,
-    TaskStatuses,
-)
-from pushlane.diagnosis.look import loads, put_offs_of, reasons_of
+from pushlane.diagnosis.causes import TaskStatus, TaskStatuses
+from pushlane.diagnosis.look import is_receiving, loads, put_offs_of, reasons_of
 from pushlane.diagnosis.situation import resting_since
 from pushlane.model.limits import Subject
 from pushlane.model.load import (
@@ -35,12 +27,22 @@ from pushlane.model.load import (
     sink_now,
 )
 from pushlane.model.presence import Process
+from pushlane.model.states import FAILING, RECEIVING, RESTING, SCHEDULED, STALLED, WAITING
 
 MOST_NAMED = 10
 """Tasks, and limits, that are named."""
 
 _MOST_TASKS = 20_000  # the newest
-_WORST_FIRST = (STALLED, FAILING, WAITING, State.RUNNING, State.PAUSED, RESTING, State.SUBMITTED)
+_WORST_FIRST = (
+    STALLED,
+    FAILING,
+    WAITING,
+    State.RUNNING,
+    State.PAUSED,
+    RESTING,
+    RECEIVING,
+    State.SUBMITTED,
+)
 _BINDS = 0.99
 
 
@@ -131,7 +133,10 @@ async def _tasks(
             notes = put_off.get(task.id, ())
             is_stalled = bool(task.stalled_at_ms) and task.is_half_made
             died = reasons[task.id].dead
-            status = statuses.of(task, counts, notes, died, is_stalled=is_stalled)
+            receives = not is_stalled and await is_receiving(backend, task)
+            status = statuses.of(
+                task, counts, notes, died, is_stalled=is_stalled, is_receiving=receives
+            )
             left = None if task.total is None else task.total - counts.finished
             later = sum(one.pushes for one in notes if one.waits(at_ms))
             since_ms = max(task.created_at_ms, task.not_before_ms)

@@ -20,6 +20,7 @@ from pushlane.model.presence import Process, Resting, continued
 from pushlane.model.reasons import DEAD_ADDRESS, Reasons
 from pushlane.model.times import zone_or_utc
 from pushlane.settings import Settings
+from pushlane.util.texts import clock
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,6 @@ class Cause:
     since_ms: int = 0
     final: bool = False
     at_later: bool = False
-
-
-def clock(at_ms: int) -> str:
-    """Return a time as people write it, in UTC."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def due_text(at_ms: int, now_ms: int, zone: str = "") -> str:
@@ -96,6 +92,7 @@ class Situation:
     spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     observed_per_s: float | None = None
     is_stalled: bool = False
+    is_receiving: bool = False
     waiting: int = 0
     later: int = 0
     at_later: Mapping[str, int] = field(default_factory=dict)

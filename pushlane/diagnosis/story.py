@@ -23,13 +23,15 @@ MOST_ROWS = 10_000
 class Wanted:
     """Which receipts are wanted: those that fit each part that is given.
 
-    `task` may be None: then those of all tasks are looked through.
+    `task` may be None: then those of all tasks are looked through. With `apps` only what is of
+    these.
     """
 
     task: Task | None = None
     seq: int | None = None
     recipient_hash: int | None = None
     trace_id: str = ""
+    apps: frozenset[str] | None = None
 
     def rows(self, batch: ReceiptBatch) -> Iterator[int]:
         """Yield the rows of a batch that fit."""
@@ -47,8 +49,10 @@ class Wanted:
                 yield row
 
     def _fits(self, batch: ReceiptBatch, row: int) -> bool:
+        label = batch.tasks[batch.task[row]]
         return (
-            (self.task is None or batch.tasks[batch.task[row]].task_id == self.task.id)
+            (self.task is None or label.task_id == self.task.id)
+            and (self.apps is None or label.app in self.apps)
             and (self.recipient_hash is None or batch.recipient_hash[row] == self.recipient_hash)
             and (not self.trace_id or batch.trace_ids[row] == self.trace_id)
         )

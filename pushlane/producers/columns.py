@@ -19,13 +19,16 @@ import msgspec
 
 from pushlane.core.errors import BadInput
 from pushlane.core.names import SINK_NAME
-from pushlane.core.push import MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTE_VALUE, MAX_ATTRIBUTES, MAX_TRACE_ID
 from pushlane.model.times import FIRST_MS, LAST_MS, UTC, find_zone, known_zone
 from pushlane.producers.rows import BadRow, Unusable
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of
 from pushlane.util.texts import did_you_mean, nearest
 
+MAX_ATTRIBUTES = 16
+MAX_ATTRIBUTE_NAME = 64
+MAX_ATTRIBUTE_VALUE = 256
+MAX_TRACE_ID = 128
 _KINDS = "text, a whole number or an object"
 
 

@@ -18,6 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from heapq import nsmallest
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pushlane.backends.backend import Backend
@@ -41,6 +44,8 @@ log = logging.getLogger("pushlane.dead")
 Result = TypeVar("Result")
 
 NO_TASK = "-"
+_SEPARATOR = "\0"
+_CONTENT_DIGITS = 16
 
 
 class DeadLetter(NamedTuple):
@@ -123,6 +128,16 @@ def push_id(dead: DeadPush) -> str:
     return f"{dead.task_id}-{dead.seq}"
 
 
+def place_among_dead(lane: str, dead: DeadPush) -> str:
+    """Return the place of a dead push: by lane, then by when it died. No two that differ share one.
+
+    It is the same as long as the push is there. Of a message that is no push it has a hash.
+    """
+    content = "" if dead.task_id else sha256(dead.body).hexdigest()[:_CONTENT_DIGITS]
+    parts = (lane, f"{dead.died_at_ms:020d}", dead.task_id, f"{dead.seq:020d}", content)
+    return _SEPARATOR.join(parts)
+
+
 def task_of_push(push: str) -> str:
     """Return the task in a push's id. Raises BadInput when it is no id of a push."""
     task, dash, seq = push.rpartition("-")
@@ -139,6 +154,29 @@ class FoundDead:
     cut: list[str] = field(default_factory=list)
 
 
+class PlacedDead(NamedTuple):
+    """A dead push, and its place among all; see `place_among_dead`."""
+
+    place: str
+    dead: DeadPush
+
+
+@dataclass
+class PlacedLetters:
+    """Some dead pushes in the order of their places, and the lanes that hold too many to see."""
+
+    placed: list[PlacedDead] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Purge:
+    """How far a purge has come: so many are removed; of `in_doubt` more nobody knows, as yet."""
+
+    removed: int = 0
+    in_doubt: int = 0
+
+
 class DeadLane(Browser):
     """A look through one dead-letter lane; what is not removed is there as before in the end."""
 
@@ -153,6 +191,18 @@ class DeadLane(Browser):
             chosen = [letter for letter in letters if selection.takes(letter.dead)][:most]
             most -= len(chosen)
             yield chosen
+
+    async def first(self, selection: Selection, after: str, most: int) -> list[PlacedDead]:
+        """Return the selected pushes that have the first places behind this one."""
+        found: list[PlacedDead] = []
+        async for letters in self.pages(selection):
+            placed = (
+                PlacedDead(place_among_dead(self.lane, one.dead), one.dead) for one in letters
+            )
+            found += (one for one in placed if one.place > after)
+            if len(found) > 2 * most:
+                found = nsmallest(most, found, key=attrgetter("place"))
+        return nsmallest(most, found, key=attrgetter("place"))
 
     async def remove_letters(self, letters: Iterable[DeadLetter]) -> None:
         """Take these off the lane for good."""
@@ -188,9 +238,21 @@ class DeadLetters:
         """Return the selected dead pushes; see `alone` for what it raises."""
         return await self.alone(lambda: self._find(selection))
 
-    async def purge(self, selection: Selection) -> int:
-        """Remove the selected dead pushes for good; return how many there were."""
-        return await self.alone(lambda: self._purge(selection))
+    async def page(self, selection: Selection, after: str = "") -> PlacedLetters:
+        """Return the selected dead pushes behind a place, in the order of their places.
+
+        Each lane is looked through as far as it can be. Raises as `find` does.
+        """
+        return await self.alone(lambda: self._page(selection, after))
+
+    async def purge(self, selection: Selection, purged: Purge | None = None) -> int:
+        """Remove the selected dead pushes for good; return how many there were.
+
+        `purged` is kept up to date, so it says what was done when a fault breaks it off.
+        """
+        counted = Purge() if purged is None else purged
+        await self.alone(lambda: self._purge(selection, counted))
+        return counted.removed
 
     async def lanes(self, selection: Selection) -> list[str]:
         """Return the dead-letter lanes on which a selected push can be."""
@@ -210,6 +272,21 @@ class DeadLetters:
                 await self._add(found, name, selection)
         return found
 
+    async def _page(self, selection: Selection, after: str) -> PlacedLetters:
+        found = PlacedLetters()
+        for name in sorted(await self.lanes(selection)):
+            left = selection.most - len(found.placed)
+            if left <= 0:
+                break
+            if name < after.partition(_SEPARATOR)[0]:
+                continue
+            with suppress(UnknownLane):  # dropped meanwhile with its task
+                async with self.look(name) as lane:
+                    found.placed += await lane.first(selection, after, left)
+                    if lane.is_full:
+                        found.cut.append(name)
+        return found
+
     async def _add(self, found: FoundDead, name: str, selection: Selection) -> None:
         async with self.look(name) as lane:
             async for letters in lane.pages(selection, selection.most - len(found.letters)):
@@ -217,15 +294,14 @@ class DeadLetters:
             if lane.is_full and len(found.letters) < selection.most:
                 found.cut.append(name)
 
-    async def _purge(self, selection: Selection) -> int:
-        purged = 0
+    async def _purge(self, selection: Selection, purged: Purge) -> None:
         for name in await self.lanes(selection):
             with suppress(UnknownLane):  # dropped meanwhile with its task
                 async with self.look(name) as lane:
-                    async for letters in lane.pages(selection, selection.most - purged):
+                    async for letters in lane.pages(selection, selection.most - purged.removed):
+                        purged.in_doubt = len(letters)
                         await lane.remove_letters(letters)
-                        purged += len(letters)
-        return purged
+                        purged.removed, purged.in_doubt = purged.removed + len(letters), 0
 
 
 _Id = tuple[str, int, int]
@@ -253,11 +329,17 @@ class Retried:
 
 @dataclass(eq=False, repr=False)
 class DeadRetry:
-    """Retries selected pushes: a new task for each task that has dead pushes on a lane."""
+    """Retries selected pushes: a new task for each task that has dead pushes on a lane.
+
+    `sent` are the retries that go on, also when a fault breaks off the others. Of the one
+    `in_doubt` nobody knows, as yet.
+    """
 
     backend: Backend
     settings: Settings
     letters: DeadLetters
+    sent: list[Retried] = field(default_factory=list, init=False)
+    in_doubt: Retried | None = field(default=None, init=False)
     _gone_on: set[_Id] = field(default_factory=set, init=False)
 
     async def run(self, selection: Selection) -> list[Retried]:
@@ -360,11 +442,15 @@ class DeadRetry:
         try:
             await publication.open()
             await publication.publish(bodies, f"submit-{new.id}")
+            self.in_doubt = Retried(task_id, len(letters), new.id)
             await publication.seal(len(bodies))
         except Ended as error:
+            self.in_doubt = None
             return Retried(task_id, len(letters), problem=str(error))
+        sent, self.in_doubt = self.in_doubt, None
+        self.sent.append(sent)
         await lane.remove_letters(letters)
-        return Retried(task_id, len(letters), new.id)
+        return sent
 
     async def _known(self, task_id: str) -> Task:
         if task_id == NO_TASK:

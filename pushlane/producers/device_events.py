@@ -11,24 +11,23 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.ports import ReceiptLog
-from pushlane.core.errors import BadInput, UserError
+from pushlane.core.errors import BadInput
 from pushlane.core.push import MAX_SEQ
 from pushlane.core.task import Task, Weights, now_ms
 from pushlane.model.receipt import VERSION, Event, ReceiptBatch, TaskLabel, encode_receipts
 from pushlane.model.times import FIRST_MS, LAST_MS, UTC
 from pushlane.producers.columns import checked, moment_ms
-from pushlane.producers.text_file import bounded_lines
 from pushlane.settings import Settings
-from pushlane.util.conversion import instance, kind_of, text
 from pushlane.util.conversion import moment_ms as given_ms
+from pushlane.util.conversion import text
 from pushlane.util.texts import did_you_mean
 
 _WORD = re.compile(r"[a-z_]{1,40}")  # what may be an event that we do not know, and no value
@@ -119,12 +118,18 @@ _KNOWN_TASKS = 10_000
 
 
 class Recorder:
-    """Takes events; `recorded` counts the durable ones. Raises BadInput when receipts are off."""
+    """Takes events of tasks that `find` returns by their ids; `recorded` counts the durable ones.
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    Raises BadInput when receipts are off.
+    """
+
+    def __init__(
+        self, backend: Backend, settings: Settings, find: Callable[[str], Awaitable[Task]]
+    ) -> None:
         if settings.receipts == "off":
             raise BadInput("receipts are off, and so are events; set receipts=on")
         self._registry = backend.registry
+        self._find = find
         self._log: ReceiptLog = backend.receipts
         self._source = secrets.token_hex(8)
         self._numbers = itertools.count(1)
@@ -134,7 +139,12 @@ class Recorder:
         self.recorded = 0
 
     async def add(self, event: PushEvent) -> None:
-        """Take an event, and write a batch when there are enough. Raises as `record_events`."""
+        """Take an event, and write a batch when there are enough.
+
+        Raises:
+            UnknownTask: there is no task of its id.
+            BadInput: its task has no such push.
+        """
         task = await self._task(event.task_id)
         if task.total is not None and event.seq > task.total:
             raise BadInput(f"task {task.id} has {task.total:,} pushes, so none is {event.push_id}")
@@ -156,7 +166,7 @@ class Recorder:
         if task_id not in self._tasks:
             if len(self._tasks) >= _KNOWN_TASKS:
                 self._tasks.clear()
-            self._tasks[task_id] = await self._registry.get(task_id)
+            self._tasks[task_id] = await self._find(task_id)
         return self._tasks[task_id]
 
     def _batch(self, weights: Weights) -> ReceiptBatch:
@@ -188,59 +198,3 @@ class Recorder:
             trace_ids=[event.trace_id for event in events],
             attributes=[dict(event.attributes) if event.attributes else None for event in events],
         )
-
-
-async def record_events(backend: Backend, settings: Settings, events: Iterable[PushEvent]) -> int:
-    """Record all the events; return how many there were.
-
-    Raises:
-        UnknownTask: no task of an event's id is kept. Those before it may be recorded.
-        BadInput: an event's task has no such push, or receipts are off.
-    """
-    recorder = Recorder(backend, settings)
-    if not isinstance(events, Iterable):
-        raise BadInput(f"events is {kind_of(events)}; give an iterable of PushEvent")
-    for event in events:
-        await recorder.add(instance("one of events", event, PushEvent))
-    await recorder.flush()
-    return recorder.recorded
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The numbers of events that were recorded and of lines that were left out."""
-
-    recorded: int
-    rejected: int
-
-
-Refused = Callable[[int, str], None]
-"""Hears of a line that is left out, and why."""
-
-
-async def record_lines(
-    backend: Backend, settings: Settings, stream: BinaryIO, name: str, refused: Refused | None
-) -> Recorded:
-    """Record every line of the stream; a bad one stops it unless `refused` is given to be told.
-
-    Raises BadInput when a line is no event of a push that there is; says which line and why.
-    """
-    recorder = Recorder(backend, settings)
-    rejected = 0
-    for number, line in enumerate(bounded_lines(stream.readline, name), start=1):
-        if not line.strip():
-            continue
-        try:
-            await recorder.add(parse_event(line))
-        except UserError as error:
-            if refused is None:
-                await recorder.flush()
-                raise BadInput(
-                    f"{name}:{number}: {error}. Recorded before it: {recorder.recorded:,}, which "
-                    "count once if they are sent again; correct the line, or leave bad ones out "
-                    "with --bad-rows skip"
-                ) from error
-            rejected += 1
-            refused(number, str(error))
-    await recorder.flush()
-    return Recorded(recorder.recorded, rejected)

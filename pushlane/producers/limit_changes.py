@@ -17,6 +17,7 @@ from pushlane.backends.ports import ALL
 from pushlane.core.errors import BadInput
 from pushlane.core.task import State, Task
 from pushlane.model.limits import (
+    Check,
     Limit,
     Subject,
     change_limit,
@@ -43,8 +44,15 @@ class LimitInUse(NamedTuple):
     usage: Usage
 
 
-async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[str, Any]) -> Limit:
+async def set_limit(
+    backend: Backend,
+    subject: str | Subject,
+    changes: Mapping[str, Any],
+    check: Check | None = None,
+) -> Limit:
     """Replace these limits of a subject, None taking one away; return all that it has then.
+
+    The check is made of its limits in the step that changes them.
 
     Raises:
         BadInput: there is no such kind of subject, or a limit cannot be so.
@@ -54,11 +62,17 @@ async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[s
     if values.get("recipient_a_day", {}) is None:
         values["recipient_a_day"] = {}
     found = await find_subject(backend, subject)
-    return await change_limit(backend.documents, found, lambda limit: replace(limit, **values))
+    return await change_limit(
+        backend.documents, found, lambda limit: replace(limit, **values), check
+    )
 
 
-async def clear_limit(backend: Backend, subject: str | Subject) -> Limit:
+async def clear_limit(
+    backend: Backend, subject: str | Subject, check: Check | None = None
+) -> Limit:
     """Take all limits of a subject away, but an app's turns; return what it has then.
+
+    The check is as in `set_limit`; what cannot be read is removed without it.
 
     Raises:
         BadInput, UnknownTask: as `find_subject` does.
@@ -66,7 +80,7 @@ async def clear_limit(backend: Backend, subject: str | Subject) -> Limit:
     """
     found = await find_subject(backend, subject)
     try:
-        return await set_limit(backend, found, dict.fromkeys(_TAKEN_AWAY))
+        return await set_limit(backend, found, dict.fromkeys(_TAKEN_AWAY), check)
     except DamagedRecord:
         await backend.refuse_newer(f"the limit of {found}")
         await remove_limit(backend.documents, found)

@@ -80,3 +80,19 @@ async def _last_finished(backend: Backend, task: Task, stretch: range) -> int:
         if any(finished):
             return max(seq for seq, is_done in zip(seqs, finished, strict=True) if is_done)
     return stretch.start - 1
+
+
+def refuse_outdated(task: Task) -> None:
+    """Refuse to go on with a task that a version before 0.2.0 has begun to publish.
+
+    It numbered messages in another way, so that what is on the lane would be published again.
+
+    Raises:
+        TaskConflict: it is such a one.
+    """
+    if not task.bundle:
+        raise TaskConflict(
+            f"task {task.id} was begun by a version of pushlane before 0.2.0, in messages that "
+            "this one does not know again: end its submit with release 0.2.0, or cancel the task "
+            "and submit all of it under a new key"
+        )

@@ -100,7 +100,7 @@ async def replay(
     old = await backend.registry.get(task_id)
     await _refuse_untold(backend, old, since_ms)
     new = heir(old, reason=f"replay of {old.id}", expires_at_ms=0, first_expiry_ms=None)
-    new = await backend.add(new, settings)
+    new = await backend.add(new, settings, old.total or 0)
     begun(new)
     again = "run the same command again for a new one"
     publication = Publication(backend, new, announce=partial(announce, backend), advice=again)
@@ -109,7 +109,8 @@ async def replay(
     async def publish() -> ReplayedTask:
         await retried(publication.open)
         empty = 0
-        async for bodies in _chunks(backend, old, new, since_ms, chunk_size(settings.batch)):
+        size = chunk_size(max(settings.batch, new.bundle))
+        async for bodies in _chunks(backend, old, new, since_ms, size):
             await retried(partial(publication.publish, bodies, f"submit-{new.id}"))
             empty += sum(nothing_in(push, new.chain) is not None for push in decode_many(bodies))
         total = publication.published

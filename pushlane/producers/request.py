@@ -214,7 +214,7 @@ class SubmitProgress:
 
 
 @dataclass(frozen=True)
-class SubmitResult:
+class Submitted:
     """The task of a submit, sealed but for one with `first`, and what the call did for it.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`

@@ -20,7 +20,7 @@ from typing import TypeVar
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput
-from pushlane.core.publish import Publication, chunk_size, refuse_ended, refuse_outdated
+from pushlane.core.publish import Publication, chunk_size, refuse_ended
 from pushlane.core.task import Task, now_ms
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit
@@ -30,13 +30,13 @@ from pushlane.producers.limit_changes import limit_at_start
 from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.producers.parts import Parts, PartsStore, begun
-from pushlane.producers.published import announcing, reached
+from pushlane.producers.published import announcing, reached, refuse_outdated
 from pushlane.producers.request import (
     OnProgress,
     SubmitProgress,
     SubmitRequest,
-    SubmitResult,
     SubmitStage,
+    Submitted,
 )
 from pushlane.producers.rows import prefetched
 from pushlane.producers.task_builder import (
@@ -51,9 +51,6 @@ from pushlane.util.retrying import Sleep, until_reachable
 
 Result = TypeVar("Result")
 
-PAUSED_AT_SUBMIT = "submitted paused"
-"""The reason of a task that was submitted so."""
-
 
 async def submit(
     backend: Backend,
@@ -62,7 +59,7 @@ async def submit(
     on_progress: OnProgress | None = None,
     *,
     sleep: Sleep = asyncio.sleep,
-) -> SubmitResult:
+) -> Submitted:
     """Submit a task and return it: sealed, unless only its first rows are asked for.
 
     With a key, the same call after a crash goes on where it stopped, and after success does
@@ -83,7 +80,7 @@ async def submit(
     made = new_task(request, settings, on_own_lane=request.needs_own_lane)
     await refuse_unknown_sinks(backend, settings, made)
     async with checked_rows(request, settings, made, tell) as (task, rows):
-        kept = await backend.add(task, settings)
+        kept = await backend.add(task, settings, rows.accepted)
         if kept.id != task.id:
             await refuse_stopped(backend, kept)
         refuse_other(task, kept)
@@ -95,7 +92,7 @@ async def submit(
         waiting = SubmitProgress(SubmitStage.PUBLISHING, task_id=kept.id, note=note)
         guard = LeaseGuard(backend.lease, submit_lease(kept.id), busy, sleep)
 
-        async def publish() -> SubmitResult:
+        async def publish() -> Submitted:
             task = await backend.known(kept.id)
             return await _Publishing(backend, settings, request, task, rows, tell, sleep).run()
 
@@ -129,14 +126,14 @@ class _Publishing:
         self.end = accepted if first is None else min(first, accepted)
         self.parts = Parts(ends=(self.end,))
 
-    async def run(self) -> SubmitResult:
+    async def run(self) -> Submitted:
         """Publish the rows and return the task sealed, or the first of them and return the task.
 
         Raises BadInput if the file changed since it was checked: the task is cancelled then;
         TaskConflict if it ended, nobody knows what was published, or it was begun before 0.2.0.
         """
         rows = self.rows
-        result = SubmitResult(self.task, 0, rows.rejected, rows.rejects, accepted=rows.accepted)
+        result = Submitted(self.task, 0, rows.rejected, rows.rejects, accepted=rows.accepted)
         if self.task.total is not None:
             progress = await progress_of(self.backend, self.task)
             return replace(result, already_done=True, progress=progress)
@@ -177,7 +174,7 @@ class _Publishing:
             limit = await limit_at_start(self.backend, self.task, asked)
         if self.request.paused:
             await self.publication.open_lane()
-            await self.backend.hold(self.task.id, PAUSED_AT_SUBMIT)
+            await self.backend.hold(self.task.id, task_changes.PAUSED_AT_SUBMIT)
         await self.publication.open()
         return limit
 
@@ -188,12 +185,12 @@ class _Publishing:
         is_young = self.task.created_at_ms >= now_ms() - kept_ms
         return 0 if is_remembered or is_young else await self._reached()
 
-    async def _end_part(self, result: SubmitResult) -> SubmitResult:
+    async def _end_part(self, result: Submitted) -> Submitted:
         await self._retried(lambda: self.store.write(Parts(reached=self.end)))
         task = await self._retried(lambda: self.backend.known(self.task.id))
         return replace(result, task=task, part=self.end)
 
-    async def _seal(self, result: SubmitResult) -> SubmitResult:
+    async def _seal(self, result: Submitted) -> Submitted:
         sealed = await self._retried(lambda: self.publication.seal(self.published))
         await self._retried(self.store.remove)
         return replace(result, task=sealed)
@@ -207,7 +204,8 @@ class _Publishing:
 
     async def _publish_all(self, last: int) -> None:
         """Publish the rows chunk by chunk; those up to the seq `last` are on a lane already."""
-        size, name = chunk_size(self.settings.batch), f"submit-{self.task.id}"
+        size = chunk_size(max(self.settings.batch, self.task.bundle))
+        name = f"submit-{self.task.id}"
         async with prefetched(self.rows.chunks(self.task, size)) as coming:
             async for chunk in coming:
                 for piece in self.parts.cut(chunk, self.published):
@@ -236,7 +234,7 @@ class _Publishing:
 
 async def submit_offline(
     settings: Settings, request: SubmitRequest, spool: Path, tell: OnProgress
-) -> SubmitResult:
+) -> Submitted:
     """Put a task into the spool, whole or not at all, and with a key only once.
 
     Raises:
@@ -249,7 +247,7 @@ async def submit_offline(
     made = new_task(request, settings)
     with closing(SpoolFolder(spool)) as folder:
         async with checked_rows(request, settings, made, tell) as (task, rows):
-            result = SubmitResult(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
+            result = Submitted(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
                 return replace(result, task=found, resumed=True)
             collapses = rows.encoder.collapses

@@ -1,4 +1,4 @@
-"""Suppresses the values of a file, or no longer; registers addresses that are sent to again.
+"""Suppresses values, or no longer; registers addresses that are sent to again; reads files of them.
 
 A value is kept as a keyed hash alone. A file is read once, as it comes, some thousands of values at
 a time: what was done before a fault, as when a service does not answer, stays done, and the same
@@ -9,15 +9,15 @@ death changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Level, now_ms
-from pushlane.model.recipients import Hasher, SuppressionScope, kept_hasher, scope_of
+from pushlane.model.recipients import SuppressionScope, kept_hasher, scope_of
 from pushlane.producers.columns import address_text
 from pushlane.producers.encoder import recipient_text, shown_columns
 from pushlane.producers.request import (
@@ -62,34 +62,71 @@ class ChangedSuppressions(NamedTuple):
     first_left_out: str
 
 
-class _Chunk(NamedTuple):
-    hashes: list[int]
+class ChangedValues(Protocol):
+    """What came of a change of some values."""
+
+    @property
+    def given(self) -> int: ...
+
+    @property
+    def changed(self) -> int: ...
+
+    @property
+    def left_out(self) -> int: ...
+
+
+def reader_of(scope: SuppressionScope) -> ReadValue:
+    """Return what reads values that are suppressed there: addresses at a sink, else recipients."""
+    return address_text if scope.kind == "sink" else recipient_text
+
+
+class ValuePage(NamedTuple):
+    """Some values of a file, each once; `left_out` rows had none that can be used."""
+
+    values: tuple[str, ...]
     left_out: int
     first_left_out: str
 
 
-async def change_suppressed(
-    backend: Backend, values: Values, scope: SuppressionScope, tell: OnProgress, *, adds: bool
+async def suppress_values(
+    backend: Backend, values: Sequence[str], scope: SuppressionScope, *, adds: bool
 ) -> ChangedSuppressions:
-    """Suppress the values in the scope, or no longer. Raises BadInput as `change_hashes` does."""
+    """Suppress these values in the scope, or no longer."""
     change = backend.suppressions.add if adds else backend.suppressions.remove
-    read = address_text if scope.kind == "sink" else recipient_text
-    return await change_hashes(backend, values, read, lambda hashes: change(scope, hashes), tell)
+    return await _changed(backend, values, lambda hashes: change(scope, hashes))
 
 
-async def change_hashes(
-    backend: Backend,
-    values: Values,
-    read: ReadValue,
-    change: Callable[[list[int]], Awaitable[int]],
-    tell: OnProgress,
+async def register_values(
+    backend: Backend, sink: str, values: Sequence[str]
 ) -> ChangedSuppressions:
-    """Give the hashes of all values to `change`, some at a time; it returns how many it changed.
+    """Register these addresses at the sink. Raises BadInput when the sink has no name."""
+    _require_name(sink)
+
+    async def register(hashes: list[int]) -> int:
+        return await backend.dead_addresses.register(sink, hashes, now_ms())
+
+    return await _changed(backend, values, register)
+
+
+async def _changed(
+    backend: Backend, values: Sequence[str], change: Callable[[list[int]], Awaitable[int]]
+) -> ChangedSuppressions:
+    """Give the hashes of those that can be used to `change`; it returns how many it changed."""
+    usable = list(dict.fromkeys(filter(None, map(usable_text, values))))
+    left_out = sum(not usable_text(value) for value in values)
+    hasher = await kept_hasher(backend.documents)
+    changed = await change(hasher.hashes(usable)) if usable else 0
+    return ChangedSuppressions(len(usable), changed, left_out, "")
+
+
+async def value_pages(
+    values: Values, read: ReadValue, tell: OnProgress
+) -> AsyncIterator[ValuePage]:
+    """Yield the values of a file some thousands at a time, as it comes.
 
     `read` makes of a value the text that a push has, with nothing for one that no push can have.
     Raises BadInput when the file cannot be read, or has no such column.
     """
-    hasher = await kept_hasher(backend.documents)
     request = SubmitRequest(
         source=values.file,
         format=values.format,
@@ -97,18 +134,43 @@ async def change_hashes(
         encoding=values.encoding,
         level=Level.LOW,
     )
-    given = changed = left_out = 0
-    first = ""
+    given = 0
     async with as_file(request, tell) as file:
         source = await asyncio.to_thread(open_source, *file)
         _require_column(source, values.column)
-        async with prefetched(_chunks(source, values.column, read, hasher)) as chunks:
-            async for chunk in chunks:
-                changed += await change(chunk.hashes)
-                given += len(chunk.hashes)
-                left_out += chunk.left_out
-                first = first or chunk.first_left_out
+        async with prefetched(_pages(source, values.column, read)) as pages:
+            async for page in pages:
+                yield page
+                given += len(page.values)
                 tell(SubmitProgress(SubmitStage.SUPPRESSING, given))
+
+
+async def line_pages(lines: Iterable[bytes]) -> AsyncIterator[ValuePage]:
+    """Yield the values of lines, one on each, but empty lines."""
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
+    filled = filter(itemgetter(1), numbered)
+    while some := list(islice(filled, _AT_ONCE)):
+        texts = [usable_text(line.decode(errors="surrogateescape")) for _, line in some]
+        bad = [number for (number, _), text in zip(some, texts, strict=True) if not text]
+        values = tuple(dict.fromkeys(filter(None, texts)))
+        yield ValuePage(values, len(bad), f"line {bad[0]}" if bad else "")
+
+
+async def changed_by(
+    pages: AsyncIterator[ValuePage],
+    apply: Callable[[tuple[str, ...]], Awaitable[ChangedValues]],
+) -> ChangedSuppressions:
+    """Apply a change to page after page; return what came of all. What was done stays done."""
+    given = changed = left_out = 0
+    first, has_any = "", False
+    async for page in pages:
+        done, has_any = await apply(page.values), True
+        given += done.given
+        changed += done.changed
+        left_out += page.left_out + done.left_out
+        first = first or page.first_left_out
+    if not has_any:
+        await apply(())  # which refuses what it would of any
     return ChangedSuppressions(given, changed, left_out, first)
 
 
@@ -132,10 +194,7 @@ def _require_column(source: RowSource, column: str) -> None:
         raise BadInput(f"{source.name} has more than one column {column!r}; rename one")
 
 
-def _chunks(
-    source: RowSource, column: str, read: ReadValue, hasher: Hasher
-) -> Generator[_Chunk, None, None]:
-    """Yield the hashes of the values, each once in its chunk."""
+def _pages(source: RowSource, column: str, read: ReadValue) -> Generator[ValuePage, None, None]:
     values: dict[str, None] = {}
     left_out, first = 0, ""
     for number, row in source.rows(Wanted((column,))):
@@ -145,10 +204,10 @@ def _chunks(
         else:
             left_out, first = left_out + 1, first or f"{source.unit} {number}"
         if len(values) == _AT_ONCE:
-            yield _Chunk(hasher.hashes(list(values)), left_out, first)
+            yield ValuePage(tuple(values), left_out, first)
             values, left_out, first = {}, 0, ""
     if values or left_out:
-        yield _Chunk(hasher.hashes(list(values)), left_out, first)
+        yield ValuePage(tuple(values), left_out, first)
 
 
 def usable_value(value: str) -> str:
@@ -166,47 +225,6 @@ def usable_text(value: str | None) -> str:
     except UnicodeEncodeError:
         return ""
     return text
-
-
-async def register_file(
-    backend: Backend, sink: str, values: Values, tell: OnProgress
-) -> ChangedSuppressions:
-    """Register the values of a file at the sink. Raises BadInput for no name, file or column."""
-    _require_name(sink)
-
-    async def register(hashes: list[int]) -> int:
-        return await backend.dead_addresses.register(sink, hashes, now_ms())
-
-    return await change_hashes(backend, values, address_text, register, tell)
-
-
-async def register_lines(
-    backend: Backend, sink: str, lines: Iterable[bytes]
-) -> ChangedSuppressions:
-    """Register an address a line at the sink, but empty lines. Raises BadInput for no name."""
-    _require_name(sink)
-    hasher = await kept_hasher(backend.documents)
-    given = changed = left_out = 0
-    first = ""
-    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
-    filled = filter(itemgetter(1), numbered)
-    while some := list(islice(filled, _AT_ONCE)):
-        texts = [usable_text(line.decode(errors="surrogateescape")) for _, line in some]
-        bad = [number for (number, _), text in zip(some, texts, strict=True) if not text]
-        hashes = hasher.hashes(list(dict.fromkeys(filter(None, texts))))
-        changed += await backend.dead_addresses.register(sink, hashes, now_ms())
-        given += len(hashes)
-        left_out += len(bad)
-        first = first or (f"line {bad[0]}" if bad else "")
-    return ChangedSuppressions(given, changed, left_out, first)
-
-
-async def register_address(backend: Backend, sink: str, address: str) -> bool:
-    """Register an address, as `Client.register_address` says."""
-    _require_name(sink)
-    hasher = await kept_hasher(backend.documents)
-    hashes = hasher.hashes([usable_value(address)])
-    return bool(await backend.dead_addresses.register(sink, hashes, now_ms()))
 
 
 def _require_name(sink: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from pushlane.cli.groups import ALONE, WITH_VALUE
 from pushlane.cli.main import _COMMANDS, commands_of
 from pushlane.version import VERSION
-from tests.command import make_store
+from tests.command import Command
 
 
 @pytest.mark.parametrize("module", _COMMANDS)
@@ -24,7 +25,9 @@ def test_every_command_that_a_module_registers_is_known_by_name(module: str) -> 
 _ROOT = Path(__file__).parents[2]
 _ALWAYS = {"typer", "msgspec", "shellingham", "annotated_doc", "typing_extensions"}
 _TABLE = {"rich"}
-_DISPATCHER = {"uvloop", "prometheus_client", "_cyutility"}
+_DISPATCHER = {"uvloop", "_cyutility"}
+_LATER = {"pushlane.diagnosis", "pushlane.util.metrics", "rich.console", "http.server"}
+_OPERATORS = {"pushlane.backends.embedded.backup", "pushlane.backends.operations"}
 
 
 @pytest.mark.parametrize(
@@ -32,32 +35,60 @@ _DISPATCHER = {"uvloop", "prometheus_client", "_cyutility"}
     [
         (["--version"], _ALWAYS),
         (["tasks"], _ALWAYS | _TABLE),
+        (["pause", "sale"], _ALWAYS | _TABLE),
+        (["quota", "sale", "2"], _ALWAYS | _TABLE),
         (["submit", "rows.csv", "--level", "high", "--silent"], _ALWAYS | _TABLE),
         (["dispatch", "--drain", "--sink", "null"], _ALWAYS | _TABLE | _DISPATCHER),
     ],
 )
 def test_a_command_loads_no_library_that_it_can_do_without(
-    tmp_path: Path, words: list[str], libraries: set[str]
+    command: Command, words: list[str], libraries: set[str]
 ) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("recipient\nuser-1\n")
-    make_store(tmp_path / "store")
-    given = [str(rows) if word == "rows.csv" else word for word in words]
+    command.submit("high", 1, "--name", "sale")
 
+    loaded = loaded_by(command.folder, words)
+
+    installed = {name for name, file in loaded.items() if "site-packages" in file}
+    assert {name for name in installed if "." not in name} - libraries == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (["tasks"], _OPERATORS | _LATER - {"pushlane.diagnosis"}),
+        (["pause", "sale"], _OPERATORS | _LATER),
+        (["quota", "sale", "2"], _OPERATORS | _LATER),
+        (["submit", "rows.csv", "--level", "high", "--silent"], _OPERATORS | _LATER),
+        (["dispatch", "--drain", "--sink", "null"], _OPERATORS | _LATER),
+    ],
+)
+def test_a_command_loads_nothing_of_what_only_others_use(
+    command: Command, words: list[str], unused: set[str]
+) -> None:
+    command.submit("high", 1, "--name", "sale")
+
+    loaded = loaded_by(command.folder, words)
+
+    assert "pushlane.backends.embedded" in loaded
+    assert unused & loaded.keys() == set()
+
+
+def loaded_by(folder: Path, words: list[str]) -> dict[str, str]:
+    """Run a command in a process of its own; return the modules that it loads, with their files."""
     ran = subprocess.run(
-        [sys.executable, "-c", _RUN, *given],
+        [sys.executable, "-c", _RUN, *words],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "PUSHLANE_DATA_DIR": "store"},
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "PUSHLANE_DATA_DIR": "data"},
     )
-
     assert ran.returncode == 0, ran.stderr
-    assert set(ran.stdout.splitlines()[-1].split()) - libraries == set()
+    found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
+    return found
 
 
 _RUN = """
-import sys
+import json, sys
 
 before = set(sys.modules)
 from pushlane.cli.main import build
@@ -66,9 +97,8 @@ try:
     build()(prog_name="pushlane")
 except SystemExit as end:
     assert not end.code, end.code
-loaded = {name: sys.modules[name] for name in set(sys.modules) - before if "." not in name}
-files = {name: str(getattr(module, "__file__", "")) for name, module in loaded.items()}
-print(*sorted(name for name, file in files.items() if "site-packages" in file))
+loaded = {name: sys.modules[name] for name in set(sys.modules) - before}
+print(json.dumps({name: str(getattr(one, "__file__", "")) for name, one in loaded.items()}))
 """
 
 
@@ -98,6 +128,7 @@ _WITHOUT_JSON = {
     "pipeline run": "the same",
     "rules serve": "the same",
     "alerts run": "the same",
+    "serve": "the same",
     "down": "it says what it stops, and prints nothing",
 }
 

@@ -50,13 +50,14 @@ def test_an_apps_quota_and_part_are_shown_and_taken_away(command: Command, tmp_p
     assert limits_in(tmp_path / "data") == {Subject("app", "shop"): Limit(a_day=9)}
 
 
-def test_an_apps_quota_as_json_is_null_where_it_has_none(command: Command) -> None:
+def test_an_apps_quota_as_json_is_absent_where_it_has_none(command: Command) -> None:
+    command.submit("high", 1, "--app", "shop")
     changed = command("quota", "--app", "shop", "5", "--json")
     shown = command("quota", "--app", "shop", "--json")
     ended = command("quota", "--app", "shop", "--none", "--json")
 
-    assert changed.json == shown.json == {"app": "shop", "quota": 5, "high_part": None}
-    assert ended.json == {"app": "shop", "quota": None, "high_part": None}
+    assert changed.json == shown.json == {"app": "shop", "quota": 5}
+    assert ended.json == {"app": "shop"}
     assert ended.stderr == "app shop has no quota of its own\n"
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.cli.sinks import _new_targets
 from pushlane.core.errors import BadInput
 from pushlane.model.presence import SinkTarget
 from pushlane.model.targets import note_delivered
+from pushlane.operations.sinks import new_targets
 from tests.command import Command
 from tests.core.support import backend_in
 
@@ -54,6 +54,6 @@ async def test_of_the_targets_of_a_rollout_the_new_ones_are_accepted(tmp_path: P
     async with backend_in(tmp_path) as (backend, _):
         await note_delivered(backend.documents, old.hash, 1)
 
-        assert await _new_targets(backend, "default", [old, new]) == [new]
+        assert await new_targets(backend.documents, "default", [old, new]) == [new]
         with pytest.raises(BadInput, match="has delivered before"):
-            await _new_targets(backend, "default", [old])
+            await new_targets(backend.documents, "default", [old])

@@ -90,6 +90,26 @@ def test_without_names_there_is_the_sink_default(command: Command) -> None:
     }
 
 
+def test_a_sink_whose_url_cannot_be_read_is_shown_all_the_same(command: Command) -> None:
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "webhook"\nurl = "http://a b.test/"\n')
+
+    ran = command("sinks", "show", "sms", "--json")
+
+    assert (ran.exit_code, ran.json["kind"]) == (0, "webhook")
+    assert "posted_by" not in ran.json
+
+
+def test_what_posts_is_shown_of_the_sink_default_too(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUSHLANE_SINK", "webhook:http://127.0.0.1:9/p")
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "webhook"\nurl = "http://127.0.0.1:9/p"\n')
+
+    shown = [command("sinks", "show", name, "--json").json for name in ("default", "sms")]
+
+    assert [one["posted_by"] for one in shown] == ["our own client, in the loop"] * 2
+
+
 def test_no_command_shows_a_secret_of_a_sink(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +407,7 @@ def test_a_shell_of_the_same_settings_says_nothing(command: Command) -> None:
 
     listed = command("sinks", "list", "--json")
 
-    assert listed.json[0]["differs"] is None
+    assert "differs" not in listed.json[0]
     assert "this shell" not in command("sinks", "list").stderr
 
 

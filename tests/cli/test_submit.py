@@ -147,7 +147,7 @@ def test_no_level_is_wrong_usage(command: Command) -> None:
     assert command("submit", command.file("a.csv", ROWS)).exit_code == 2
 
 
-async def _interrupted(backend, settings, request, bar):
+async def _interrupted(client, request, bar):
     bar(SubmitProgress(SubmitStage.PUBLISHING, rows=1, total=2, task_id="t1"))
     raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ async def _interrupted(backend, settings, request, bar):
 def test_an_interrupted_submit_says_how_to_go_on(
     command: Command, monkeypatch: pytest.MonkeyPatch, more: list[str], words: str
 ) -> None:
-    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _interrupted)
+    monkeypatch.setattr(pushlane.cli.submit, "submitted", _interrupted)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high", *more)
 
@@ -167,14 +167,14 @@ def test_an_interrupted_submit_says_how_to_go_on(
     assert words in ran.stderr
 
 
-async def _unreachable(backend, settings, request, bar):
+async def _unreachable(client, request, bar):
     raise Unreachable("the broker does not answer; run `pushlane up`")
 
 
 def test_a_service_that_does_not_answer_is_exit_code_3(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _unreachable)
+    monkeypatch.setattr(pushlane.cli.submit, "submitted", _unreachable)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high")
 
@@ -182,14 +182,14 @@ def test_a_service_that_does_not_answer_is_exit_code_3(
     assert ran.stderr == "error: the broker does not answer; run `pushlane up`\n"
 
 
-async def _defect(backend, settings, request, bar):
+async def _defect(client, request, bar):
     raise ZeroDivisionError("with a recipient in it: ann@example.com")
 
 
 def test_an_unexpected_error_asks_for_a_report_and_shows_no_content(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _defect)
+    monkeypatch.setattr(pushlane.cli.submit, "submitted", _defect)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high")
 

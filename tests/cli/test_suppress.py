@@ -181,3 +181,26 @@ def test_rows_that_are_not_utf8_are_left_out(command: Command) -> None:
 
     assert "1 suppressed now" in ran.stderr
     assert "1 row is left out, the first in line 3" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        ("suppress add", {"suppressed": 12_000}),
+        ("suppress remove", {"not suppressed any more": 12_000}),
+        ("tokens register", {"registered anew": 12_000}),
+    ],
+)
+def test_a_file_is_one_entry_of_the_audit(
+    command: Command, change: str, counted: dict[str, int]
+) -> None:
+    path = command.file("out.csv", "token\n" + "".join(f"t{n}\n" for n in range(12_000)))
+    if change != "suppress add":
+        command("suppress", "add", path, "--sink", "fcm", "--column", "token")
+
+    ran = command(*change.split(), path, "--sink", "fcm", "--column", "token")
+
+    newest, *others = command("audit", "--find", "sink/fcm", "--json").json
+    assert ran.exit_code == 0
+    assert newest["after"] == counted
+    assert len(others) == (change != "suppress add")

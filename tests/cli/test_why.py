@@ -74,7 +74,7 @@ def test_as_json_it_has_causes_share_pace_backlog_and_end(command: Command) -> N
     found = command("why", task, "--json").json
 
     assert [cause["cause"] for cause in found["causes"]] == ["slots_full", "sharing"]
-    assert set(found["causes"][0]) == {"cause", "detail", "since", "do"}
+    assert set(found["causes"][0]) == {"cause", "detail", "do"}
     assert (found["entitled_share"], found["backlog"], found["eta_s"]) == (0.6667, 300, 4.5)
 
 

@@ -117,8 +117,8 @@ def test_steer(run) -> None:
     with Client.sync() as client:
         [task] = client.tasks()
         assert (task.state, task.level, task.quota) == (State.CANCELLED, Level.HIGH, 5)
-        [limit] = client.limits().values()
-        assert (limit.rate_per_s, limit.in_flight) == (100.0, 20)
+        [shown] = client.limits()
+        assert (shown.limit.rate_per_s, shown.limit.in_flight) == (100.0, 20)
 
 
 class FastAPI:

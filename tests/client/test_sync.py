@@ -29,7 +29,7 @@ def test_it_does_the_same_and_its_thread_ends(settings) -> None:
     with Client.sync(settings) as client:
         made = client.submit(SubmitRequest(source=ROWS, level="high", title="Hi"))
         assert threads() == ["pushlane-client"]
-        assert client.tasks() == [made.task]
+        assert [task.id for task in client.tasks()] == [made.task.id]
         with pytest.raises(UnknownTask):
             client.task("sale")
 
@@ -41,7 +41,7 @@ def test_threads_may_share_it() -> None:
         Client.sync(Settings(), connect=MemoryBackend().connect) as client,
         ThreadPoolExecutor(8) as pool,
     ):
-        list(pool.map(lambda n: client.set_app_quota(f"app-{n}", n + 1), range(40)))
+        list(pool.map(lambda n: client.set_limit(f"app/app-{n}", total=n + 1), range(40)))
 
         assert len(client.limits()) == 40
 

@@ -41,8 +41,8 @@ def test_a_receiver_answers_as_told(own_environment) -> None:
         receiver.answer = answer
         asyncio.run(run_until_idle(memory, receiver))
 
-        assert client.task(task.retried_as).state is State.DONE
-        assert client.progress(task.retried_as).delivered == 1
+        assert client.task(task.retried_as).state == State.DONE
+        assert client.task(task.retried_as).delivered == 1
     assert receiver.recipients == ["device-7", "device-7"]
 
 

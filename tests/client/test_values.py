@@ -114,7 +114,8 @@ async def test_operations_take_the_same() -> None:
             assert (await client.replay(task.id, since)).published == 1
         with pytest.raises(BadInput, match="since_ms 2033-05-18 03:33:20 has no time zone"):
             await client.replay(task.id, NAIVE)
-        assert await client.set_limit("app/a", rate_per_s="100/s") == Limit(rate_per_s=100)
+        limited = await client.set_limit("app/a", rate_per_s="100/s")
+        assert limited.limit == Limit(rate_per_s=100)
         with pytest.raises(BadInput, match=r"quota 2\.5 is no whole number"):
             await client.set_quota(task.id, 5 / 2)  # type: ignore[arg-type]
 

@@ -98,7 +98,7 @@ def test_a_promoted_task_takes_its_backlog_along(pushlane, receiver) -> None:
     assert receiver.pushes == each_once({promoted: 500, other: 500})
     levels = {arrival.level for arrival in receiver.arrivals if arrival.task == promoted}
     assert levels == {"high"}
-    assert pushlane.task(promoted)["lane"] == f"task-{promoted}"
+    assert pushlane.task(promoted)["pooled"] is False
 
 
 def test_a_quota_and_level_weights_are_kept(pushlane) -> None:

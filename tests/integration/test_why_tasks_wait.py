@@ -60,7 +60,7 @@ def stand(named: Pushlane, sink: str) -> dict[str, Any]:
 
 def rests(named: Pushlane, sink: str) -> bool:
     """Tell whether the sink is found down: before that a few pushes a second still go."""
-    resting = stand(named, sink)["resting"]
+    resting = stand(named, sink).get("resting")
     return resting is not None and "(throttled)" not in resting["what"]
 
 
@@ -135,7 +135,7 @@ def test_no_end_is_foretold_before_recipients_in_their_quiet_hours_get_theirs(
     assert (waits["reason"], waits["pushes"]) == ("quiet_hours", 100)
     due_ms = ends.replace(second=0, microsecond=0).timestamp() * 1000
     assert waits["first_due_ms"] == waits["last_due_ms"] == pytest.approx(due_ms, abs=1)
-    assert found["eta_s"] is None or found["eta_s"] > 7_000
+    assert "eta_s" not in found or found["eta_s"] > 7_000
     shown = named.task(task)
     assert (shown["state"], shown["shown_state"]) == ("running", "resting")
     [sink] = [one for one in named.json("why")["sinks"] if one["name"] == "plain"]

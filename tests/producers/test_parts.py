@@ -19,7 +19,7 @@ from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
 from pushlane.model.names import PARTS
-from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.request import SubmitRequest, Submitted
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import task_of_key
 from pushlane.settings import Settings
@@ -84,7 +84,7 @@ class Scene:
 
     async def submit(
         self, first: int | None = None, kill: Kill | None = None, **options: Any
-    ) -> SubmitResult:
+    ) -> Submitted:
         source = [{"recipient": f"to-{number}"} for number in range(1, self.rows + 1)]
         given = {"level": Level.HIGH, "title": "Hi", "key": KEY, **options}
         request = SubmitRequest(source=source, first=first, **given)

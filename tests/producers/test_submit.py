@@ -14,6 +14,7 @@ from threading import Thread
 import msgspec
 import pytest
 
+from pushlane.backends import backend as backend_module
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.formats import set_min_format
 from pushlane.backends.guard_ports import RecipientTurn
@@ -272,6 +273,35 @@ async def test_a_bundle_has_at_most_what_a_lane_allows(tmp_path, level, most):
     assert sizes == [most] * (1_100 // most) + [1_100 % most]
 
 
+async def test_a_task_of_many_pushes_has_four_times_as_many_in_a_bundle(tmp_path, monkeypatch):
+    monkeypatch.setattr(backend_module, "MANY_PUSHES", 100)
+    async with submitting(tmp_path) as f:
+        few = (await f.submit(f.file(rows=99))).task
+        many = (await f.submit(f.file(rows=100))).task
+        pooled = (await f.submit(f.file(rows=100), level=Level.LOW)).task
+        sizes = await f.sizes(many.lane)
+        f.settings = Settings(data_dir=tmp_path, batch=1)
+        alone = (await f.submit(f.file(rows=100))).task
+
+    assert [task.bundle for task in (few, many, pooled, alone)] == [10, 40, 32, 1]
+    assert sizes == [40, 40, 20]
+
+
+@pytest.mark.parametrize("batch", [10, 48])
+async def test_a_repeat_cuts_the_bundles_of_many_pushes_alike(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(backend_module, "MANY_PUSHES", 100)
+    async with submitting(tmp_path) as f:
+        f.settings = Settings(data_dir=tmp_path, batch=batch)
+        path, cut = f.file(rows=9_000), failing_after(1, StorageFull("full"))
+        with pytest.raises(StorageFull):
+            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=cut))
+        result = await f.submit(path, key="spring")
+        sizes = await f.sizes(result.task.lane)
+
+    most = 4 * batch
+    assert sizes == [most] * (9_000 // most) + [9_000 % most] * bool(9_000 % most)
+
+
 async def set_to_1(backend):
     await set_min_format(backend.documents, backend.presence, 1)
 
@@ -433,7 +463,7 @@ async def test_a_submit_that_the_broker_has_forgotten_goes_on_behind_what_it_pub
 async def test_what_a_version_before_0_2_0_began_is_refused_and_stays(tmp_path):
     """It numbered messages in another way: what it published would be published again."""
 
-    async def unsized(backend, task, settings):
+    async def unsized(backend, task, settings, pushes):
         return task
 
     async with submitting(tmp_path) as f:

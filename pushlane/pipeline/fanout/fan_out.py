@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from pushlane.backends.backend import Backend, connect
+from pushlane.backends.backend import MANY_PUSHES, Backend, connect
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import TaskConflict
-from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
+from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.model.names import fanout_lease, submit_lease
@@ -38,7 +38,7 @@ from pushlane.pipeline.fanout.stage import (
 )
 from pushlane.pipeline.fanout.writer import PartWriter
 from pushlane.pipeline.session import spark_session
-from pushlane.producers.published import reached
+from pushlane.producers.published import reached, refuse_outdated
 from pushlane.producers.request import OnProgress, SubmitProgress, SubmitStage
 from pushlane.producers.task_builder import (
     KeyEnded,
@@ -258,7 +258,7 @@ class _FanOut:
         hashes = request.made_of(settings)
         made = replace(new_task(submit, settings), fingerprint=mark, made_of=hashes)
         await refuse_unknown_sinks(self._backend, settings, made)
-        task = await self._backend.sized(made, settings)
+        task = await self._backend.sized(made, settings, MANY_PUSHES)
         manifest = await session(
             lambda spark: freeze(spark, settings, self._stage, request, submit, task)
         )

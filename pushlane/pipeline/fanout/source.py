@@ -23,12 +23,13 @@ from pyspark.sql.types import StructType
 
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
-from pushlane.core.publish import Publication, refuse_outdated
+from pushlane.core.publish import Publication
 from pushlane.core.push import MAX_SEQ
 from pushlane.core.task import Task
 from pushlane.model import task_changes
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter, row_encoder, values
 from pushlane.pipeline.spec import load_spec
+from pushlane.producers.published import refuse_outdated
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
 from pushlane.producers.task_builder import (

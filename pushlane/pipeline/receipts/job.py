@@ -28,8 +28,9 @@ from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreWriter
 from pushlane.settings import Settings
+from pushlane.util.buckets import Buckets
 from pushlane.util.errors import ReceiptsGone
-from pushlane.util.metrics import Buckets, Exporter, MetricMaker, ReadMetric
+from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
 
 
 @dataclass(eq=False)

@@ -17,8 +17,9 @@ from pushlane.core.errors import PushlaneError
 from pushlane.core.push import MAX_SEQ
 from pushlane.producers.outbox.store import Batch, ProducerOptions
 from pushlane.producers.predecessors import Predecessors, bucket_of
+from pushlane.util.buckets import SHORT_BUCKETS_S, Buckets
 from pushlane.util.errors import BufferFull
-from pushlane.util.metrics import SHORT_BUCKETS_S, Buckets, Exporter, MetricMaker, ReadMetric
+from pushlane.util.metrics import Exporter, MetricMaker, ReadMetric
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from pushlane.backends.backend import Backend, Connect, connect
 from pushlane.backends.formats import KEYED, min_format
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat, UnknownLane, Unreachable
-from pushlane.core.publish import Ended, Publication, refuse_ended, refuse_outdated
+from pushlane.core.publish import Ended, Publication, refuse_ended
 from pushlane.core.push import decode
 from pushlane.core.task import Task
 from pushlane.model.names import submit_lease
 from pushlane.model.task_changes import left_open
 from pushlane.producers.outbox.spool import Spool, SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, BatchStore
-from pushlane.producers.published import announce
+from pushlane.producers.published import announce, refuse_outdated
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 from pushlane.util.retrying import until_reachable

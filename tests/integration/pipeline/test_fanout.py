@@ -49,6 +49,7 @@ from tests.integration.pipeline.fanout_support import (
 )
 
 BATCH = 8
+BUNDLE = 4 * BATCH  # of a fan-out
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -127,11 +128,11 @@ async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
     for part in parts:
         path = stage.frozen(manifest.task.id).rows / part.file
         for row in pq.read_table(path).to_pylist():
-            assert (row["part"], row["place"] % BATCH) == (part.number, 0)
+            assert (row["part"], row["place"] % BUNDLE) == (part.number, 0)
             first = part.first_seq + row["place"]
             wanted.append(list(range(first, first + row["pushes"])))
-    sizes = [min(BATCH, part.rows - n) for part in parts for n in range(0, part.rows, BATCH)]
-    assert (manifest.task.bundle, [len(seqs) for seqs in wanted]) == (BATCH, sizes)
+    sizes = [min(BUNDLE, part.rows - n) for part in parts for n in range(0, part.rows, BUNDLE)]
+    assert (manifest.task.bundle, [len(seqs) for seqs in wanted]) == (BUNDLE, sizes)
 
     result = await run(settings, request)
 

@@ -328,7 +328,7 @@ def test_after_a_cancel_the_next_producer_begins_a_new_task(make, settings) -> N
 def cancel(settings: Settings, task_id: str) -> None:
     async def work() -> None:
         async with Client(settings) as client:
-            assert (await client.cancel(task_id)).state is State.CANCELLED
+            assert (await client.cancel(task_id)).state == State.CANCELLED
 
     asyncio.run(work())
 

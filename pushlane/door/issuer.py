@@ -1,0 +1,217 @@
+"""Checks tokens of an OpenID Connect issuer, and says what their bearers may do.
+
+A token is a JWT that the issuer has signed with a key of its own (RFC 7519, RFC 8725): symmetric
+algorithms and `none` are never taken. Keys are those that the issuer shows (OpenID Connect
+Discovery 1.0); they are kept while it is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import jwt
+import msgspec
+
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.model.access import Access, Role
+from pushlane.settings import Settings
+from pushlane.settings.transport import is_loopback
+from pushlane.util.errors import Unauthorized
+
+log = logging.getLogger("pushlane.serve")
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""Returns what is at a URL. Raises Unreachable when nothing usable is."""
+
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
+_REQUIRED = ("exp", "iss", "aud", "sub")
+_LEEWAY_S = 30
+_LONGEST = 8 * 1024
+_FRESH_S = 3_600.0
+_KEPT_S = 86_400.0
+_AGAIN_S = 60.0
+_WAIT_S = 5.0
+_MOST_BYTES = 1024 * 1024
+_REFUSED = "the token of the issuer is not valid for this: {why}"
+
+
+class _Discovery(msgspec.Struct):
+    issuer: str
+    jwks_uri: str
+
+
+class Bearer(msgspec.Struct, frozen=True):
+    """The holder of a valid token of the issuer: their name, and their rights."""
+
+    name: str
+    access: Access
+
+
+class Issuer:
+    """One issuer, whose keys are fetched when they are needed, and kept for an hour.
+
+    A key that is not known has them fetched again, at most once a minute.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        fetch: Fetch | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._issuer = settings.oidc_issuer.rstrip("/")
+        self._audience = settings.oidc_audience
+        self._roles = roles_of(settings.oidc_roles)
+        self._role_claim = settings.oidc_role_claim
+        self._apps_claim = settings.oidc_apps_claim
+        self._fetch = fetch or _fetched
+        self._clock_s = clock_s
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched_s = self._asked_s = -_KEPT_S
+        self._asking = asyncio.Lock()
+
+    async def bearer(self, text: str) -> Bearer:
+        """Return who a token is of. Raises Unauthorized for one that is not valid, or gives no
+        role, and Unreachable when the keys cannot be known.
+        """
+        if len(text) > _LONGEST:
+            raise _refusal(f"it has more than {_LONGEST:,} characters")
+        try:
+            header = jwt.get_unverified_header(text)
+        except jwt.PyJWTError:
+            raise _refusal("it is no JWT") from None
+        if header.get("alg") not in _ALGORITHMS:
+            raise _refusal(f"its algorithm is none of {', '.join(_ALGORITHMS)}")
+        key = await self._key(str(header.get("kid", "")))
+        try:
+            claims = jwt.decode(
+                text,
+                key,
+                algorithms=[*_ALGORITHMS],
+                audience=self._audience,
+                issuer=[self._issuer, f"{self._issuer}/"],
+                leeway=_LEEWAY_S,
+                options={"require": [*_REQUIRED]},
+            )
+        except jwt.PyJWTError as error:
+            raise _refusal(_why(error)) from None
+        return Bearer(str(claims["sub"])[:200], self._access(claims))
+
+    def _access(self, claims: Mapping[str, Any]) -> Access:
+        """Return what claims allow: the highest role of those that they have."""
+        given = [self._roles[one] for one in _texts(claims, self._role_claim) if one in self._roles]
+        if not given:
+            raise _refusal(f"its claim {self._role_claim} has none of the roles of oidc_roles")
+        role = max(given, key=[*Role].index)
+        if not self._apps_claim:
+            return Access(role)
+        return Access(role, frozenset(_texts(claims, self._apps_claim)))
+
+    async def _key(self, kid: str) -> jwt.PyJWK:
+        if (found := self._known(kid)) is not None:
+            return found
+        async with self._asking:
+            if (found := self._known(kid)) is not None:
+                return found
+            if self._clock_s() - self._asked_s >= _AGAIN_S:
+                self._asked_s = self._clock_s()
+                await self._renew()
+        found = self._keys.get(kid)
+        if found is None or self._clock_s() - self._fetched_s >= _KEPT_S:
+            raise _refusal("the issuer shows no key that it is signed with")
+        return found
+
+    def _known(self, kid: str) -> jwt.PyJWK | None:
+        is_fresh = self._clock_s() - self._fetched_s < _FRESH_S
+        return self._keys.get(kid) if is_fresh else None
+
+    async def _renew(self) -> None:
+        """Fetch the keys. Those that are known stay where that cannot be done."""
+        try:
+            place = f"{self._issuer}/.well-known/openid-configuration"
+            found = msgspec.json.decode(await self._fetch(place), type=_Discovery)
+            if found.issuer.rstrip("/") != self._issuer:
+                raise Unreachable(f"the issuer {self._issuer} calls itself {found.issuer[:200]}")
+            shown = jwt.PyJWKSet.from_json((await self._fetch(found.jwks_uri)).decode())
+        except (Unreachable, ValueError, msgspec.DecodeError, jwt.PyJWTError) as error:
+            told = "the keys of the issuer %s cannot be fetched: %s"
+            log.warning(told, self._issuer, error, extra={"action": "issuer_away"})
+            if not self._keys:
+                raise Unreachable(
+                    f"the keys of the issuer {self._issuer} cannot be fetched; try again later"
+                ) from None
+            return
+        self._keys = {str(key.key_id or ""): key for key in shown.keys}
+        self._fetched_s = self._clock_s()
+
+
+def roles_of(given: str) -> dict[str, Role]:
+    """Return the roles by the words of the issuer for them, of a text like `ops=operator`.
+
+    Raises BadInput for what is none.
+    """
+    found: dict[str, Role] = {}
+    for one in filter(None, (part.strip() for part in given.split(","))):
+        word, equals, role = one.partition("=")
+        if not equals or role not in list(Role):
+            raise BadInput(
+                f"oidc_roles has {one[:60]!r}; give WORD=ROLE, where ROLE is one of "
+                f"{', '.join(Role)}"
+            )
+        found[word] = Role(role)
+    return found
+
+
+def _refusal(why: str) -> Unauthorized:
+    return Unauthorized(_REFUSED.format(why=why))
+
+
+def _why(error: jwt.PyJWTError) -> str:
+    """Say which check a token has not passed, and nothing that it holds."""
+    for kind, why in (
+        (jwt.ExpiredSignatureError, "it has expired"),
+        (jwt.ImmatureSignatureError, "it is not valid yet"),
+        (jwt.InvalidAudienceError, "it is for another audience"),
+        (jwt.InvalidIssuerError, "it is of another issuer"),
+        (jwt.MissingRequiredClaimError, f"it lacks one of {', '.join(_REQUIRED)}"),
+        (jwt.InvalidSignatureError, "its signature is wrong"),
+    ):
+        if isinstance(error, kind):
+            return why
+    return "it cannot be verified"
+
+
+def _texts(claims: Mapping[str, Any], path: str) -> list[str]:
+    """Return the texts of a claim; `a.b` is b within a. One text may have several, by spaces."""
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return found.split()
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+async def _fetched(url: str) -> bytes:
+    """Return what is at a URL of the issuer."""
+    from urllib.parse import urlsplit
+
+    from pyreqwest.client import ClientBuilder
+    from pyreqwest.exceptions import PyreqwestError
+
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise Unreachable(f"{url[:200]} is not https")
+    try:
+        building = ClientBuilder().follow_redirects(False).timeout(timedelta(seconds=_WAIT_S))
+        async with building.error_for_status(True).build() as client:
+            content = bytes(await (await client.get(url).build().send()).bytes())
+    except PyreqwestError as error:
+        raise Unreachable(f"{url[:200]} does not answer ({type(error).__name__})") from None
+    if len(content) > _MOST_BYTES:
+        raise Unreachable(f"{url[:200]} answers with more than {_MOST_BYTES:,} bytes")
+    return content

@@ -1,0 +1,85 @@
+"""Takes single pushes of a stream: each is answered once the broker has it."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from starlette.requests import Request
+
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput
+from pushlane.model.mode import refuse_read_only
+from pushlane.model.streams import only_stream
+from pushlane.operations.session import Session
+from pushlane.producers.feeds import Feeds, Taken
+from pushlane.producers.received import LONGEST_LINE, PushLine, why_no_push
+from pushlane.settings import Settings
+from pushlane.util.errors import OversizedPush
+
+_MODE_S = 0.5
+_decode = msgspec.json.Decoder(PushLine).decode
+
+
+class TakenPush(msgspec.Struct, frozen=True):
+    """A push that is on its lane: its id, as `push show` takes it."""
+
+    id: str
+
+
+class SinglePushes:
+    """The pushes that this process takes one at a time."""
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self.feeds = Feeds(backend, settings)
+        self._backend = backend
+        self._allowed_until_s = 0.0
+
+    async def take(self, request: Request, at: Session) -> Taken:
+        """Put the push of a request on its stream.
+
+        Raises what `Feeds.push` does, BadInput for a query or a body that cannot be, NotFound for a
+        stream that the caller does not see, and NotNow while nothing may be changed.
+        """
+        app = _app(request)
+        if app:
+            at.require_app(app)
+        await self._refuse_read_only()
+        name = request.path_params["name"]
+        stream = only_stream(await self.feeds.find(name, [app] if app else at.apps), name)
+        body = await body_of(request, LONGEST_LINE)
+        try:
+            push = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadInput(f"the body is no push: {why_no_push(error)}") from error
+        key = request.path_params["key"]
+        if not key:
+            raise BadInput("the key is empty; give one of yours: PUT .../pushes/KEY")
+        content = push.content._replace(key=key)
+        return await self.feeds.push(stream, content, len(body))
+
+    async def _refuse_read_only(self) -> None:
+        """Raise NotNow while nothing may be changed; that it may is remembered for a moment."""
+        now_s = time.monotonic()
+        if now_s >= self._allowed_until_s:
+            await refuse_read_only(self._backend.documents)
+            self._allowed_until_s = now_s + _MODE_S
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """Return the body. Raises OversizedPush for one that is too long, as soon as that is known."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise OversizedPush(f"the body is longer than {most:,} bytes; send less at a time")
+    return bytes(body)
+
+
+def _app(request: Request) -> str:
+    query = request.query_params
+    if other := [name for name in query if name != "app"]:
+        raise BadInput(f"{other[0][:40]!r} is no part of this query; `app` is: whose stream it is")
+    if len(query.getlist("app")) > 1:
+        raise BadInput("app is given several times; give it once")
+    return query.get("app", "")

@@ -1,0 +1,235 @@
+"""Operations on tokens, and on the read-only mode of an incident."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, now_ms
+from pushlane.model import access
+from pushlane.model.access import Role, Token
+from pushlane.model.mode import ReadOnly, read_only, set_read_only
+from pushlane.operations.operation import LONGEST_S, Of, Operation, read_by
+from pushlane.operations.paging import AtMost, Cursor, page
+from pushlane.operations.session import Session
+from pushlane.util.conversion import seconds
+
+_DAY_S = 86_400.0
+_MOST_KEPT_S = 30 * _DAY_S
+
+
+def _keep_s(what: str, given: object) -> float:
+    return seconds(what, given, 0, _MOST_KEPT_S)
+
+
+def _lasts_s(what: str, given: object) -> float:
+    return seconds(what, given, 0, LONGEST_S)
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, without what would let anybody use it. Times are Unix ms.
+
+    `apps` are those that it sees; absent for all. A submitter may ask for these `levels` and
+    `sinks` (none named: all), and for no more than `most_quota` and `most_per_s`.
+    """
+
+    id: str
+    name: str
+    role: Role
+    apps: tuple[str, ...] | None
+    levels: tuple[Level, ...]
+    sinks: tuple[str, ...]
+    most_quota: int | None
+    most_per_s: float | None
+    requests_per_s: float | None
+    created_at_ms: int
+    created_by: str
+    expires_at_ms: int | None
+    used_at_ms: int | None
+
+
+class NewTokenView(TokenView, frozen=True, kw_only=True):
+    """A token that was made just now: `token` is its text, which nothing can show again."""
+
+    token: str
+
+
+TokenWord = Annotated[str, Meta(description="Its id, as `pushlane access list` shows it.")]
+
+
+class CreateToken(Operation[NewTokenView], frozen=True, kw_only=True):
+    """Make a token. Its text is shown once, and kept by nobody but you."""
+
+    method, path, role, of = "POST", "/access", Role.ADMIN, Of.EVERYTHING
+    commands = ("access create",)
+    changes = True
+
+    name: Annotated[str, Meta(description="For people: whose it is.", max_length=200)]
+    grants: Annotated[Role, Meta(description="What it may do.")]
+    apps: Annotated[
+        tuple[str, ...], Meta(description="The apps that it sees; all unless given.")
+    ] = ()
+    levels: Annotated[
+        tuple[Level, ...], Meta(description="A submitter's levels; all unless given.")
+    ] = ()
+    sinks: Annotated[
+        tuple[str, ...], Meta(description="A submitter's sinks; all unless given.")
+    ] = ()
+    most_quota: Annotated[int, Meta(ge=1, description="A submitter's highest quota.")] | None = None
+    most_per_s: (
+        Annotated[float, Meta(gt=0, description="A submitter's tasks are held to this rate.")]
+        | None
+    ) = None
+    requests_per_s: (
+        Annotated[float, Meta(gt=0, description="Requests a second over HTTP, a process.")] | None
+    ) = None
+    lasts_s: Annotated[
+        float,
+        read_by(_lasts_s),
+        Meta(ge=0, le=LONGEST_S, description="Seconds that it is valid; 0 is for ever."),
+    ] = 0
+
+    async def run(self, at: Session) -> NewTokenView:
+        if not self.name.strip():
+            raise BadInput("a token needs a name, so that people know whose it is")
+        is_bounded = self.levels or self.sinks or self.most_quota or self.most_per_s
+        if is_bounded and self.grants is not Role.SUBMITTER:
+            raise BadInput(
+                f"levels, sinks, a quota and a rate bound what a submitter may ask for; this is "
+                f"a token of role {self.grants}: leave them out"
+            )
+        now = now_ms()
+        token = Token(
+            id="",
+            role=self.grants,
+            name=self.name.strip(),
+            apps=self.apps or None,
+            levels=self.levels,
+            sinks=self.sinks,
+            most_quota=self.most_quota,
+            most_per_s=self.most_per_s,
+            requests_per_s=self.requests_per_s,
+            created_at_ms=now,
+            created_by=at.caller.name,
+            expires_at_ms=now + round(self.lasts_s * 1000) if self.lasts_s else 0,
+        )
+        made = await access.create(at.backend.documents, token)
+        at.changed(f"token/{made.token.id}", {}, msgspec.to_builtins(_view(made.token)))
+        return _new_view(made)
+
+
+class ListTokens(Operation[list[TokenView]], frozen=True, kw_only=True):
+    """Show all tokens, without what would let anybody use them."""
+
+    method, path, role, of = "GET", "/access", Role.ADMIN, Of.EVERYTHING
+    commands = ("access list",)
+
+    limit: AtMost = 0
+    cursor: Cursor = ""
+
+    async def run(self, at: Session) -> list[TokenView]:
+        found = await access.tokens(at.backend.documents)
+        shown = page(at, self, found, lambda one: f"{one.created_at_ms:020d}-{one.id}")
+        return [_view(one) for one in shown]
+
+
+class RotateToken(Operation[NewTokenView], frozen=True, kw_only=True):
+    """Give a token another text. The one that it has stays valid for a while."""
+
+    method, path, role, of = "POST", "/access/{token}/rotate", Role.ADMIN, Of.EVERYTHING
+    commands = ("access rotate",)
+    changes = True
+
+    token: TokenWord
+    keep_s: Annotated[
+        float,
+        read_by(_keep_s),
+        Meta(ge=0, le=_MOST_KEPT_S, description="Seconds that the text of now stays valid."),
+    ] = _DAY_S
+
+    async def run(self, at: Session) -> NewTokenView:
+        made = await access.rotate(at.backend.documents, self.token, round(self.keep_s * 1000))
+        at.changed(f"token/{self.token}", {}, {"rotated": True, "keep_s": self.keep_s})
+        return _new_view(made)
+
+
+class RevokeToken(Operation[TokenView], frozen=True, kw_only=True):
+    """End a token: within a second it opens nothing, anywhere."""
+
+    method, path, role, of = "DELETE", "/access/{token}", Role.ADMIN, Of.EVERYTHING
+    commands = ("access revoke",)
+    changes = destroys = True
+
+    token: TokenWord
+
+    async def run(self, at: Session) -> TokenView:
+        shown = _view(await access.revoke(at.backend.documents, self.token))
+        at.changed(f"token/{self.token}", msgspec.to_builtins(shown), {})
+        return shown
+
+
+class ModeView(msgspec.Struct, frozen=True):
+    """Whether all changes are refused, and then by whom, why, and since when (Unix ms)."""
+
+    read_only: bool
+    by: str | None = None
+    reason: str | None = None
+    since_ms: int | None = None
+
+
+class GetMode(Operation[ModeView], frozen=True, kw_only=True):
+    """Show whether anything may be changed."""
+
+    method, path, role, of = "GET", "/mode", Role.VIEWER, Of.APPS
+    commands = ("access read-only",)
+
+    async def run(self, at: Session) -> ModeView:
+        return _mode_view(await read_only(at.backend.documents))
+
+
+class SetMode(Operation[ModeView], frozen=True, kw_only=True):
+    """Forbid every change, for an incident, or allow changes again. Dispatchers go on delivering.
+
+    It holds for all commands, clients and processes that change something from now on.
+    """
+
+    method, path, role, of = "PUT", "/mode", Role.ADMIN, Of.EVERYTHING
+    commands = ("access read-only",)
+    changes = ends_read_only = True
+
+    read_only: Annotated[bool, Meta(description="Whether every change is refused.")]
+    reason: Annotated[str, Meta(max_length=200, description="Told to who is refused.")] = ""
+
+    async def run(self, at: Session) -> ModeView:
+        documents = at.backend.documents
+        before = await read_only(documents)
+        after = ReadOnly(at.caller.name, self.reason, now_ms()) if self.read_only else None
+        await set_read_only(documents, after)
+        at.changed("mode", {"read_only": before is not None}, {"read_only": self.read_only})
+        return _mode_view(after)
+
+
+def _mode_view(mode: ReadOnly | None) -> ModeView:
+    if mode is None:
+        return ModeView(read_only=False)
+    return ModeView(True, mode.by, mode.reason or None, mode.since_ms)
+
+
+def _view(token: Token) -> TokenView:
+    return TokenView(**_fields(token))
+
+
+def _new_view(made: access.NewToken) -> NewTokenView:
+    return NewTokenView(**_fields(made.token), token=made.text)
+
+
+def _fields(token: Token) -> dict[str, Any]:
+    shown = {name: getattr(token, name) for name in TokenView.__struct_fields__}
+    return {
+        **shown,
+        "expires_at_ms": token.expires_at_ms or None,
+        "used_at_ms": token.used_at_ms or None,
+    }

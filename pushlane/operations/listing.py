@@ -1,0 +1,135 @@
+"""The list of all operations: the client, the commands and every other door stand on it.
+
+A new operation is a struct in the module of its subject, a line here, and a method of the client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pushlane.operations.access import (
+    CreateToken,
+    GetMode,
+    ListTokens,
+    RevokeToken,
+    RotateToken,
+    SetMode,
+)
+from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
+from pushlane.operations.events import RecordEvents
+from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
+from pushlane.operations.operation import Operation
+from pushlane.operations.pool import GetPool, SetPool
+from pushlane.operations.processes import GetFormats, ListAudit, ListProcesses, SetFormats
+from pushlane.operations.receiving import CreateTask, GetSafeLine, SealTask
+from pushlane.operations.recipients import (
+    CheckSuppressed,
+    ClearSuppressions,
+    CountSuppressions,
+    ListDeadAddresses,
+    RegisterAddresses,
+    Suppress,
+    Unsuppress,
+)
+from pushlane.operations.replays import CloneTask, ReplayTask
+from pushlane.operations.shares import (
+    ClearAppQuota,
+    ClearLimit,
+    GetAppQuota,
+    GetLevels,
+    GetLimit,
+    ListLimits,
+    SetAppQuota,
+    SetLevels,
+    SetLimit,
+)
+from pushlane.operations.sinks import AcceptSink, ListSinks
+from pushlane.operations.streams import (
+    EndStream,
+    GetStream,
+    ListStreams,
+    PauseStream,
+    PutStream,
+    ResumeStream,
+    SetStreamQuota,
+)
+from pushlane.operations.tasks import (
+    CancelTask,
+    DemoteTask,
+    ForgetTask,
+    GetTask,
+    ListTasks,
+    PauseTask,
+    PromoteTask,
+    RescheduleTask,
+    ResumeTask,
+    SetQuota,
+    SetStopIfDead,
+)
+
+OPERATIONS: tuple[type[Operation[Any]], ...] = (
+    CreateTask,
+    GetSafeLine,
+    SealTask,
+    ListTasks,
+    GetTask,
+    PauseTask,
+    ResumeTask,
+    CancelTask,
+    PromoteTask,
+    DemoteTask,
+    SetQuota,
+    SetStopIfDead,
+    RescheduleTask,
+    ForgetTask,
+    CloneTask,
+    ReplayTask,
+    PutStream,
+    ListStreams,
+    GetStream,
+    SetStreamQuota,
+    PauseStream,
+    ResumeStream,
+    EndStream,
+    WhyTask,
+    GetOverview,
+    GetResults,
+    ListReceipts,
+    GetPush,
+    RecordEvents,
+    ListDead,
+    GetDead,
+    RetryDead,
+    CountDead,
+    PurgeDead,
+    Suppress,
+    Unsuppress,
+    CountSuppressions,
+    CheckSuppressed,
+    ClearSuppressions,
+    ListDeadAddresses,
+    RegisterAddresses,
+    GetLevels,
+    SetLevels,
+    ListLimits,
+    GetLimit,
+    SetLimit,
+    ClearLimit,
+    GetAppQuota,
+    SetAppQuota,
+    ClearAppQuota,
+    ListProcesses,
+    GetFormats,
+    SetFormats,
+    GetPool,
+    SetPool,
+    ListSinks,
+    AcceptSink,
+    ListAudit,
+    CreateToken,
+    ListTokens,
+    RotateToken,
+    RevokeToken,
+    GetMode,
+    SetMode,
+)

@@ -1,0 +1,92 @@
+"""Operations on what runs and what was done: processes, formats, the audit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.backends.formats import min_format, set_min_format
+from pushlane.core.push import FORMAT
+from pushlane.model.audit import Entry, entries
+from pushlane.model.presence import Process
+from pushlane.operations.operation import Of, Operation, Role
+from pushlane.operations.paging import Cursor, page
+from pushlane.operations.session import Session
+
+
+class ListProcesses(Operation[list[Process]], frozen=True, kw_only=True):
+    """List the processes that dispatch now, in the order of their starts."""
+
+    method, path, role, of = "GET", "/processes", Role.VIEWER, Of.EVERYTHING
+    commands = ("processes",)
+
+    async def run(self, at: Session) -> list[Process]:
+        return list(await at.backend.presence.list())
+
+
+class FormatsView(msgspec.Struct, frozen=True):
+    """Formats of messages: producers write up to `min_format`, who was asked reads `this_reads`.
+
+    `all_read` is what every live process reads; absent when there is none.
+    """
+
+    min_format: int
+    this_reads: int
+    all_read: int | None
+
+
+class GetFormats(Operation[FormatsView], frozen=True, kw_only=True):
+    """Show which formats of messages are read, and which may be written."""
+
+    method, path, role, of = "GET", "/formats", Role.VIEWER, Of.EVERYTHING
+    commands = ("formats",)
+
+    async def run(self, at: Session) -> FormatsView:
+        return await _formats(at)
+
+
+class SetFormats(Operation[FormatsView], frozen=True, kw_only=True):
+    """Let producers write messages up to a format, once every live process reads it."""
+
+    method, path, role, of = "PUT", "/formats", Role.ADMIN, Of.EVERYTHING
+    commands = ("formats",)
+    changes = True
+
+    min_format: Annotated[int, Meta(ge=1, description="The highest format to write.")]
+
+    async def run(self, at: Session) -> FormatsView:
+        documents = at.backend.documents
+        before = await min_format(documents)
+        await set_min_format(documents, at.backend.presence, self.min_format)
+        at.changed("formats", {"min_format": before}, {"min_format": self.min_format})
+        return await _formats(at)
+
+
+class ListAudit(Operation[list[Entry]], frozen=True, kw_only=True):
+    """Show who changed what, from what to what, newest first."""
+
+    method, path, role, of = "GET", "/audit", Role.OPERATOR, Of.APPS
+    commands = ("audit",)
+
+    find: Annotated[str, Meta(description="Only what has this in who, operation or subject.")] = ""
+    limit: Annotated[int, Meta(ge=0, description="The newest so many; 0 for all.")] = 100
+    cursor: Cursor = ""
+
+    async def run(self, at: Session) -> list[Entry]:
+        found = await entries(at.backend.documents)
+        fits = [
+            (name, one)
+            for name, one in found
+            if at.sees(one.app)
+            and any(self.find in text for text in (one.who, one.operation, one.subject))
+        ]
+        shown = page(at, self, fits, lambda named: named[0], is_descending=True)
+        return [one for _, one in shown]
+
+
+async def _formats(at: Session) -> FormatsView:
+    live = [process.format for process in await at.backend.presence.list()]
+    lowest = await min_format(at.backend.documents)
+    return FormatsView(lowest, FORMAT, min(live, default=None))

@@ -1,0 +1,254 @@
+"""How tasks are shown: what was asked for, how much of it has ended, how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import fields, replace
+
+from pushlane.backends.backend import Backend
+from pushlane.core.names import DEFAULT_SINK
+from pushlane.core.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, now_ms
+from pushlane.model.presence import Process
+from pushlane.model.reasons import Reasons
+from pushlane.model.states import FAILING, STALLED, shown_state
+from pushlane.model.task_changes import settled, settled_reasons
+from pushlane.operations.session import Session
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task. Times are Unix milliseconds; 0 means unset.
+
+    `state` is the stored one, or `scheduled` or `stalled`. While `recall_ms` is set, what waited
+    for a time that is another now is asked anew. It sends up to `quota` pushes in its
+    turn, unless it is `pooled`: then it shares a lane with other low tasks. `total` is absent until
+    its submit is complete. Once `lane_dropped` nothing of it is kept for a replay. `version` grows
+    with every change.
+    """
+
+    id: str
+    level: Level
+    name: str
+    key: str
+    app: str
+    quota: int
+    pooled: bool
+    state: str
+    reason: str
+    total: int | None
+    max_attempts: int
+    delivery: DeliveryMode
+    on_unknown: OnUnknown
+    not_before_ms: int
+    expires_at_ms: int
+    quiet: str
+    zone: str
+    zone_column: str | None
+    start_column: str | None
+    ordered: bool
+    dedupe: bool
+    is_fed: bool
+    left_with: int | None
+    retention_s: float
+    sinks: tuple[str, ...]
+    stop_if_dead: str
+    stopped: bool
+    created_at_ms: int
+    stalled_at_ms: int
+    recall_ms: int
+    finished_at_ms: int
+    lane_dropped: bool
+    version: int
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+    def waits_for_start(self, at_ms: int) -> bool:
+        """Tell whether its start is still to come."""
+        return self.not_before_ms > at_ms
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of its sinks, in the order in which its pushes try them."""
+        return self.sinks or (DEFAULT_SINK,)
+
+
+class ChangedTask(TaskView, frozen=True, kw_only=True):
+    """A task that was changed just now. `changed` names the fields that are others than before."""
+
+    changed: Sequence[str]
+
+
+class SlowAt(msgspec.Struct, frozen=True):
+    """A process in which a task is slow: its deliveries hold a slot so many times as long."""
+
+    process: str
+    since_ms: int
+    times: float
+
+
+class TaskNow(TaskView, frozen=True, kw_only=True):
+    """A task with how many of its pushes have ended, each in which way, and how it goes.
+
+    `shown_state` and `shown_reason` say how it stands, for people. `died_of`, `expired_for` and
+    `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows. Of one
+    that runs `unserved` are sinks that its pushes wait at and no live process serves, and `slow`
+    are processes in which its deliveries hold slots for so long that its turns come less often.
+    """
+
+    delivered: int
+    dead: int
+    expired: int
+    dropped: int
+    finished: int
+    percent: float | None
+    shown_state: str
+    shown_reason: str
+    died_of: Mapping[str, int]
+    expired_for: Mapping[str, int]
+    dropped_for: Mapping[str, int]
+    unserved: Sequence[str] = ()
+    slow: Sequence[SlowAt] = ()
+    rate_per_s: float | None = None
+    eta_s: float | None = None
+
+    @property
+    def left(self) -> int | None:
+        """The pushes not finished; None while the total is not known."""
+        return None if self.total is None else self.total - self.finished
+
+
+_ENDED = frozenset(state for state in State if state.is_terminal)
+_SET = (
+    *("level", "quota", "not_before_ms", "expires_at_ms"),
+    *("quiet", "zone", "stop_if_dead"),
+)
+_SET_STATES = (State.PAUSED, State.CANCELLED)
+_COPIED = tuple(one.name for one in fields(TaskView) if one.name not in ("state", "pooled"))
+
+
+def view_of(task: Task) -> TaskView:
+    """Return a task as it was made just now."""
+    return TaskView(**_fields(task, shown_state(task, now_ms())))
+
+
+def changed_view(at: Session, before: Task, after: Task) -> ChangedTask:
+    """Return a task as it is now, and note for the audit what it was."""
+    was, now = _noted(before), _noted(after)
+    at.changed(f"task/{after.id}", was, now, after.app)
+    names = [name for name in now if was[name] != now[name]]
+    return ChangedTask(**_fields(after, shown_state(after, now_ms())), changed=names)
+
+
+def forgotten_view(at: Session, task: Task) -> TaskView:
+    """Return a task that is forgotten, and note so for the audit."""
+    at.changed(f"task/{task.id}", _noted(task), {}, task.app)
+    return view_of(task)
+
+
+def set_of(task: Task) -> dict[str, Any]:
+    """Return what operators set of a task: no change that processes make on their own alters it.
+
+    Its state is part of it while it is paused or cancelled.
+    """
+    found = {name: getattr(task, name) for name in _SET}
+    return {**found, "state": task.state} if task.state in _SET_STATES else found
+
+
+def _noted(task: Task) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(view_of(task))
+    del shown["version"]
+    return shown
+
+
+async def look_at(
+    backend: Backend,
+    tasks: Sequence[Task],
+    processes: Sequence[Process],
+) -> list[TaskNow]:
+    """Return the tasks as they stand by these processes, in the same order."""
+    # A command that only changes a task need not load how waits are told.
+    from pushlane.diagnosis.causes import TaskStatuses
+    from pushlane.diagnosis.look import is_receiving, is_stalled, put_offs_of, reasons_of
+    from pushlane.diagnosis.pace import paces_of
+    from pushlane.diagnosis.situation import unserved_sinks
+
+    progress = await backend.registry.progress([task.id for task in tasks])
+    put_off = await put_offs_of(backend, tasks)
+    at_ms = now_ms()
+    reasons = await reasons_of(backend, progress)
+    statuses = TaskStatuses(processes, at_ms)
+    views = []
+    going = []
+    for task, counts in zip(tasks, progress, strict=True):
+        stalled = await is_stalled(backend, task, at_ms)
+        why = reasons[task.id]
+        status = statuses.of(
+            task,
+            counts,
+            put_off.get(task.id, ()),
+            why.dead,
+            is_stalled=stalled,
+            is_receiving=not stalled and await is_receiving(backend, task),
+        )
+        why = settled_reasons(task, counts, why)
+        ended = settled(task, counts)
+        if status.state in (State.RUNNING, FAILING):
+            going.append((task, ended))
+        runs = task.state is State.RUNNING
+        unserved = unserved_sinks(task, processes) if runs and processes else ()
+        state = STALLED if stalled else shown_state(task, at_ms)
+        view = TaskNow(
+            **_fields(task, state),
+            **_counted(task, ended, why),
+            shown_state=status.state,
+            shown_reason=status.reason,
+            unserved=unserved,
+            slow=_slow(task, processes),
+        )
+        views.append(view)
+    paces = await paces_of(backend, going, processes)
+    return [_with_pace(view, *paces[view.id]) if view.id in paces else view for view in views]
+
+
+def _counted(task: Task, ended: Progress, why: Reasons) -> dict[str, Any]:
+    return {
+        "delivered": ended.delivered,
+        "dead": ended.dead,
+        "expired": ended.expired,
+        "dropped": ended.dropped,
+        "finished": ended.finished,
+        "percent": _percent(ended.finished, task.total),
+        "died_of": why.dead,
+        "expired_for": why.expired,
+        "dropped_for": why.dropped,
+    }
+
+
+def _slow(task: Task, processes: Sequence[Process]) -> list[SlowAt]:
+    """Return the processes in which the task's lane counts as slow."""
+    return [
+        SlowAt(process.id, one.since_ms, one.times)
+        for process in processes
+        for one in process.slow
+        if one.lane == task.lane
+    ]
+
+
+def _with_pace(view: TaskNow, per_s: float | None, ends_in_s: float | None) -> TaskNow:
+    rate = None if per_s is None else round(per_s, 2)
+    return replace(view, rate_per_s=rate, eta_s=None if ends_in_s is None else round(ends_in_s, 1))
+
+
+def _percent(finished: int, total: int | None) -> float | None:
+    if total is None:
+        return None
+    return round(100 * finished / total, 2) if total else 100.0
+
+
+def _fields(task: Task, state: str) -> dict[str, Any]:
+    copied = {name: getattr(task, name) for name in _COPIED}
+    return {**copied, "state": state, "pooled": task.pooled}

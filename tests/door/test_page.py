@@ -1,0 +1,75 @@
+"""Runs what docs/http.md shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from pushlane import Settings
+from pushlane.door.problems import _STATUS
+from tests.door.asking import Answer, Asking, asking
+
+PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+LINES = PAGE.partition("```json\n")[2].partition("```")[0]
+CURLS = [line for line in PAGE.splitlines() if line.startswith(("curl ", "ETAG=$(curl "))]
+
+
+async def run(ask: Asking, line: str, etag: str) -> Answer:
+    """Ask what a line of the page asks with curl; `$ETAG` is what the line before it has kept."""
+    line, headers = line.removeprefix("ETAG=$(").partition(" | ")[0].replace("$ETAG", etag), {}
+    words = shlex.split(line.replace("$URL", "").replace('"$AUTH"', "AUTH"))[1:]
+    method, body, path = "GET", b"", ""
+    while words:
+        word = words.pop(0)
+        if word == "-sX":
+            method = words.pop(0)
+        elif word == "-d":
+            body = words.pop(0).encode()
+        elif word == "--data-binary":
+            assert words.pop(0) == "@lines.jsonl"
+            body = LINES.encode()
+        elif word == "-H":
+            name, _, value = words.pop(0).partition(": ")
+            headers |= {name: value} if value else {}
+        elif word == "-sI":
+            method = "HEAD"
+        elif word not in ("-s", "-si"):
+            path = word
+    path, _, query = path.partition("?")
+    given: dict[str, list[str]] = {}
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        given.setdefault(name, []).append(value)
+    return await ask(method, path, query=given, parts=[body], headers=headers)
+
+
+async def test_what_it_shows_is_so(settings: Settings) -> None:
+    async with asking(settings) as ask:
+        token = await ask.made("operator", "shop")
+        everything, etag = ask.token, ""
+        for line in CURLS:
+            ask.token = everything if "/levels" in line else token
+            if found := re.search(r"^curl -sN \$URL(\S+)", line):
+                async with ask.events(found[1]) as events:
+                    assert (await events.next()).name == "snapshot"
+                continue
+            answer = await run(ask, line, etag.replace('"', r"\""))
+            etag = answer.headers.get("etag", "")
+            assert answer.status == (201 if "/streams/orders/pushes" in line else 200), answer.body
+            if "/tasks/" in line and "/pushes" in line:
+                assert answer.json["safe_line"] == 3
+            if "Prefer" in line:
+                assert answer.headers["preference-applied"] == "wait=30"
+            if line.startswith("curl -sX POST $URL/v1/tasks/sale-7/seal"):
+                assert msgspec.json.decode(answer.body)["total"] == 3
+
+
+def test_it_tells_each_status_of_a_refusal() -> None:
+    told = {
+        int(one) for row in re.findall(r"^\| ([\d, ]+) \|", PAGE, re.M) for one in row.split(",")
+    }
+
+    assert {status for _, status in _STATUS} == told

@@ -1,0 +1,240 @@
+"""Why a task waits, how it went, what became of its pushes: as --json has it, and for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import pushlane.diagnosis.look
+from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
+from pushlane.backends.backend import Backend
+from pushlane.core.task import Level
+from pushlane.model.access import Access, Role
+from pushlane.operations.doing import do
+from pushlane.operations.looks import (
+    GetOverview,
+    GetPush,
+    GetResults,
+    ListReceipts,
+    WhyTask,
+    _rounded,
+)
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.session import Caller
+from pushlane.operations.views import plain
+from pushlane.producers.submit import submit
+from pushlane.util.errors import NotAllowed, NotFound
+from tests.core.support import DEADLINE_S
+
+ADMIN = Caller("ada", "cli")
+ROWS = [{"recipient": f"user-{number}", "trace": f"t-{number}"} for number in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the two looks at a task follow each other without a second between."""
+    monkeypatch.setattr(pushlane.diagnosis.look, "_BETWEEN_S", 0.0)
+
+
+@pytest.fixture
+def memory() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@asynccontextmanager
+async def filled(memory: MemoryBackend, settings: Settings) -> AsyncIterator[Backend]:
+    """One with a task each of the apps `shop` and `bank`, with the same recipients."""
+    async with memory.connect(settings) as opened:
+        for app in ("shop", "bank"):
+            request = SubmitRequest(
+                source=ROWS,
+                level=Level.HIGH,
+                name=f"of-{app}",
+                app=app,
+                title="Hi",
+                trace_id="trace",
+                retention_s=3_600,
+            )
+            await submit(opened, settings, request)
+        yield opened
+
+
+async def deliver(memory: MemoryBackend, settings: Settings) -> None:
+    """Deliver all but the second push of each task."""
+
+    def send(push: Push) -> Outcome | None:
+        return Outcome.dead("no such number") if push.seq == 2 else None
+
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        Dispatcher.open(sink=send, settings=settings, connect=memory.connect) as dispatcher,
+    ):
+        await dispatcher.drained()
+
+
+def of_shop(role: Role = Role.VIEWER) -> Caller:
+    return Caller("bob", "http", Access(role, frozenset({"shop"})))
+
+
+async def test_why_says_what_a_task_waits_for(memory: MemoryBackend, settings: Settings) -> None:
+    async with filled(memory, settings) as backend:
+        found = await do(backend, settings, of_shop(), WhyTask(task="of-shop"))
+
+        shown = plain(found)
+        assert [one["cause"] for one in shown["causes"]] == ["no_dispatcher"]
+        assert (shown["state"], shown["shown_state"], shown["backlog"]) == ("running", "waiting", 3)
+        assert not {"eta_s", "since"} & {*shown, *shown["causes"][0]}
+        assert not found.has_ended
+
+
+async def test_limits_of_others_that_cannot_be_read_are_not_named(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        for subject in ("app/shop", "app/bank"):
+            await backend.documents.put("limit", subject, b'{"rate_per_s": "fast"}', None)
+
+        mine = await do(backend, settings, of_shop(), WhyTask(task="of-shop"))
+        all_of_them = await do(backend, settings, ADMIN, WhyTask(task="of-shop"))
+
+        assert mine.unread_limits == ["app/shop"]
+        assert sorted(all_of_them.unread_limits) == ["app/bank", "app/shop"]
+
+
+async def test_the_overview_has_sinks_levels_and_the_worst_tasks(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        shown = plain(await do(backend, settings, ADMIN, GetOverview()))
+
+        [sink] = shown["sinks"]
+        assert (sink["name"], sink["served_by"], sink["left"]) == ("default", 0, 6)
+        assert [(one["level"], one["tasks"]) for one in sink["levels"]] == [("high", 2)]
+        assert [one["name"] for one in shown["tasks"]] == ["of-shop", "of-bank"]
+        assert shown["states"] == {"waiting": 2}
+        assert not shown["is_cut"]
+
+
+async def test_results_count_by_receipts(settings: Settings, memory: MemoryBackend) -> None:
+    async with filled(memory, settings) as backend:
+        await deliver(memory, settings)
+
+        shown = plain(await do(backend, settings, of_shop(), GetResults(task="of-shop")))
+
+        assert (shown["total"], shown["counts"]["delivered"], shown["counts"]["dead"]) == (3, 2, 1)
+        assert shown["reasons"] == [{"outcome": "dead", "reason": "no such number", "pushes": 1}]
+        assert shown["delivery"]["n"] == 2
+        assert "user-" not in str(shown)
+
+
+async def test_results_of_what_has_not_begun_have_no_times(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        shown = plain(await do(backend, settings, ADMIN, GetResults(task="of-shop")))
+
+        assert not {"per_s", "wait", "delivery"} & shown.keys()
+
+
+@pytest.mark.parametrize("given", [{"recipient": " user-1 "}, {"trace_id": "t-1"}])
+async def test_of_a_recipient_the_receipts_of_the_callers_apps_are_shown(
+    settings: Settings, memory: MemoryBackend, given: Any
+) -> None:
+    async with filled(memory, settings) as backend:
+        await deliver(memory, settings)
+
+        mine = await do(backend, settings, of_shop(), ListReceipts.made(**given))
+        both = await do(backend, settings, ADMIN, ListReceipts.made(**given))
+
+        shop = await backend.registry.get("of-shop")
+        assert [(one.push, one.outcome) for one in mine.rows] == [(f"{shop.id}-2", "dead")]
+        assert len(both.rows) == 2
+        assert "user-1" not in str(plain(both))
+        assert "recipient_hash" not in plain(mine)["rows"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "say which receipts"),
+        ({"seq": 3}, "a seq is of a task"),
+        ({"recipient": ""}, "no value"),
+    ],
+)
+async def test_receipts_of_nothing_are_refused(
+    memory: MemoryBackend, settings: Settings, given: Any, told: str
+) -> None:
+    async with filled(memory, settings) as backend:
+        with pytest.raises(BadInput, match=told):
+            await do(backend, settings, ADMIN, ListReceipts(**given))
+
+
+async def test_a_push_shows_how_it_ended(settings: Settings, memory: MemoryBackend) -> None:
+    async with filled(memory, settings) as backend:
+        await deliver(memory, settings)
+
+        shown = plain(await do(backend, settings, of_shop(), GetPush(push="of-shop-2")))
+
+        assert (shown["outcome"], shown["reason"]) == ("dead", "no such number")
+        assert (shown["has_ended"], shown["task_state"]) == (True, "done")
+        assert [one["push"] for one in shown["receipts"]] == [shown["push"]]
+        assert "message" not in shown
+        assert "user-1" not in str(shown)
+
+
+async def test_what_a_push_holds_is_for_operators_who_ask(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        asked = GetPush(push="of-shop-2", reveal=True)
+
+        found = await do(backend, settings, of_shop(Role.OPERATOR), asked)
+        with pytest.raises(
+            NotAllowed, match="bob has the role submitter, and to reveal a push needs"
+        ):
+            await do(backend, settings, of_shop(Role.SUBMITTER), asked)
+
+        assert plain(found)["message"] == {"recipient": "user-1", "title": "Hi", "body": ""}
+        assert "user-1" not in repr(found)
+        assert not {"outcome", "reason"} & plain(found).keys()
+
+
+@pytest.mark.parametrize(
+    ("push", "kind", "told"),
+    [
+        ("of-shop", BadInput, "'of-shop' is no push: give its task and its number"),
+        ("of-shop-4", NotFound, "has 3 pushes: there is no push 4"),
+        ("of-shop-0", NotFound, "has 3 pushes: there is no push 0"),
+        ("of-bank-1", NotFound, "there is no task 'of-bank'"),
+    ],
+)
+async def test_a_push_that_there_is_not_is_refused(
+    memory: MemoryBackend, settings: Settings, push: str, kind: type[Exception], told: str
+) -> None:
+    async with filled(memory, settings) as backend:
+        with pytest.raises(kind, match=told):
+            await do(backend, settings, of_shop(), GetPush(push=push))
+
+
+async def test_who_looks_leaves_nothing_in_the_audit(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        for asked in (
+            WhyTask(task="of-shop"),
+            GetOverview(),
+            GetPush(push="of-shop-1", reveal=True),
+        ):
+            await do(backend, settings, ADMIN, asked)
+
+        assert await do(backend, settings, ADMIN, ListAudit()) == []
+
+
+def test_a_small_number_keeps_the_digits_that_people_see() -> None:
+    shown = [_rounded(number, 2) for number in (None, 0.0, 1234.5678, 0.00123456, 12.3456)]
+
+    assert shown == [None, 0.0, 1234.57, 0.001235, 12.35]

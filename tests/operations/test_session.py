@@ -1,0 +1,129 @@
+"""What is written to the audit, and who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from pushlane import Settings, UserError
+from pushlane.backends.backend import connect
+from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, Task
+from pushlane.model.access import Access, Role
+from pushlane.model.audit import Entry, differences
+from pushlane.operations.doing import do
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.session import Caller
+from pushlane.operations.shares import GetLevels, SetLevels, SetLimit
+from pushlane.operations.tasks import CancelTask, PauseTask, ResumeTask, SetQuota
+
+ADMIN = Caller("ada", "cli")
+
+
+async def changes(settings: Settings, *operations: Any, caller: Caller = ADMIN) -> list[Entry]:
+    """What the audit has of these, oldest first."""
+    async with connect(settings) as backend:
+        await backend.registry.add(Task(id="t", level=Level.HIGH, lane="task-t", name="sale"))
+        for operation in operations:
+            await do(backend, settings, caller, operation)
+        return (await do(backend, settings, ADMIN, ListAudit()))[::-1]
+
+
+async def test_a_change_says_who_did_what_from_what_to_what(settings: Settings) -> None:
+    [levels, quota, limit] = await changes(
+        settings,
+        SetLevels(weights="5:4:1"),
+        SetQuota(task="sale", quota=3),
+        SetLimit(subject="app/shop", total=5),
+    )
+
+    assert (levels.who, levels.face, levels.operation) == ("ada", "cli", "set-levels")
+    assert (levels.before, levels.after) == ({"weights": "6:3:1"}, {"weights": "5:4:1"})
+    assert (quota.subject, quota.before, quota.after) == ("task/t", {"quota": 1}, {"quota": 3})
+    assert (limit.subject, limit.before, limit.after) == ("app/shop", {}, {"total": 5})
+
+
+async def test_the_state_of_a_task_is_told(settings: Settings) -> None:
+    entries = await changes(settings, PauseTask(task="t", reason="wrong text"))
+
+    [paused] = entries
+    assert paused.before["state"] == "submitted"
+    assert (paused.after["state"], paused.after["reason"]) == ("paused", "wrong text")
+
+
+async def test_what_is_refused_and_what_only_looks_is_not_in_it(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, GetLevels())
+        with pytest.raises(UserError, match="all zero"):
+            await do(backend, settings, ADMIN, SetLevels(weights="0:0:0"))
+
+        assert await do(backend, settings, ADMIN, ListAudit()) == []
+
+
+async def test_it_is_searched_newest_first(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        for weights in ("5:4:1", "4:3:2", "3:2:1"):
+            await do(backend, settings, ADMIN, SetLevels(weights=weights))
+        await do(backend, settings, Caller("bob", "http"), SetLimit(subject="app/a", total=1))
+
+        newest = await do(backend, settings, ADMIN, ListAudit(limit=2))
+        of_ada = await do(backend, settings, ADMIN, ListAudit(find="ada", limit=0))
+
+    assert [one.who for one in newest] == ["bob", "ada"]
+    assert [one.after["weights"] for one in of_ada] == ["3:2:1", "4:3:2", "5:4:1"]
+
+
+async def test_a_change_stays_that_could_not_be_written_down(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(settings) as backend:
+        with mock.patch.object(backend.documents, "put", side_effect=Unreachable("away")):
+            shown = await do(backend, settings, ADMIN, SetLevels(weights="5:4:1"))
+
+        assert str(shown.weights) == "5:4:1"
+        assert str(await backend.registry.weights()) == "5:4:1"
+    assert "set-levels of levels by ada is done, and is not in the audit: away" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("role", "operation", "needed"),
+    [
+        (Role.VIEWER, PauseTask(task="t"), "submitter"),
+        (Role.SUBMITTER, SetQuota(task="t", quota=2), "operator"),
+        (Role.SUBMITTER, SetLevels(weights="1:1:1"), "operator"),
+    ],
+)
+async def test_a_role_that_is_not_enough_changes_nothing(
+    settings: Settings, role: Role, operation: Any, needed: str
+) -> None:
+    async with connect(settings) as backend:
+        await backend.registry.add(Task(id="t", level=Level.HIGH, lane="task-t"))
+        before = await backend.registry.get("t")
+
+        with pytest.raises(UserError, match=f"ada has the role {role}, and .* needs {needed}"):
+            await do(backend, settings, Caller("ada", "http", Access(role)), operation)
+
+        assert await backend.registry.get("t") == before
+
+
+async def test_a_role_may_what_those_below_it_may(settings: Settings) -> None:
+    caller = Caller("ada", "http", Access(Role.SUBMITTER))
+
+    entries = await changes(
+        settings, PauseTask(task="t"), ResumeTask(task="t"), CancelTask(task="t"), caller=caller
+    )
+
+    assert [one.operation for one in entries] == ["pause-task", "resume-task", "cancel-task"]
+
+
+def test_what_has_no_value_is_absent_in_an_entry() -> None:
+    assert differences({"a": 5, "b": None}, {"a": None, "b": 1}) == ({"a": 5}, {"b": 1})
+
+
+def test_a_long_text_is_cut() -> None:
+    before, after = differences({"a": 1, "b": "x"}, {"a": 1, "b": "y" * 500})
+
+    assert before == {"b": "x"}
+    assert after == {"b": "y" * 200 + "..."}
