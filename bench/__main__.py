@@ -19,6 +19,7 @@ from bench.figures import show
 from pushlane.core.errors import PushlaneError
 
 MEASURED = (
+    "api",
     "fairness",
     "fanout",
     "growth",

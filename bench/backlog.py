@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from pushlane.backends.backend import Backend
-from pushlane.core.names import own_lane
+from pushlane.backends.backend import Backend, bundle_of
+from pushlane.core.names import own_lane, pool_lane
 from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
 from pushlane.model.names import new_task_id
 from pushlane.wire import packed
@@ -17,6 +18,7 @@ from pushlane.wire import packed
 BUNDLE = 32
 _PUBLISH_AT_ONCE = 4_096
 _TASKS_AT_ONCE = 24
+_ADDED_AT_ONCE = 500
 _BODY = "x" * 150
 
 
@@ -35,7 +37,7 @@ async def write_task(
 ) -> str:
     """A sealed task on a lane of its own, a low one too: in the pool, tasks would share turns."""
     task_id = new_task_id()
-    lane = own_lane(task_id)
+    lane, bundle = own_lane(task_id), bundle_of(BUNDLE, pushes)
     task = Task(
         id=task_id,
         level=level,
@@ -43,7 +45,7 @@ async def write_task(
         app=app,
         sinks=sinks,
         quota=quota,
-        bundle=BUNDLE,
+        bundle=bundle,
         created_at_ms=task_changes.now_ms(),
     )
     await backend.registry.add(task)
@@ -52,7 +54,7 @@ async def write_task(
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
         bodies = [encode(make(task_id, seq)) for seq in range(first, last)]
-        bundles = list(packed(bodies, BUNDLE))
+        bundles = list(packed(bodies, bundle))
         source = Source(f"submit-{task_id}", [bundle.last_seq for bundle in bundles])
         await backend.broker.publish(lane, [one.message for one in bundles], source=source)
     await backend.registry.change(task_id, task_changes.seal(pushes))
@@ -74,3 +76,17 @@ async def write_tasks(
             return await write_task(backend, levels[number % len(levels)], pushes, app=app)
 
     return dict.fromkeys(await asyncio.gather(*map(write, range(count))), pushes)
+
+
+async def add_tasks(backend: Backend, count: int, state: State, **fields: Any) -> None:
+    """So many tasks of one push in the registry alone: nothing of them is on a lane."""
+
+    def task() -> Task:
+        task_id = new_task_id()
+        lane, name = pool_lane(task_id, 8), f"Task {task_id}"
+        given = {"created_at_ms": task_changes.now_ms(), "state": state, "total": 1, **fields}
+        return Task(id=task_id, level=Level.LOW, lane=lane, name=name, **given)
+
+    for start in range(0, count, _ADDED_AT_ONCE):
+        tasks = [task() for _ in range(min(_ADDED_AT_ONCE, count - start))]
+        await asyncio.gather(*map(backend.registry.add, tasks))

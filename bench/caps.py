@@ -7,14 +7,14 @@ machine does falls on all.
 
 from __future__ import annotations
 
-import time
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
+from bench.cpu import Spent, spent
 from bench.figures import say
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.task import Level
@@ -38,7 +38,7 @@ def caps_cost(
 
     Likewise with suppressions of others, with both, and the processor time of this process a push.
     """
-    runs: dict[str, list[_Run]] = {kind: [] for kind in _KINDS}
+    runs: dict[str, list[Spent]] = {kind: [] for kind in _KINDS}
     with backend_settings(broker) as settings:
         for number in range(rounds):
             for kind in _KINDS if number % 2 else reversed(_KINDS):
@@ -47,26 +47,19 @@ def caps_cost(
                 "  " + ", ".join(f"{kind} {pushes / runs[kind][-1].took_s:,.0f}/s" for kind in runs)
             )
     took_s = {kind: median(run.took_s for run in runs[kind]) for kind in _KINDS}
-    cpu_s = {kind: median(run.cpu_s for run in runs[kind]) for kind in _KINDS}
     return {
         "broker": broker,
         "pushes": pushes,
         "suppressed": _SUPPRESSED,
         "rates": {kind: round(pushes / took_s[kind]) for kind in _KINDS},
-        "cpu_us": {kind: round(cpu_s[kind] / pushes * 1e6, 2) for kind in _KINDS},
+        "cpu_us": {kind: round(median(run.cpu_us for run in runs[kind]), 2) for kind in _KINDS},
         "caps_cost": round(1 - took_s["off"] / took_s["caps"], 3),
         "suppression_cost": round(1 - took_s["off"] / took_s["suppressed"], 3),
         "both_cost": round(1 - took_s["off"] / took_s["both"], 3),
     }
 
 
-class _Run(NamedTuple):
-    took_s: float
-    cpu_s: float
-
-
-async def _drain(settings: Settings, kind: str, pushes: int) -> _Run:
-    """From the dispatcher's start until all is delivered and acked."""
+async def _drain(settings: Settings, kind: str, pushes: int) -> Spent:
     async with connect(settings) as backend:
         if kind in ("caps", "both"):
             every = Subject("app", EVERY_APP)
@@ -76,9 +69,7 @@ async def _drain(settings: Settings, kind: str, pushes: int) -> _Run:
         if kind in ("suppressed", "both"):
             await _suppress(backend)
         await write_task(backend, Level.HIGH, pushes)
-        started_s, cpu_s = time.monotonic(), time.process_time()
-        await Dispatcher(backend, NullSink(), settings, drain=True).run()
-        return _Run(time.monotonic() - started_s, time.process_time() - cpu_s)
+        return await spent(Dispatcher(backend, NullSink(), settings, drain=True), pushes)
 
 
 async def _suppress(backend: Backend) -> None:

@@ -13,16 +13,19 @@ from typing import NamedTuple
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Outcome
 
+_MARKS = 1_000
+
 
 class Mark(NamedTuple):
-    """So many had been delivered by then."""
+    """So many had been delivered by then, and the process had used so much CPU time."""
 
     at_s: float
     delivered: int
+    cpu_s: float = 0.0
 
 
 class CountingSink:
-    """`totals` says how many pushes each task has, seqs from 1."""
+    """`totals` says how many pushes each task has, seqs from 1. About a thousand marks are kept."""
 
     name = "counting"
     batch_size = 256
@@ -32,6 +35,8 @@ class CountingSink:
     def __init__(self, totals: Mapping[str, int]) -> None:
         self._seen = {task: bytearray(total + 1) for task, total in totals.items()}
         self._count = 0
+        self._mark_at = 0
+        self._each = sum(totals.values()) // _MARKS
         self._unseen = len(totals)
         self.duplicates = 0
         self.marks: list[Mark] = []
@@ -48,7 +53,9 @@ class CountingSink:
                 self._first_of(seqs)
             seqs[push.seq] = 1
         self._count += len(batch)
-        self.marks.append(Mark(time.perf_counter(), self._count))
+        if self._count >= self._mark_at:
+            self.marks.append(Mark(time.perf_counter(), self._count, time.process_time()))
+            self._mark_at = self._count + self._each
         return [DELIVERED] * len(batch)
 
     async def close(self) -> None:
@@ -72,7 +79,18 @@ class CountingSink:
 
 def steady_rate(marks: Sequence[Mark], start: int, end: int) -> float:
     """Deliveries a second between the first mark of `start` or more and the last up to `end`."""
+    first, last = _steady(marks, start, end)
+    took_s = last.at_s - first.at_s
+    return (last.delivered - first.delivered) / took_s if took_s > 0 else 0.0
+
+
+def steady_cpu_us(marks: Sequence[Mark], start: int, end: int) -> float:
+    """Microseconds of CPU time a delivery between the same two marks; 0 where there are no two."""
+    first, last = _steady(marks, start, end)
+    count = last.delivered - first.delivered
+    return (last.cpu_s - first.cpu_s) / count * 1e6 if count else 0.0
+
+
+def _steady(marks: Sequence[Mark], start: int, end: int) -> tuple[Mark, Mark]:
     inside = [mark for mark in marks if start <= mark.delivered <= end]
-    if len(inside) < 2 or inside[-1].at_s <= inside[0].at_s:
-        return 0.0
-    return (inside[-1].delivered - inside[0].delivered) / (inside[-1].at_s - inside[0].at_s)
+    return (inside[0], inside[-1]) if inside else (Mark(0.0, 0), Mark(0.0, 0))

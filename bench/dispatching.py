@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import IO
 
 from bench.backends import environment
+from bench.certificates import Certificates, trusting
+from bench.cpu import CpuMeter
 from pushlane.core.errors import PushlaneError
 from pushlane.settings import Settings
 
@@ -20,14 +22,23 @@ _LAST_LINES = 20
 
 
 class Dispatching:
-    """One running dispatcher. It ends with this process, too: it hears that its input has ended."""
+    """One running dispatcher. It ends with this process, too: it hears that its input has ended.
 
-    def __init__(self, settings: Settings, sink: str, *arguments: str) -> None:
+    It trusts the authority of the `certificates`, if there are any.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sink: str,
+        *arguments: str,
+        certificates: Certificates | None = None,
+    ) -> None:
         self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read at its end
         command = [sys.executable, "-m", "pushlane", "dispatch", "--with-parent", "--sink", sink]
         self._process = subprocess.Popen(
             [*command, "--slots", str(settings.slots), *arguments],
-            env=environment(settings),
+            env=environment(settings) | trusting(certificates),
             stdin=subprocess.PIPE,
             stderr=self._said,
         )
@@ -82,9 +93,18 @@ def dispatching(settings: Settings, sink: str, *arguments: str) -> Iterator[Disp
 
 def drain(settings: Settings, sink: str) -> None:
     """Dispatch all that can move."""
-    process = Dispatching(settings, sink, "--drain")
+    drain_metered(settings, sink)
+
+
+def drain_metered(
+    settings: Settings, sink: str, certificates: Certificates | None = None
+) -> CpuMeter:
+    """Dispatch all that can move, and return what CPU time that took."""
+    process = Dispatching(settings, sink, "--drain", certificates=certificates)
     try:
-        process.wait(_DRAIN_S)
+        with CpuMeter(process.pid) as meter:
+            process.wait(_DRAIN_S)
     except BaseException:
         process.stop()
         raise
+    return meter

@@ -8,14 +8,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import uvloop
 
-from bench.counting import CountingSink, steady_rate
+from bench.counting import CountingSink, steady_cpu_us, steady_rate
 from pushlane.backends.backend import connect
 from pushlane.dispatcher import Dispatcher
 from pushlane.settings import Settings
@@ -24,7 +23,7 @@ _SHOWN = 20
 
 
 class Drained(NamedTuple):
-    """`rate` is of the steady part; `cpu_us` is what the process spent on a push in all."""
+    """`rate` is of the steady part, and `cpu_us` is what a push of it cost the process."""
 
     rate: float
     cpu_us: float
@@ -41,16 +40,15 @@ def drained(settings: Settings, totals: Mapping[str, int]) -> Drained:
 
 def _drain(settings: Settings, totals: dict[str, int]) -> Drained:
     sink = CountingSink(totals)
-    cpu_s = time.process_time()
     uvloop.run(_dispatch(settings, sink))
-    cpu_s = time.process_time() - cpu_s
     lost = sink.lost()
     for task, seq in lost[:_SHOWN]:
         print(f"lost: seq {seq} of task {task}", file=sys.stderr)
     total = sum(totals.values())
     start = max(total // 10, min(sink.all_seen_at, total // 2))
-    rate = steady_rate(sink.marks, start, total * 9 // 10)
-    return Drained(round(rate), round(cpu_s / total * 1e6, 2), len(lost), sink.duplicates)
+    steady = sink.marks, start, total * 9 // 10
+    cpu_us = round(steady_cpu_us(*steady), 2)
+    return Drained(round(steady_rate(*steady)), cpu_us, len(lost), sink.duplicates)
 
 
 async def _dispatch(settings: Settings, sink: CountingSink) -> None:

@@ -17,10 +17,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from bench.certificates import Certificates
 from pushlane.core.errors import PushlaneError
 
 _LOG = "PUSHLANE_BENCH_PROVIDER_LOG"
@@ -41,12 +42,16 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class Provider:
-    """The application that granian runs; the environment tells it where to log."""
+    """The application that granian runs; the environment tells it where to log.
+
+    It is there once it has written its process id beside the log.
+    """
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lines: list[_Line] = []
         self._takes_s = float(os.environ[_TAKES_S])
         self._file = Path(os.environ[_LOG]).open("ab")  # noqa: SIM115 - for its life
+        _pid_file(Path(os.environ[_LOG])).write_text(f"{os.getpid()}\n")
         self._writing = loop.create_task(self._write())
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -93,34 +98,57 @@ def _sent(path: str, body: bytes) -> tuple[str, int]:
     return task, int(seq)
 
 
+class FastProvider(NamedTuple):
+    """The process that answers, which is a child of granian's own, and the URL."""
+
+    pid: int
+    url: str
+
+
 @contextmanager
-def fast_provider(log: Path, port: int, takes_s: float = 0.0) -> Iterator[str]:
-    """Run one in a process of its own, and give its URL."""
+def fast_provider(
+    log: Path, port: int, takes_s: float = 0.0, certificates: Certificates | None = None
+) -> Iterator[FastProvider]:
+    """Run one in processes of its own, with TLS where it has a certificate."""
     command = [sys.executable, "-m", "granian", "--interface", "rsgi", "--http", "auto", "--no-ws"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--loop", "uvloop"]
+    if certificates is not None:
+        command += ["--ssl-certificate", str(certificates.cert)]
+        command += ["--ssl-keyfile", str(certificates.key)]
     command += ["--log-level", "error", "bench.fast_provider:provider"]
+    _pid_file(log).unlink(missing_ok=True)
     environment = {**os.environ, _LOG: str(log), _TAKES_S: str(takes_s)}
     process = subprocess.Popen(command, env=environment)
     try:
-        _wait(port, process)
-        yield f"http://127.0.0.1:{port}"
+        pid = _wait(port, process, _pid_file(log))
+        scheme = "http" if certificates is None else "https"
+        yield FastProvider(pid, f"{scheme}://127.0.0.1:{port}")
     finally:
         process.terminate()
         process.wait(timeout=20)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until something listens there."""
+def _pid_file(log: Path) -> Path:
+    return log.with_suffix(".pid")
+
+
+def _wait(port: int, process: subprocess.Popen[bytes], pid_file: Path) -> int:
+    """Wait until it listens there; return the id of the process that answers."""
     until = time.monotonic() + _STARTS_S
     while time.monotonic() < until:
         if process.poll() is not None:
             raise PushlaneError(f"granian ended with {process.returncode}")
         with socket.socket() as probe:
             probe.settimeout(1)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+            if _says(pid_file) and probe.connect_ex(("127.0.0.1", port)) == 0:
+                return int(pid_file.read_text())
         time.sleep(0.05)
     raise PushlaneError("granian did not listen in time")
+
+
+def _says(pid_file: Path) -> bool:
+    """Tell whether the whole line is there."""
+    return pid_file.exists() and pid_file.read_text().endswith("\n")
 
 
 provider = Provider()

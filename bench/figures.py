@@ -47,7 +47,10 @@ def show(title: str, figures: Sequence[Figure]) -> None:
 
 
 def markdown(columns: Mapping[str, Sequence[Figure]]) -> str:
-    """A table with a column of figures for each run; rows are matched by their names."""
+    """A table with a column of figures for each run; rows are matched by their names.
+
+    Where the goals of runs differ each is there, in the order of the columns.
+    """
     names = list(dict.fromkeys(figure.name for run in columns.values() for figure in run))
     by_name = [{figure.name: figure for figure in run} for run in columns.values()]
     goals = {name: _goal(name, by_name) for name in names}
@@ -61,7 +64,8 @@ def markdown(columns: Mapping[str, Sequence[Figure]]) -> str:
 
 
 def _goal(name: str, runs: Sequence[Mapping[str, Figure]]) -> str:
-    return next((run[name].goal for run in runs if name in run and run[name].goal), "")
+    goals = [run[name].goal for run in runs if name in run and run[name].goal]
+    return "; ".join(dict.fromkeys(goals))
 
 
 def _line(cells: Sequence[str]) -> str:

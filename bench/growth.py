@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.backends import backend_settings
-from bench.backlog import write_tasks
+from bench.backlog import add_tasks, write_tasks
 from bench.cleanup import remove_keys
 from bench.figures import Figure, at_most, say
 from bench.footprint import journal_bytes, redis_keys, store_bytes
@@ -31,12 +31,11 @@ from bench.steps import Steps
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import TaskQuery
 from pushlane.core.errors import BadInput
-from pushlane.core.names import is_pool, pool_lane
-from pushlane.core.task import Level, State, Task
+from pushlane.core.names import is_pool
+from pushlane.core.task import State
 from pushlane.dispatcher.service import Dispatcher
 from pushlane.dispatcher.sinks.plain import NullSink
 from pushlane.model import task_changes
-from pushlane.model.names import new_task_id
 from pushlane.settings import Settings
 
 RUNS = (
@@ -45,7 +44,6 @@ RUNS = (
     ("--broker", "pulsar", "--refill", "1000000"),
 )
 _OF_OWN = 40
-_AT_ONCE = 500
 _BLOCKED_MS = 10.0
 _REBUILT_S = 60.0
 _WINDOW_S = 61.0
@@ -89,6 +87,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     shown = [
         at_most("longest step of the loop, ms", result["blocked_ms_max"], _BLOCKED_MS),
         Figure("by the clock on the wall, ms", f"{result['blocked_ms_wall']:g}"),
+        *_by_name(result),
         Figure("topics or lanes left", f"{result['topics_left']}", "0", not result["topics_left"]),
         Figure("handles left", f"{result['handles_left']}", "0", not result["handles_left"]),
     ]
@@ -101,6 +100,17 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     else:
         shown.append(Figure("bytes of the store, before and after", _change(result, "store_bytes")))
     return shown
+
+
+def _by_name(result: dict[str, Any]) -> list[Figure]:
+    """Return whose the longest steps were; results from before that was kept have none."""
+    if "longest_step_of" not in result:
+        return []
+    return [
+        Figure("the longest step's task", result["longest_step_of"]),
+        Figure("by the CPU time of its thread, ms", f"{result['blocked_ms_cpu']:g}"),
+        Figure("the task of that step", result["busiest_step_of"]),
+    ]
 
 
 def _change(result: dict[str, Any], what: str) -> str:
@@ -167,9 +177,9 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
     async with connect(settings) as backend:
         say(f"making {options.ended:,} ended and {options.running:,} running tasks")
         now = task_changes.now_ms()
-        await _add(backend, options.ended, State.DONE, finished_at_ms=now, lane_dropped=True)
+        await add_tasks(backend, options.ended, State.DONE, finished_at_ms=now, lane_dropped=True)
         later_ms = now + _NEWER_MS  # else the leader looks for counts that a new Redis has lost
-        await _add(backend, options.running, State.RUNNING, created_at_ms=later_ms)
+        await add_tasks(backend, options.running, State.RUNNING, created_at_ms=later_ms)
         say(f"timing the steps of a leader for {options.seconds:g} s")
         gc.collect()
         gc.freeze()  # as `dispatch` does when it starts
@@ -179,21 +189,14 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
     gc.unfreeze()
     say(f"  the longest: {steps.longest}")
     rebuild_s = await _rebuilt_s(settings) if settings.broker != "embedded" else None
-    blocked = {"blocked_ms_max": steps.most_ms, "blocked_ms_wall": steps.wall_ms}
-    return {**{name: round(ms, 1) for name, ms in blocked.items()}, "rebuild_s": rebuild_s}
-
-
-async def _add(backend: Backend, count: int, state: State, **fields: Any) -> None:
-    for start in range(0, count, _AT_ONCE):
-        tasks = [_task(state, **fields) for _ in range(min(_AT_ONCE, count - start))]
-        await asyncio.gather(*map(backend.registry.add, tasks))
-
-
-def _task(state: State, **fields: Any) -> Task:
-    task_id = new_task_id()
-    lane, name = pool_lane(task_id, 8), f"Task {task_id}"
-    fields = {"created_at_ms": task_changes.now_ms(), **fields}
-    return Task(id=task_id, level=Level.LOW, lane=lane, name=name, state=state, total=1, **fields)
+    return {
+        "blocked_ms_max": round(steps.most_ms, 1),
+        "blocked_ms_wall": round(steps.wall_ms, 1),
+        "blocked_ms_cpu": round(steps.cpu_ms, 1),
+        "longest_step_of": steps.longest_of,
+        "busiest_step_of": steps.busiest_of,
+        "rebuild_s": rebuild_s,
+    }
 
 
 async def _rebuilt_s(settings: Settings) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 
 from bench.backends import anew, backend_settings
 from bench.backlog import push_of, write_task
+from bench.cpu import spent
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least
 from pushlane.backends.backend import connect
@@ -36,7 +36,7 @@ _PUSHES = {"null": 60_000, "webhook": 20_000}
 
 
 class _Run(NamedTuple):
-    """The rate of one dispatcher, and what its process spent on a push."""
+    """The rate of one dispatcher over all, and what its process spent on a push of the middle."""
 
     per_s: float
     cpu_us: float
@@ -85,17 +85,14 @@ def _sink(options: argparse.Namespace) -> Iterator[str]:
 
 
 async def _drained(settings: Settings, spec: str, pushes: int, *, keyed: bool) -> _Run:
-    """Measure from the dispatcher's start until all is delivered and acked."""
     async with connect(settings) as backend:
         make = _keyed if keyed else push_of
         await write_task(backend, Level.HIGH, pushes, make=make)
         sink = open_sink(spec, slots=settings.slots, timeout_s=settings.sink_timeout_s)
         gc.collect()
-        started_s, cpu_s = time.monotonic(), time.process_time()
-        await Dispatcher(backend, sink, settings, drain=True).run()
-        took_s, cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s
+        run = await spent(Dispatcher(backend, sink, settings, drain=True), pushes)
         await sink.close()
-    return _Run(pushes / took_s, cpu_s / pushes * 1e6)
+    return _Run(pushes / run.took_s, run.cpu_us)
 
 
 def _keyed(task_id: str, seq: int) -> Push:

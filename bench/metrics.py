@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
@@ -20,6 +19,7 @@ import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.backlog import write_tasks
+from bench.cpu import Spent, spent
 from bench.figures import Figure, at_most, say
 from dev.stack.services import free_port
 from pushlane.backends.backend import connect
@@ -59,8 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Run(NamedTuple):
-    took_s: float
-    cpu_s: float
+    spent: Spent
     scrapes: int
 
 
@@ -72,32 +71,36 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             for kind in _KINDS if number % 2 else reversed(_KINDS):
                 runs[kind].append(_run(anew(settings), kind, options.pushes))
             say(
-                "  " + ", ".join(f"{kind} {pushes / runs[kind][-1].took_s:,.0f}/s" for kind in runs)
+                "  "
+                + ", ".join(
+                    f"{kind} {pushes / runs[kind][-1].spent.took_s:,.0f}/s" for kind in runs
+                )
             )
-    took_s = {kind: median(one.took_s for one in runs[kind]) for kind in _KINDS}
-    cpu_s = {kind: median(one.cpu_s for one in runs[kind]) for kind in _KINDS}
-    costs = sorted(1 - a.took_s / b.took_s for a, b in zip(*runs.values(), strict=True))
+    took_s = {kind: median(one.spent.took_s for one in runs[kind]) for kind in _KINDS}
+    cpu_us = {kind: median(one.spent.cpu_us for one in runs[kind]) for kind in _KINDS}
+    pairs = zip(*runs.values(), strict=True)
+    costs = sorted(1 - a.spent.took_s / b.spent.took_s for a, b in pairs)
     return {
         "broker": options.broker,
         "pushes": pushes,
         "rates": {kind: round(pushes / took_s[kind]) for kind in _KINDS},
-        "cpu_us": {kind: round(cpu_s[kind] / pushes * 1e6, 2) for kind in _KINDS},
+        "cpu_us": {kind: round(cpu_us[kind], 2) for kind in _KINDS},
         "scrapes": sum(one.scrapes for one in runs["scraped"]),
         "metrics_cost": round(median(costs), 3),
         "metrics_costs": [round(cost, 3) for cost in costs],
-        "cpu_cost": round(cpu_s["scraped"] / cpu_s["without"] - 1, 3),
+        "cpu_cost": round(cpu_us["scraped"] / cpu_us["without"] - 1, 3),
     }
 
 
 def _run(settings: Settings, kind: str, pushes: int) -> _Run:
     if kind == "without":
-        return uvloop.run(_drain(settings, HealthFlags(), pushes, None))
+        return _Run(uvloop.run(_drain(settings, HealthFlags(), pushes, None)), 0)
     flags = HealthFlags(metrics_port=free_port())
     with _scraper(f"http://127.0.0.1:{flags.metrics_port}/metrics") as scraper:
         found = uvloop.run(_drain(settings, flags, pushes, scraper))
         scraper.terminate()
         said, _ = scraper.communicate()
-    return found._replace(scrapes=len(said.splitlines()))
+    return _Run(found, len(said.splitlines()))
 
 
 @contextmanager
@@ -116,19 +119,17 @@ def _scraper(url: str) -> Iterator[subprocess.Popen[str]]:
 
 async def _drain(
     settings: Settings, flags: HealthFlags, pushes: int, scraper: subprocess.Popen[str] | None
-) -> _Run:
-    """From the dispatcher's start until all is delivered and acked."""
+) -> Spent:
     async with connect(settings) as backend:
         await write_tasks(backend, _LANES, pushes)
         if scraper is not None and scraper.stdin is not None:
             scraper.stdin.write("go\n")
             scraper.stdin.flush()
         with flags.serving() as health:
-            started_s, cpu_s = time.monotonic(), time.process_time()
-            await Dispatcher(
+            dispatcher = Dispatcher(
                 backend, NullSink(), settings, drain=True, registry=health.registry
-            ).run()
-            return _Run(time.monotonic() - started_s, time.process_time() - cpu_s, 0)
+            )
+            return await spent(dispatcher, _LANES * pushes)
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:

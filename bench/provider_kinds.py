@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,18 @@ from pyreqwest.client import Client
 
 from pushlane.core.push import Push
 from pushlane.dispatcher.sinks.es256 import base64url
-from pushlane.dispatcher.sinks.http_client import Timeouts, http2_builder
+from pushlane.dispatcher.sinks.http_client import Timeouts
 from pushlane.dispatcher.sinks.webpush import BrowserKeys, encrypt
+from pushlane.dispatcher.transport.answer import Answer, Heard
+from pushlane.dispatcher.transport.http2 import Http2Client
+from pushlane.dispatcher.transport.loop_client import Seconds
+from pushlane.dispatcher.transport.pyreqwest_client import built, client_builder
+from pushlane.dispatcher.transport.request import read_url
 from pushlane.settings.sinks import SinkSettings
 
 KINDS = {"fcm": "FCM", "apns": "APNs", "webpush": "Web Push"}
 
+WITH_CHOICE = ("fcm", "apns")
 STREAMS = 100
 _SWITCH_S = 0.0001  # as `pushlane dispatch` does with sinks that speak HTTP
 _TITLE, _BODY = "title", "x" * 150
@@ -45,9 +52,14 @@ def write_keys(folder: Path) -> None:
     (folder / "account.pem").write_bytes(_pem(rsa.generate_private_key(65_537, 2_048)))
 
 
-def sink_settings(kind: str, folder: Path, url: str, streams: int) -> SinkSettings:
-    """Return the settings of a sink of this kind that goes to the provider at a URL."""
+def sink_settings(kind: str, folder: Path, url: str, streams: int, http2: str = "") -> SinkSettings:
+    """Return the settings of a sink of this kind that goes to the provider at a URL.
+
+    `http2` is what speaks HTTP/2, where the kind has a choice.
+    """
     options = {"fcm": _fcm, "apns": _apns, "webpush": _webpush}[kind](folder, url)
+    if http2 and kind in WITH_CHOICE:
+        options["http2"] = http2
     return SinkSettings(kind=kind, options={**options, "streams": streams})
 
 
@@ -131,8 +143,11 @@ def _requests(kind: str, count: int) -> Iterator[Request]:
             yield f"/push/bare-{seq}", headers, encrypt(msgspec.json.encode(body), _browser())
 
 
-async def _post_all(kind: str, url: str, count: int, at_once: int) -> None:
-    clients = [http2_builder(url, Timeouts(30.0), {}).build() for _ in range(at_once // STREAMS)]
+async def _by_pyreqwest(kind: str, url: str, count: int, at_once: int) -> None:
+    clients = [
+        built(client_builder(1, Timeouts(30.0), {}), only_http2=True)
+        for _ in range(at_once // STREAMS)
+    ]
     requests = _requests(kind, count)
     for client in clients:  # the settings of the other end are known from then on
         await client.get(url).build().send()
@@ -146,6 +161,39 @@ async def _post(client: Client, url: str, requests: Iterator[Request]) -> None:
     for path, headers, body in requests:
         response = await client.post(url + path).headers(headers).body_bytes(body).build().send()
         assert response.status < 300
+
+
+async def _by_ngh2(kind: str, url: str, count: int, at_once: int) -> None:
+    origin, _ = read_url(url)
+    client = Http2Client(origin, Seconds(30.0), at_once, {}, streams=STREAMS)
+    requests, over = _requests(kind, count), asyncio.Event()
+    for _ in range(at_once // STREAMS):
+        assert isinstance(await client.send(*next(requests)), Answer)
+    left = at_once
+
+    def post(_: object, heard: Heard) -> None:
+        nonlocal left
+        assert isinstance(heard, Answer)
+        assert heard.status < 300
+        request = next(requests, None)
+        if request is not None:
+            assert client.post(*request, post, None)
+            return
+        left -= 1
+        if not left:
+            over.set()
+
+    for request in islice(requests, at_once):
+        assert client.post(*request, post, None)
+    await over.wait()
+    await client.close()
+
+
+CLIENTS: dict[str, Callable[[str, str, int, int], Coroutine[Any, Any, None]]] = {
+    "pyreqwest": _by_pyreqwest,
+    "ngh2": _by_ngh2,
+}
+"""The clients of the bare loops by name, as `bare_client.CLIENTS` has them for the webhook."""
 
 
 def _browser() -> BrowserKeys:
@@ -163,13 +211,15 @@ def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("client", choices=tuple(CLIENTS))
     parser.add_argument("kind", choices=tuple(KINDS))
     parser.add_argument("url")
     parser.add_argument("count", type=int)
     parser.add_argument("at_once", type=int)
     options = parser.parse_args()
     sys.setswitchinterval(_SWITCH_S)
-    uvloop.run(_post_all(options.kind, options.url, options.count, options.at_once))
+    post = CLIENTS[options.client]
+    uvloop.run(post(options.kind, options.url, options.count, options.at_once))
 
 
 if __name__ == "__main__":

@@ -7,17 +7,17 @@ without and with receipts take turns, so that whatever else the machine does fal
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
+from bench.cpu import Spent, spent
 from dev.receiver import running
 from pushlane.backends.backend import connect
 from pushlane.core.task import Level
@@ -35,7 +35,7 @@ def measure(broker: str = "embedded", sink: str = "null", rounds: int = _ROUNDS)
 
     Likewise the processor time of this process a push, which a busy machine disturbs less.
     """
-    runs: dict[str, list[_Run]] = {"off": [], "on": []}
+    runs: dict[str, list[Spent]] = {"off": [], "on": []}
     pushes = _PUSHES[sink]
     with backend_settings(broker) as settings, _sink(sink) as spec:
         for number in range(rounds):
@@ -49,18 +49,13 @@ def measure(broker: str = "embedded", sink: str = "null", rounds: int = _ROUNDS)
         "rate_off": round(pushes / off.took_s),
         "rate_on": round(pushes / on.took_s),
         "cost": round(1 - off.took_s / on.took_s, 3),
-        "cpu_us_off": round(off.cpu_s / pushes * 1e6, 2),
-        "cpu_us_on": round(on.cpu_s / pushes * 1e6, 2),
+        "cpu_us_off": round(off.cpu_us, 2),
+        "cpu_us_on": round(on.cpu_us, 2),
     }
 
 
-class _Run(NamedTuple):
-    took_s: float
-    cpu_s: float
-
-
-def _median(runs: list[_Run]) -> _Run:
-    return _Run(median(run.took_s for run in runs), median(run.cpu_s for run in runs))
+def _median(runs: list[Spent]) -> Spent:
+    return Spent(median(run.took_s for run in runs), median(run.cpu_us for run in runs))
 
 
 @contextmanager
@@ -75,13 +70,10 @@ def _sink(sink: str) -> Iterator[str]:
         yield f"webhook:{url}"
 
 
-async def _drain(settings: Settings, spec: str, pushes: int) -> _Run:
-    """From the dispatcher's start until all is delivered and acked."""
+async def _drain(settings: Settings, spec: str, pushes: int) -> Spent:
     async with connect(settings) as backend:
         await write_task(backend, Level.HIGH, pushes)
         sink = open_sink(spec, slots=settings.slots, timeout_s=settings.sink_timeout_s)
-        started_s, cpu_s = time.monotonic(), time.process_time()
-        await Dispatcher(backend, sink, settings, drain=True).run()
-        run = _Run(time.monotonic() - started_s, time.process_time() - cpu_s)
+        run = await spent(Dispatcher(backend, sink, settings, drain=True), pushes)
         await sink.close()
     return run

@@ -1,8 +1,9 @@
-"""How much memory the processes that this one has started hold together, at most."""
+"""Reads the resident memory of a process, and the peak of all processes started by this one."""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -35,6 +36,13 @@ class Resident:
     def _look(self) -> None:
         while not self._over.wait(_EVERY_S):
             self.peak_mb = max(self.peak_mb, _held_mb())
+
+
+def resident_kib(pid: int) -> int:
+    """The resident memory of a process, in KiB."""
+    found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 def _held_mb() -> int:

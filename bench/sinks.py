@@ -26,12 +26,12 @@ import uvloop
 from bench import fairness_apps
 from bench.backends import anew, backend_settings
 from bench.caps import caps_cost
+from bench.cpu import middle
 from bench.deliveries import account, tell_lost
 from bench.dispatching import dispatching, drain
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.isolation import NAMES, isolation, knowing, summary
 from bench.late import arrived
-from bench.sink import middle_rate
 from dev.receiver import ArrivalLine, Follower
 from pushlane.backends.backend import connect
 from pushlane.client.client import Client
@@ -121,7 +121,7 @@ def _utilisation(settings: Settings, seconds: float) -> Counted:
         logs = process.submit(_paced, settings).result()
     lost, duplicates = account([line for log in logs for line in log], totals)
     tell_lost(lost)
-    least = min(middle_rate(log) for log in logs) * _TAKES_S / _SLOTS
+    least = min(middle(log, _SLOTS).rate for log in logs) * _TAKES_S / _SLOTS
     return Counted(round(least, 4), len(lost), duplicates)
 
 

@@ -1,8 +1,10 @@
 """What the number of lanes costs: one dispatcher with a sink that does nothing, and the peer.
 
-The same number of pushes spread over ever more tasks, each on a lane of its own (embedded: also
-100,000 tasks of one push, which share the pool's lanes). Rates are of the part that begins when
-every task was seen once: opening that many lanes is not in them. Levels share equally.
+The same number of pushes is spread over ever more tasks, each on a lane of its own. With 64 a lane
+that measures how lanes begin and end; so a second series has as many pushes or more, and at least
+512 a lane (`--a-lane`). Embedded: also 100,000 tasks of one push, which share the pool's
+lanes. Rates and the CPU time a push are of the part that begins when every task was seen once:
+opening that many lanes is not in them. Levels share equally.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from bench.peers.venv import MissingPeer
 from bench.rivals import peer_rate, write_topics
 from bench.singles import write_singles
 from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
 from pushlane.core.task import Weights
 from pushlane.settings import Settings
 
@@ -35,23 +39,60 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="pulsar")
     parser.add_argument("--pushes", type=int, default=262_144, help="in all (default 262144)")
     parser.add_argument(
+        "--a-lane", type=int, default=512, help="at least, in a second series; 0: none (512)"
+    )
+    parser.add_argument(
+        "--singles", type=int, default=_SINGLES, help="embedded: tasks of one push; 0: none"
+    )
+    parser.add_argument(
         "--full", action="store_true", help="Pulsar: 4,096 lanes too, which takes four minutes more"
     )
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     counts = _LANES if options.full or options.broker == "embedded" else _LANES[:-1]
+    _require_some(options, counts[-1])
     ours: dict[int, Drained] = {}
+    deep: dict[int, Drained] = {}
     peers: dict[int, float | str] = {}
-    for lanes in counts:  # each with a backend of its own, so that none has the lanes of another
-        with backend_settings(options.broker) as settings:
-            totals = _written(settings, lanes, options.pushes // lanes)
-            if options.broker == "pulsar" and lanes <= _FEW:
-                peers[lanes] = _peer(settings, lanes, options.pushes // lanes)
-            ours[lanes] = drained(settings, totals)
-        say(f"  pushlane {ours[lanes].rate:,}/s, {ours[lanes].cpu_us} us of CPU a push")
-    singles = _singles() if options.broker == "embedded" else None
-    return {"broker": options.broker, "pushes": options.pushes, **judge(ours, peers, singles)}
+    for lanes in counts:
+        each = options.pushes // lanes
+        ours[lanes], peer = _measured(options.broker, lanes, each)
+        if peer is not None:
+            peers[lanes] = peer
+        if each >= options.a_lane:
+            deep[lanes] = ours[lanes]
+        else:
+            deep[lanes], _ = _measured(options.broker, lanes, options.a_lane, with_peer=False)
+    singles = _singles(options.singles) if options.broker == "embedded" else None
+    return {
+        "broker": options.broker,
+        "pushes": options.pushes,
+        "a_lane": options.a_lane,
+        "singles": options.singles,
+        **judge(ours, peers, singles, deep if options.a_lane else {}),
+    }
+
+
+def _require_some(options: argparse.Namespace, lanes: int) -> None:
+    if options.pushes < lanes:
+        raise BadInput(f"--pushes {options.pushes} are not one a lane: give {lanes:,} or more")
+    if options.a_lane < 0:
+        raise BadInput(f"--a-lane {options.a_lane} cannot be: give 0 or more")
+
+
+def _measured(
+    broker: str, lanes: int, pushes: int, *, with_peer: bool = True
+) -> tuple[Drained, float | str | None]:
+    """Drain so many lanes, and the peer's, on a backend that has the lanes of nobody else."""
+    peer = None
+    with backend_settings(broker) as settings:
+        totals = _written(settings, lanes, pushes)
+        if with_peer and broker == "pulsar" and lanes <= _FEW:
+            peer = _peer(settings, lanes, pushes)
+        ours = drained(settings, totals)
+    say(f"  pushlane {ours.rate:,}/s, {ours.cpu_us} us of CPU a push")
+    return ours, peer
 
 
 def _written(settings: Settings, lanes: int, pushes: int) -> dict[str, int]:
@@ -78,26 +119,32 @@ def _peer(settings: Settings, lanes: int, pushes: int) -> float | str:
     return rate
 
 
-def _singles() -> Drained:
-    """100,000 tasks of one push each."""
+def _singles(tasks: int) -> Drained | None:
+    """Tasks of one push each."""
+    if not tasks:
+        return None
     with backend_settings("embedded") as settings:
-        say(f"{_SINGLES:,} tasks of one push: writing")
-        one = drained(settings, asyncio.run(write_singles(settings, _SINGLES)))
+        say(f"{tasks:,} tasks of one push: writing")
+        one = drained(settings, asyncio.run(write_singles(settings, tasks)))
     say(f"  pushlane {one.rate:,}/s")
     return one
 
 
 def judge(
-    ours: dict[int, Drained], peers: dict[int, float | str], singles: Drained | None
+    ours: Mapping[int, Drained],
+    peers: Mapping[int, float | str],
+    singles: Drained | None,
+    deep: Mapping[int, Drained],
 ) -> dict[str, Any]:
-    """`drop` is from the fewest lanes to the most, as a part of the rate."""
-    rates = {str(lanes): one.rate for lanes, one in ours.items()}
-    runs = [*ours.values(), *([singles] if singles else [])]
-    first, last = ours[min(ours)].rate, ours[max(ours)].rate
+    """A `drop` is from the fewest lanes to the most, as a part of the rate.
+
+    What is `deep` has at least so many pushes a lane; a run that is in both series is one.
+    """
+    further = [one for lanes, one in deep.items() if one is not ours[lanes]]
+    runs = [*ours.values(), *further, *([singles] if singles else [])]
     return {
-        "rates": rates,
-        "cpu_us": {str(lanes): one.cpu_us for lanes, one in ours.items()},
-        "drop": round(1 - last / first, 3) if first else 1.0,
+        **_series(ours, ""),
+        **(_series(deep, "deep_") if deep else {}),
         "peer_rates": {str(lanes): rate for lanes, rate in peers.items()},
         "ratio_to_peer": {
             str(lanes): round(ours[lanes].rate / rate, 1)
@@ -105,21 +152,46 @@ def judge(
             if isinstance(rate, float | int) and rate
         },
         "singles_rate": singles.rate if singles else None,
+        "singles_cpu_us": singles.cpu_us if singles else None,
         "lost": sum(one.lost for one in runs),
         "duplicates": sum(one.duplicates for one in runs),
     }
 
 
+def _series(ours: Mapping[int, Drained], prefix: str) -> dict[str, Any]:
+    first, last = ours[min(ours)].rate, ours[max(ours)].rate
+    return {
+        f"{prefix}rates": {str(lanes): one.rate for lanes, one in ours.items()},
+        f"{prefix}cpu_us": {str(lanes): one.cpu_us for lanes, one in ours.items()},
+        f"{prefix}drop": round(1 - last / first, 3) if first else 1.0,
+    }
+
+
 def figures(result: dict[str, Any]) -> list[Figure]:
-    shown = [
-        Figure(f"pushes a second, {int(lanes):,} lanes", f"{rate:,}")
-        for lanes, rate in result["rates"].items()
-    ]
     most = max(map(int, result["rates"]))
-    goal = 0.1 if result["broker"] == "pulsar" else 0.25
-    shown.append(at_most(f"drop from 64 to {most:,} lanes", result["drop"], goal))
+    is_pulsar, total = result["broker"] == "pulsar", result["pushes"]
+    shown = [
+        *_shown(result, "", 0),
+        at_most(
+            f"drop from 64 to {most:,} lanes, {total:,} pushes in all",
+            result["drop"],
+            0.1 if is_pulsar else 0.25,
+        ),
+    ]
+    if "deep_rates" in result:
+        a_lane = result["a_lane"]
+        shown += [
+            *(line for line in _shown(result, "deep_", a_lane) if line not in shown),
+            at_most(
+                f"drop from 64 to {most:,} lanes, {a_lane:,} pushes a lane or more",
+                result["deep_drop"],
+                0.6 if is_pulsar else 0.45,
+            ),
+        ]
     if result["singles_rate"]:
-        shown.append(Figure("pushes a second, 100,000 tasks of one", f"{result['singles_rate']:,}"))
+        cpu = f", {result['singles_cpu_us']:g} us" if "singles_cpu_us" in result else ""
+        name = f"pushes a second, {result.get('singles', _SINGLES):,} tasks of one"
+        shown.append(Figure(name, f"{result['singles_rate']:,}{cpu}"))
     for lanes, rate in result["peer_rates"].items():
         text = rate if isinstance(rate, str) else f"{rate:,}"
         shown.append(Figure(f"pulsar-dispatcher, {int(lanes):,} topics", text))
@@ -134,12 +206,31 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     ]
 
 
+def _shown(result: dict[str, Any], prefix: str, a_lane: int) -> list[Figure]:
+    """Rates with the CPU time a push beside them, named by how many pushes a lane has.
+
+    In results without a second series the CPU time is of a whole run, and not shown.
+    """
+    cpu_us, total = result[f"{prefix}cpu_us"], result["pushes"]
+    is_of_the_rate = "a_lane" in result
+    return [
+        Figure(
+            f"pushes a second, {int(lanes):,} lanes of {max(a_lane, total // int(lanes)):,}",
+            f"{rate:,}, {cpu_us[lanes]:g} us" if is_of_the_rate else f"{rate:,}",
+        )
+        for lanes, rate in result[f"{prefix}rates"].items()
+    ]
+
+
 def plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure as Drawing
 
     drawing = Drawing(figsize=(7, 4), layout="constrained")
     axes = drawing.subplots()
-    for name, rates in (("pushlane", result["rates"]), ("pulsar-dispatcher", result["peer_rates"])):
+    lines = {"pushlane": result["rates"], "pulsar-dispatcher": result["peer_rates"]}
+    if "deep_rates" in result:
+        lines[f"pushlane, {result['a_lane']:,} a lane or more"] = result["deep_rates"]
+    for name, rates in lines.items():
         known = {int(lanes): rate for lanes, rate in rates.items() if not isinstance(rate, str)}
         if known:
             axes.plot(list(known), list(known.values()), marker="o", label=name)

@@ -53,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outage-s", type=float, metavar="S", help="how long a sink is down (default: 120)"
     )
+    parser.add_argument(
+        "--client", choices=("loop", "pyreqwest"), help="what posts, with a key that signs"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the logs of each row there")
 
 
@@ -74,7 +77,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _rows_in(place: str, options: argparse.Namespace) -> Iterator[Row]:
     chosen = [
-        (_lasting(fault, options.outage_s), mode)
+        (_under(fault, options), mode)
         for fault in FAULTS
         for mode in fault.modes
         if place in fault.places
@@ -87,13 +90,19 @@ def _rows_in(place: str, options: argparse.Namespace) -> Iterator[Row]:
         for fault, mode in chosen:
             with new_world() as world:
                 runs = options.runs or fault.runs
-                row = asyncio.run(measure(fault, mode, runs, world, _kept(options, fault, mode)))
-            print(_line(row), file=sys.stderr)
-            yield row
+                rows = asyncio.run(measure(fault, mode, runs, world, _kept(options, fault, mode)))
+            for row in rows:
+                print(_line(row), file=sys.stderr)
+            yield from rows
 
 
-def _lasting(fault: Fault, outage_s: float | None) -> Fault:
-    load = fault.load if outage_s is None else replace(fault.load, outage_s=outage_s)
+def _under(fault: Fault, options: argparse.Namespace) -> Fault:
+    """The fault, under the load that the options ask for."""
+    load = fault.load
+    if options.outage_s is not None:
+        load = replace(load, outage_s=options.outage_s)
+    if options.client is not None and not load.sink:
+        load = replace(load, client=options.client)
     return replace(fault, load=load)
 
 
@@ -121,9 +130,13 @@ def _line(row: Row) -> str:
     verdict = "; ".join(row.breaches) or "kept"
     return (
         f"{_title(row)}: {row.runs} faults, {row.pushes:,} pushes, lost {row.lost}, "
-        f"repeated {row.duplicates} (bound {row.bound.duplicates}), "
+        f"repeated {row.duplicates} (bound {row.bound.duplicates}{_oldest(row)}), "
         f"on again in {row.recovery_s:.2f} s, {row.rate_per_s:,.0f}/s: {verdict}"
     )
+
+
+def _oldest(row: Row) -> str:
+    return f", answered up to {row.oldest_s * 1000:.0f} ms before" if row.oldest_s else ""
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -133,6 +146,7 @@ def _fields(row: Row) -> dict[str, Any]:
         "lost_bound": row.bound.lost,
         "recovery_s": _seconds(row.recovery_s),
         "within_s": _seconds(row.within_s),
+        "oldest_s": _seconds(row.oldest_s),
         "rate_per_s": round(row.rate_per_s, 1),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.backlog import BUNDLE
 from bench.faults import chaos, clusters, kills, outages, registry_losses, rests
@@ -21,7 +22,8 @@ AT_MOST_ONCE = Mode("at_most_once", DeliveryMode.AT_MOST_ONCE)
 ONCE = Mode("once, sink honours keys", DeliveryMode.ONCE, honour=True)
 RESEND = Mode("once, resend", DeliveryMode.ONCE)
 BURY = Mode("once, bury", DeliveryMode.ONCE, OnUnknown.BURY)
-MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
+MIXED = Mode("mixed", DeliveryMode.AT_LEAST_ONCE, among=(AT_LEAST_ONCE, AT_MOST_ONCE, RESEND, BURY))
+MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY, MIXED)
 
 ONE = Load()
 TWO = Load(processes=2)
@@ -43,6 +45,9 @@ MANY = Load(
     written_deadline_s=600.0,
     recovery_deadline_s=120.0,
 )
+WEBHOOK = Load(slots=50, answer_ms=2.0, slow=0.5, failing=0.02, client="loop")
+WEBHOOK_HURRIED = replace(WEBHOOK, environment={"PUSHLANE_DRAIN_TIMEOUT_S": "0.05"})
+TWO_WEBHOOKS = replace(WEBHOOK, processes=2, recovery_deadline_s=120.0)
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 COUNTS_LOST_BY_TWO = replace(COUNTS_LOST, processes=2)
@@ -67,6 +72,25 @@ def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     if mode.delivery is DeliveryMode.AT_MOST_ONCE or mode.on_unknown is OnUnknown.BURY:
         return Bound(in_flight, 0)
     return Bound(0, 0 if mode.honour else in_flight)
+
+
+def or_failed(bound: Bounded) -> Bounded:
+    """Let pushes of at_most_once be lost, too, that were answered 500: they are not tried again."""
+
+    def bounded(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+        lost, duplicates = bound(faults, mode, load, tally)
+        return Bound(lost + (tally.answers.get("500", 0) if mode.is_strict else 0), duplicates)
+
+    return bounded
+
+
+def of_two_processes(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """Beside what the frozen one had, what the other had in flight when it woke.
+
+    pyreqwest calls late what was answered while the process was frozen, also a 500: it is dead.
+    """
+    lost, duplicates = of_one_process(2 * faults, mode, load, tally)
+    return Bound(lost + (0 if load.client == "loop" else faults * load.slots), duplicates)
 
 
 def what_was_not_acked(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -126,6 +150,7 @@ class Fault:
 
 
 _CERTAIN = (AT_LEAST_ONCE, ONCE)
+_MIXED: dict[str, Any] = {"places": EMBEDDED, "modes": (MIXED,)}
 _PROMISED = (AT_LEAST_ONCE, AT_MOST_ONCE)
 
 FAULTS = (
@@ -157,6 +182,35 @@ FAULTS = (
     ),
     Fault("freeze-12s", kills.freeze_12_s, 2, of_one_process, TWO, EMBEDDED, _CERTAIN),
     Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, BOTH, _CERTAIN),
+    Fault(
+        "webhook-killed", kills.kill_before_ack, 20, or_failed(of_one_process), WEBHOOK, **_MIXED
+    ),
+    Fault("webhook-stopped", kills.stop_before_ack, 20, or_failed(nothing), WEBHOOK, **_MIXED),
+    Fault(
+        "webhook-stopped-late",
+        kills.stop_before_ack,
+        20,
+        or_failed(of_one_process),
+        WEBHOOK_HURRIED,
+        **_MIXED,
+    ),
+    Fault(
+        "webhook-frozen-12s",
+        kills.freeze_12_s,
+        10,
+        or_failed(of_two_processes),
+        TWO_WEBHOOKS,
+        **_MIXED,
+    ),
+    Fault(
+        "webhook-frozen-70s",
+        kills.freeze_70_s,
+        2,
+        or_failed(of_two_processes),
+        TWO_WEBHOOKS,
+        **_MIXED,
+    ),
+    Fault("webhook-keys-changed", kills.change_keys, 80, or_failed(nothing), WEBHOOK, **_MIXED),
     Fault("broker-killed", outages.kill_broker, 3, of_one_process, ONE, PULSAR + SYNCED, _CERTAIN),
     Fault("broker-cut", outages.cut_broker, 8, of_one_process, ONE, PULSAR, _CERTAIN),
     Fault("broker-stalled-5s", outages.stall_broker, 3, of_one_process, ONE, PULSAR),

@@ -16,7 +16,7 @@ from typing import TypeVar
 from bench.backlog import BUNDLE
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
-from pushlane.core.names import own_lane, pool_lane
+from pushlane.core.names import DEFAULT_SINK, own_lane, pool_lane
 from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import DeliveryMode, Level, OnUnknown, Task
@@ -33,34 +33,48 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Mode:
-    """What a row's tasks promise. `name` is how the table calls it."""
+    """The promise of a row's tasks, by the `name` that the table has for it.
+
+    With others `among` it, tasks take turns with those, in one stream.
+    """
 
     name: str
     delivery: DeliveryMode
     on_unknown: OnUnknown = OnUnknown.RESEND
     honour: bool = False
+    among: tuple[Mode, ...] = ()
+
+    @property
+    def is_strict(self) -> bool:
+        """Tell whether a push that may have arrived is never sent again."""
+        return self.delivery is DeliveryMode.AT_MOST_ONCE
 
 
 class Feeder:
-    """Writes tasks of `pushes` each. `totals` holds every push that a task was sealed with, `lanes`
-    where they are.
+    """Writes tasks of `pushes` each to a `sink`. `totals` holds every push that a task was sealed
+    with, `lanes` where they are, `modes` what each promises.
     """
 
     def __init__(
-        self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int, attempts: int
+        self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int, attempts: int, sink: str
     ) -> None:
         self._backend = backend
         self._pool_lanes = pool_lanes
-        self._mode = mode
+        self._modes = cycle(mode.among or (mode,))
         self._pushes = pushes
         self._attempts = attempts
+        self._sink = sink
         self._levels = cycle(Level)
         self.totals: dict[str, int] = {}
         self.lanes: dict[str, str] = {}
+        self.modes: dict[str, Mode] = {}
 
     @property
     def written(self) -> int:
         return sum(self.totals.values())
+
+    def totals_of(self, mode: Mode) -> dict[str, int]:
+        return {task: total for task, total in self.totals.items() if self.modes[task] is mode}
 
     async def write(self) -> str:
         """One more task; its id, once all of it is durable."""
@@ -73,7 +87,8 @@ class Feeder:
         start_ms = task_changes.now_ms() + round(start_in_s * 1000) if start_in_s else 0
         level = next(self._levels)
         task_id = new_task_id()
-        lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
+        self.modes[task_id] = next(self._modes)
+        lane = self._lane(task_id, level)
         await self._patiently(lambda: self._open(task_id, level, lane, start_ms))
         self.totals[task_id] = self._pushes
         self.lanes[task_id] = lane
@@ -90,6 +105,11 @@ class Feeder:
         await self._patiently(lambda: self._backend.change_known(task_id, task_changes.cancel))
         del self.totals[task_id]
 
+    def _lane(self, task_id: str, level: Level) -> str:
+        if level is Level.LOW:
+            return pool_lane(task_id, self._pool_lanes, self._sink)
+        return own_lane(task_id)
+
     async def _open(self, task_id: str, level: Level, lane: str, start_ms: int) -> None:
         task = Task(
             id=task_id,
@@ -100,8 +120,9 @@ class Feeder:
             created_at_ms=task_changes.now_ms(),
             not_before_ms=start_ms,
             max_attempts=self._attempts,
-            delivery=self._mode.delivery,
-            on_unknown=self._mode.on_unknown,
+            delivery=self.modes[task_id].delivery,
+            on_unknown=self.modes[task_id].on_unknown,
+            sinks=() if self._sink == DEFAULT_SINK else (self._sink,),
         )
         await self._backend.registry.add(task)
         await self._backend.broker.open_lane(lane)

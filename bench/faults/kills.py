@@ -71,6 +71,12 @@ async def restart_gently(stream: Stream) -> float:
     return _restarted(stream)
 
 
+async def stop_before_ack(stream: Stream) -> float:
+    """SIGTERM when pushes were answered this moment; another process takes its place."""
+    await stream.oracle.arrivals(random.randint(1, 10 * stream.load.slots))
+    return await restart_gently(stream)
+
+
 async def freeze_12_s(stream: Stream) -> float:
     return await _freeze(stream, 12.0)
 
@@ -81,10 +87,20 @@ async def freeze_70_s(stream: Stream) -> float:
 
 async def _freeze(stream: Stream, lasting_s: float) -> float:
     fork = stream.forks[0]
+    stream.strikes()
     fork.send(signal.SIGSTOP)
     await asyncio.sleep(lasting_s)
+    stream.strikes()
     fork.send(signal.SIGCONT)
     stream.forks.append(stream.forks.pop(0))
+    return time.time()
+
+
+async def change_keys(stream: Stream) -> float:
+    """The sink is opened anew, with all slots in use."""
+    before = stream.nursery.times("reopened")
+    stream.change_keys()
+    await stream.until(lambda: stream.nursery.times("reopened") > before, "it was not opened anew")
     return time.time()
 
 

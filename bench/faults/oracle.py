@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from bench.faults.commands import Command
-from bench.faults.verdict import Arrival, Tally
+from bench.faults.verdict import TOLD, Arrival, Tally
 
 _COMMAND_DEADLINE_S = 10.0
 _TELL_DEADLINE_S = 90.0
@@ -22,9 +22,10 @@ _READ_AT_ONCE = 4 << 20
 class _Line(msgspec.Struct):
     task: str
     seq: int
-    attempt: int
-    answer: str
-    at_ms: float
+    attempt: int = 0
+    answer: str = TOLD
+    at_ms: float = 0.0
+    told_ms: float = 0.0
 
 
 class Oracle:
@@ -34,6 +35,7 @@ class Oracle:
         self._process = process
         self._done: asyncio.Queue[None] = asyncio.Queue()
         self._told = asyncio.Event()
+        self._path = log
         self._log = log.open("rb")
         self._rest = b""
         self._decode = msgspec.json.Decoder(_Line).decode
@@ -55,7 +57,15 @@ class Oracle:
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         new = [self._arrival(line) for line in lines]
         self.tally.add(new)
-        return new
+        return [arrival for arrival in new if arrival.answer != TOLD]
+
+    def tally_of(self, tasks: Collection[str]) -> Tally:
+        """The tally of these tasks alone, from the whole log."""
+        tally = Tally()
+        with self._path.open("rb") as log:
+            arrivals = map(self._arrival, log)
+            tally.add(arrival for arrival in arrivals if arrival.task in tasks)
+        return tally
 
     async def behave(self, how: str = "ok", share: float = 1.0) -> None:
         await self._do(Command("behave", how, share))
@@ -98,13 +108,16 @@ class Oracle:
 
     def _arrival(self, line: bytes) -> Arrival:
         read = self._decode(line)
-        return Arrival(read.task, read.seq, read.attempt, read.answer, read.at_ms / 1000)
+        at_s = (read.at_ms or read.told_ms) / 1000
+        return Arrival(read.task, read.seq, read.attempt, read.answer, at_s)
 
 
 @asynccontextmanager
-async def receiving(log: Path, delay_ms: float, *, honour: bool) -> AsyncIterator[Oracle]:
+async def receiving(
+    log: Path, delay_ms: float, slow: float, *, honour: bool
+) -> AsyncIterator[Oracle]:
     """A receiving end in a process of its own, in a session of its own: Ctrl-C leaves it alone."""
-    words = [sys.executable, "-m", "bench.faults.receiver", str(log), str(delay_ms)]
+    words = [sys.executable, "-m", "bench.faults.receiver", str(log), str(delay_ms), str(slow)]
     process = await asyncio.create_subprocess_exec(
         *words,
         *(["--honour"] if honour else []),

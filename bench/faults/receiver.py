@@ -1,8 +1,10 @@
 """The receiving end of the fault benchmark: a webhook in a process that is never killed.
 
 It appends each arrival to its log and syncs that to disk before it answers; requests that come
-meanwhile share the next sync. Commands (`bench.faults.commands`) come as JSON lines on stdin, and
-it ends with that. With `honour`, a kept Idempotency-Key that comes again is answered, not kept.
+meanwhile share the next sync. When it tells that a push was kept, the log has that, too. A share of
+the answers is `slow`. Commands (`bench.faults.commands`)
+come as JSON lines on stdin, and it ends with that. With `honour`, a kept Idempotency-Key that comes
+again is answered, not kept.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 import msgspec
@@ -32,6 +36,7 @@ _REFUSALS = {
     "500": b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
     "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
 }
+_SLOW_S = (0.1, 0.3)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -92,18 +97,29 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
 
+class _Answer(NamedTuple):
+    after_s: float
+    connection: Connection
+    push: _Received
+    answer: str
+
+
+_AFTER = attrgetter("after_s")
+
+
 class Desk:
     """Writes down what arrives, then answers as it was told to behave."""
 
-    def __init__(self, log: Path, delay_s: float, honour: bool) -> None:
+    def __init__(self, log: Path, delay_s: float, slow: float, honour: bool) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._delay_s = delay_s
+        self._slow = slow
         self._honour = honour
         self._kept: set[str] = set()
         self._decode = msgspec.json.Decoder(_Received).decode
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
-        self._answers: list[tuple[Connection, str]] = []
+        self._answers: list[_Answer] = []
         self._arrived = asyncio.Event()
         self._left: list[Connection] = []
         self._behaviour = Command("behave")
@@ -123,8 +139,11 @@ class Desk:
             "at_ms": time.time_ns() / 1e6,
         }
         self._lines.append(self._encode(line) + b"\n")
-        self._answers.append((connection, answer))
+        self._answers.append(_Answer(self._after_s(), connection, push, answer))
         self._arrived.set()
+
+    def _after_s(self) -> float:
+        return random.uniform(*_SLOW_S) if random.random() < self._slow else self._delay_s
 
     def _answer(self, key: str) -> str:
         how = self._behaviour.how
@@ -145,20 +164,33 @@ class Desk:
             lines, self._lines = self._lines, []
             answers, self._answers = self._answers, []
             await asyncio.to_thread(self._sync, b"".join(lines))
-            asyncio.get_running_loop().call_later(self._delay_s, self._send, answers)
+            loop, answers = asyncio.get_running_loop(), sorted(answers, key=_AFTER)
+            for after_s, some in groupby(answers, key=_AFTER):
+                loop.call_later(after_s, self._send, list(some))
 
     def _sync(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._log, data) :]
         os.fsync(self._log)
 
-    def _send(self, answers: list[tuple[Connection, str]]) -> None:
-        for connection, answer in answers:
-            self._send_one(connection, answer)
+    def _send(self, answers: list[_Answer]) -> None:
+        self._note_told(answers)
+        for one in answers:
+            self._send_one(one.connection, one.answer)
         if self._tell_after:
             self._tell_after = max(0, self._tell_after - len(answers))
             if not self._tell_after:
                 say("told")
+
+    def _note_told(self, answers: list[_Answer]) -> None:
+        """Write down which pushes are told now that they were kept; that needs no sync."""
+        at_ms = time.time_ns() / 1e6
+        told = [
+            {"task": push.task_id, "seq": push.seq, "told_ms": at_ms}
+            for _, _, push, answer in answers
+            if answer == "kept"
+        ]
+        os.write(self._log, b"".join(self._encode(line) + b"\n" for line in told))
 
     def _send_one(self, connection: Connection, answer: str) -> None:
         if answer in ("kept", "known"):
@@ -203,8 +235,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-async def serve(log: Path, delay_ms: float, honour: bool) -> None:
-    desk = Desk(log, delay_ms / 1000, honour)
+async def serve(log: Path, delay_ms: float, slow: float, honour: bool) -> None:
+    desk = Desk(log, delay_ms / 1000, slow, honour)
     server = await _listening(desk, 0)
     port = server.sockets[0].getsockname()[1]
     commands = asyncio.StreamReader()
@@ -235,9 +267,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", type=Path)
     parser.add_argument("delay_ms", type=float)
+    parser.add_argument("slow", type=float)
     parser.add_argument("--honour", action="store_true")
     options = parser.parse_args()
-    asyncio.run(serve(options.log, options.delay_ms, options.honour))
+    asyncio.run(serve(options.log, options.delay_ms, options.slow, options.honour))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from bench.backlog import BUNDLE
 from bench.faults.outages import stall
 from bench.faults.stream import Stream
+from bench.resident import resident_kib
 from pushlane.core.names import later_lane, pool_lane
 from pushlane.core.push import Push, encode
 from pushlane.core.task import State
@@ -166,11 +166,11 @@ async def push_of_forgotten(stream: Stream) -> float:
 async def many_of_forgotten(stream: Stream) -> float:
     """Very many of them cost a dispatcher little memory."""
     fork = stream.forks[0]
-    before = peak = _resident_kib(fork.pid)
+    before = peak = resident_kib(fork.pid)
     lane, began_s = await _publish_of_nobody(stream, _MANY)
     dropped = asyncio.create_task(_until_dropped(stream, lane, began_s))
     while not dropped.done():
-        peak = max(peak, _resident_kib(fork.pid))
+        peak = max(peak, resident_kib(fork.pid))
         await asyncio.sleep(_LOOK_EVERY_S)
     if peak - before > _MOST_GROWTH_KIB:
         stream.broken.append(f"it took {(peak - before) / 1024:.0f} MiB more")
@@ -228,9 +228,3 @@ async def _until(holds: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(what)
         await asyncio.sleep(_LOOK_EVERY_S)
-
-
-def _resident_kib(pid: int) -> int:
-    found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1])

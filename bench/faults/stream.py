@@ -7,9 +7,12 @@ come out. What it says about deliveries comes from the receiving end's log alone
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +28,11 @@ from bench.faults.world import World
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import listed
 from pushlane.core.errors import Unreachable
+from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import ACTIVE_STATES
 
+_NAMED = "hook"
+_KEYS = "keys"
 _LOOK_EVERY_S = 0.01
 _STOP_DEADLINE_S = 60.0
 _RESTART_AFTER_S = 0.5
@@ -41,7 +47,9 @@ class Load:
     Each push is tried `attempts` times. The backlog is there within `written_deadline_s`; after a
     fault the stream goes on within `recovery_deadline_s`, or is taken for stuck; in the end no task
     ends for `finish_deadline_s` only if none will. A sink that is down is so for `outage_s`. `sink`
-    is what posts to the receiving end, a webhook unless given.
+    is what posts to the receiving end, a webhook unless given; with a `client` the webhook has a
+    name, posts by that client, and signs with keys from a file. Shares of the answers are `slow`,
+    and `failing` (500).
     """
 
     slots: int = 20
@@ -52,6 +60,9 @@ class Load:
     attempts: int = 100
     outage_s: float = 120.0
     sink: str = ""
+    client: str = ""
+    slow: float = 0.0
+    failing: float = 0.0
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     written_deadline_s: float = 120.0
@@ -63,7 +74,8 @@ class Stream:
     """`forks` are the dispatchers that run; a fault takes from them and gives back.
 
     `deaths` counts those that ended by themselves, or badly when they were told to stop. `broken`
-    is what a fault saw broken of what is promised, in words.
+    is what a fault saw broken of what is promised, in words. `struck_s` is when (Unix seconds)
+    something was done to a process, or had its effect.
     """
 
     def __init__(
@@ -86,6 +98,7 @@ class Stream:
         self._feeding: asyncio.Task[None]
         self.deaths = 0
         self.broken: list[str] = []
+        self.struck_s: list[float] = []
 
     @property
     def backend(self) -> Backend:
@@ -112,26 +125,37 @@ class Stream:
 
     def start_dispatcher(self) -> None:
         load = self.load
-        sink = load.sink or f"webhook:{self.oracle.url}"
-        self.forks.append(
-            self.nursery.start("--sink", sink, "--slots", str(load.slots), *load.flags)
-        )
+        given = ("--sink", load.sink or f"webhook:{self.oracle.url}")
+        sink = ("--serve", _NAMED) if load.client else given
+        self.forks.append(self.nursery.start(*sink, "--slots", str(load.slots), *load.flags))
+
+    def strikes(self) -> None:
+        """Note that something is done to a process, or has its effect."""
+        self.struck_s.append(time.time())
+
+    def change_keys(self) -> None:
+        """Have a webhook with a name sign with another key from now on."""
+        _write_keys(self.nursery.folder)
 
     async def kill(self, fork: Fork) -> None:
         """kill -9; it is no longer among the forks."""
         self.forks.remove(fork)
+        self.strikes()
         await fork.kill()
+        self.strikes()
 
     async def stop(self, fork: Fork) -> None:
         """SIGTERM once it dispatches, and wait for a good end."""
         await self._begun(fork)
         self.forks.remove(fork)
+        self.strikes()
         fork.send(signal.SIGTERM)
         try:
             code = await fork.ended(_STOP_DEADLINE_S)
         except TimeoutError:
             await fork.kill()
             code = -signal.SIGKILL
+        self.strikes()
         self.deaths += code != 0
 
     async def _begun(self, fork: Fork) -> None:
@@ -230,10 +254,24 @@ class Stream:
         except Unreachable:
             return -1
 
-    async def buried(self) -> int:
-        """Pushes that ended on the dead-letter lane."""
-        progress = await self._backend.registry.progress(list(self.feeder.totals))
+    async def buried(self, tasks: Collection[str]) -> int:
+        """Pushes of these tasks that ended on the dead-letter lane."""
+        progress = await self._backend.registry.progress(list(tasks))
         return sum(count.dead for count in progress)
+
+
+def _write_keys(folder: Path) -> None:
+    """Write a key that is new into the file of a webhook with a name, at once."""
+    new = folder / f"{_KEYS}.new"
+    new.write_text(f"whsec_{b64encode(secrets.token_bytes(32)).decode()}\n")
+    new.chmod(0o600)
+    new.rename(folder / _KEYS)
+
+
+def _webhook(url: str, client: str, folder: Path) -> str:
+    keys = str(folder.absolute() / _KEYS)
+    options = {"kind": "webhook", "url": url, "client": client, "secrets_file": keys}
+    return json.dumps({_NAMED: options})
 
 
 @asynccontextmanager
@@ -243,13 +281,19 @@ async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> Async
     for log in (arrivals, said):  # of an earlier run
         log.unlink(missing_ok=True)
     async with (
-        receiving(arrivals, load.answer_ms, honour=mode.honour) as oracle,
+        receiving(arrivals, load.answer_ms, load.slow, honour=mode.honour) as oracle,
         connect(world.own) as backend,
     ):
         named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
+        if load.client:
+            _write_keys(folder)
+            named["PUSHLANE_SINKS"] = _webhook(oracle.url, load.client, folder)
         nursery = Nursery({**named, URL: oracle.url}, said)
-        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes, load.attempts)
+        sink = _NAMED if load.client else DEFAULT_SINK
+        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes, load.attempts, sink)
         stream = Stream(backend, feeder, oracle, nursery, load, world)
+        if load.failing:
+            await oracle.behave("500", load.failing)
         try:
             for _ in range(load.processes):
                 stream.start_dispatcher()

@@ -7,16 +7,23 @@ receiving end has kept counts as delivered: one that it refused or left without 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 NOT_COUNTED_S = 0.05
+_READ_LATE_S = 0.5  # what came before a kill may be read after it
+
+TOLD = "told"
 
 Push = tuple[str, int]
 
 
 class Arrival(NamedTuple):
-    """One request at the receiving end, and what it did with it. `at_s` is Unix time in seconds."""
+    """One request at the receiving end, and what it did with it.
+
+    It came at `at_s` (Unix time in seconds). With the answer `TOLD` it is no request: what had been
+    kept was answered then.
+    """
 
     task: str
     seq: int
@@ -29,16 +36,47 @@ class Arrival(NamedTuple):
         return self.answer in ("kept", "cut", "held")
 
 
+class Repeat(NamedTuple):
+    """A push that was kept again: when it first came, was answered, and came now.
+
+    `answered_s` is infinite if the copy before had no answer yet.
+    What was refused before a fault may be there twice after it: its retry was published, and that
+    was not counted yet.
+    """
+
+    first_s: float
+    answered_s: float
+    at_s: float
+
+    def age_s(self, struck_s: Sequence[float]) -> float:
+        """Return how long before a fault it had been answered: 0 for one in flight at the fault.
+
+        It is infinite when no fault came between the two arrivals.
+        """
+        ages = [
+            max(0.0, at_s - self.answered_s)
+            for at_s in struck_s
+            if self.first_s - _READ_LATE_S <= at_s <= self.at_s
+        ]
+        return min(ages, default=float("inf"))
+
+
 class Tally:
     """Counts arrivals as they come. `arrivals` counts requests, whatever became of them.
 
+    `repeats` are those that were kept again, `sent_again` counts requests for what had been kept,
+    or refused as failed, before.
     `last_of` is when the last of each task came (Unix seconds). `closest_s` is the least time
     between two of them since `watch` was called.
     """
 
     def __init__(self) -> None:
         self.kept: set[Push] = set()
-        self.duplicates = 0
+        self.repeats: list[Repeat] = []
+        self.sent_again = 0
+        self._taken: set[Push] = set()
+        self._first_s: dict[Push, float] = {}
+        self._told_s: dict[Push, float] = {}
         self.arrivals = 0
         self.answers: dict[str, int] = {}
         self.busiest_window = 0
@@ -49,6 +87,10 @@ class Tally:
         self.first_since_mark_s: float | None = None
         self._window: deque[float] = deque()
         self.watch()
+
+    @property
+    def duplicates(self) -> int:
+        return len(self.repeats)
 
     def watch(self) -> None:
         """From now on `closest_s` counts."""
@@ -62,18 +104,30 @@ class Tally:
 
     def add(self, arrivals: Iterable[Arrival]) -> None:
         for arrival in arrivals:
+            if arrival.answer == TOLD:
+                self._told_s[arrival.task, arrival.seq] = arrival.at_s
+                continue
             self.arrivals += 1
             self.answers[arrival.answer] = self.answers.get(arrival.answer, 0) + 1
             self.closest_s = min(self.closest_s, arrival.at_s - self._before_s)
             self._before_s = arrival.at_s
             self.last_of[arrival.task] = arrival.at_s
+            self._first_s.setdefault((arrival.task, arrival.seq), arrival.at_s)
+            if arrival.is_kept or arrival.answer == "500":
+                self._take(arrival)
             if arrival.is_kept:
                 self._keep(arrival)
 
+    def _take(self, arrival: Arrival) -> None:
+        push = (arrival.task, arrival.seq)
+        self.sent_again += push in self._taken
+        self._taken.add(push)
+
     def _keep(self, arrival: Arrival) -> None:
         push = (arrival.task, arrival.seq)
+        answered_s = self._told_s.pop(push, float("inf"))
         if push in self.kept:
-            self.duplicates += 1
+            self.repeats.append(Repeat(self._first_s[push], answered_s, arrival.at_s))
         else:
             self.kept.add(push)
             self.first_s = self.first_s or arrival.at_s
@@ -112,7 +166,9 @@ class Row(NamedTuple):
     `recovery_s` is the worst, infinite when it never went on; it is to be at most `within_s`.
     `buried` pushes are on the dead-letter lane, `unfinished` tasks have not ended, and `deaths` are
     dispatchers that ended by themselves, or badly when they were told to stop. `broken` is what a
-    fault itself saw broken.
+    fault itself saw broken. `oldest_s` is how long before a fault had been answered what came again
+    after it, `unprompted` what came again without one, `sent_again` how many requests were for what
+    must not be.
     """
 
     fault: str
@@ -130,6 +186,9 @@ class Row(NamedTuple):
     deaths: int = 0
     broken: tuple[str, ...] = ()
     within_s: float = float("inf")
+    oldest_s: float = 0.0
+    unprompted: int = 0
+    sent_again: int = 0
 
     @property
     def breaches(self) -> list[str]:
@@ -143,6 +202,10 @@ class Row(NamedTuple):
             )
         if self.duplicates > self.bound.duplicates:
             found.append(f"repeated {self.duplicates:,}, bound {self.bound.duplicates:,}")
+        if self.unprompted:
+            found.append(f"repeated {self.unprompted:,} with no fault between")
+        if self.sent_again:
+            found.append(f"sent {self.sent_again:,} again, of those that may have arrived")
         if self.unfinished:
             found.append(f"{self.unfinished} tasks did not end")
         if self.deaths:

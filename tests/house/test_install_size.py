@@ -24,6 +24,9 @@ def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
         "google-auth",
         "pyasn1",
         "pyasn1-modules",
+        "starlette",
+        "uvicorn",
+        *("anyio", "click", "h11", "idna", "pyjwt", "typing-extensions"),
     }
 
 

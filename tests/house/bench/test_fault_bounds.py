@@ -57,3 +57,21 @@ def test_a_sink_that_is_down_costs_what_may_have_arrived_and_no_more(
 def test_a_silent_sink_costs_five_probes_less_as_it_is_not_tried_so_soon(tally: Tally) -> None:
     bound = catalogue.silent_ones(KILLS, catalogue.AT_MOST_ONCE, LOAD, tally)
     assert bound == Bound(KILLS * (40 + 37), 0)
+
+
+@pytest.mark.parametrize("mode", catalogue.MIXED.among, ids=lambda mode: mode.name)
+def test_what_failed_is_lost_where_nothing_is_tried_again_and_nowhere_else(
+    mode: Mode, tally: Tally
+) -> None:
+    tally.answers["500"] = 7
+    bound = catalogue.or_failed(catalogue.nothing)(KILLS, mode, LOAD, tally)
+    assert bound == Bound(lost=7 if mode is catalogue.AT_MOST_ONCE else 0, duplicates=0)
+
+
+@pytest.mark.parametrize(("client", "lost"), [("loop", 0), ("pyreqwest", KILLS * 20)])
+def test_a_freeze_may_cost_what_two_processes_had_in_flight(
+    client: str, lost: int, tally: Tally
+) -> None:
+    load = Load(slots=20, client=client)
+    bound = catalogue.of_two_processes(KILLS, catalogue.RESEND, load, tally)
+    assert bound == Bound(lost, duplicates=2 * KILLS * 20)

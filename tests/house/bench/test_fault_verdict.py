@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.faults.verdict import Arrival, Bound, Row, Tally
+from bench.faults.verdict import Arrival, Bound, Repeat, Row, Tally
 
 
 def arrival(seq: int, answer: str = "kept", at_s: float = 0.0, attempt: int = 1) -> Arrival:
@@ -44,6 +44,44 @@ def test_a_push_that_was_refused_before_is_no_duplicate() -> None:
 def test_a_repeat_that_the_key_told_is_no_duplicate() -> None:
     counted = tally(arrival(1), arrival(1, "known"))
     assert (counted.duplicates, counted.arrivals) == (0, 2)
+
+
+def test_what_was_refused_as_failed_and_comes_again_was_sent_again() -> None:
+    counted = tally(arrival(1, "500"), arrival(1, attempt=2), arrival(2, "429"), arrival(2))
+    assert (counted.sent_again, counted.duplicates) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("answered_s", "struck_s", "age_s"),
+    [
+        (10.2, [10.1], 0.0),  # in flight
+        (10.2, [10.23], 0.03),  # not counted yet
+        (10.2, [9.9], 0.0),  # read by the receiving end after the kill
+        (10.2, [10.23, 14.0], 0.03),  # it comes again only after a second kill
+        (10.2, [9.0, 16.0], float("inf")),  # no fault between the two
+    ],
+)
+def test_a_repeat_is_as_old_as_its_answer_was_at_the_fault_that_caused_it(
+    answered_s: float, struck_s: list[float], age_s: float
+) -> None:
+    assert Repeat(10.0, answered_s, 15.0).age_s(struck_s) == pytest.approx(age_s)
+
+
+def test_a_repeat_knows_when_the_push_first_came_and_was_answered() -> None:
+    times = [
+        ("500", 0.5),
+        ("kept", 1.0),
+        ("told", 1.5),
+        ("kept", 4.0),
+        ("kept", 6.0),
+        ("told", 6.1),
+    ]
+    counted = tally(*(arrival(1, answer, at_s) for answer, at_s in times))
+    assert counted.repeats == [
+        Repeat(first_s=0.5, answered_s=1.5, at_s=4.0),
+        Repeat(first_s=0.5, answered_s=float("inf"), at_s=6.0),
+    ]
+    assert counted.arrivals == 4
 
 
 def test_the_busiest_50_ms_are_found() -> None:
@@ -90,6 +128,8 @@ def test_a_row_within_its_bound_breaks_nothing() -> None:
             "lost 2, of which 1 are on the dead-letter lane",
         ),
         ({"duplicates": 21}, "repeated 21, bound 20"),
+        ({"unprompted": 2}, "repeated 2 with no fault between"),
+        ({"sent_again": 3}, "sent 3 again, of those that may have arrived"),
         ({"unfinished": 2}, "2 tasks did not end"),
         ({"deaths": 1}, "1 dispatchers ended by themselves, or badly"),
         ({"broken": ("asked 90 times",)}, "asked 90 times"),

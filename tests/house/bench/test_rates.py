@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bench.counting import CountingSink, Mark, steady_rate
 from bench.drained import Drained
+from bench.figures import at_most, markdown
 from bench.rivals import steady_sum
 from bench.throughput import judge
+from bench.topics import figures as topics_figures
 from bench.topics import judge as judge_topics
 from pushlane.core.ports import Delivery
 from pushlane.core.push import Push
@@ -74,6 +76,39 @@ def test_a_rival_that_never_ran_says_why() -> None:
 def test_the_drop_is_from_the_fewest_lanes_to_the_most() -> None:
     ours = {64: Drained(100, 10.0, 0, 0), 4_096: Drained(90, 12.0, 1, 0)}
 
-    result = judge_topics(ours, {64: 20.0}, None)
+    result = judge_topics(ours, {64: 20.0}, None, {})
 
     assert (result["drop"], result["ratio_to_peer"], result["lost"]) == (0.1, {"64": 5.0}, 1)
+
+
+def test_a_run_in_both_series_is_counted_once() -> None:
+    few = Drained(100, 10.0, 0, 2)
+    ours = {64: few, 4_096: Drained(40, 30.0, 1, 0)}
+
+    result = judge_topics(ours, {}, None, {64: few, 4_096: Drained(60, 20.0, 4, 0)})
+
+    assert (result["drop"], result["deep_drop"]) == (0.6, 0.4)
+    assert (result["lost"], result["duplicates"]) == (5, 2)
+
+
+def test_lanes_are_named_by_their_pushes_and_shown_once() -> None:
+    few = Drained(100, 10.0, 0, 0)
+    ours = {64: few, 4_096: Drained(40, 30.0, 0, 0)}
+    deep = {64: few, 4_096: Drained(60, 20.0, 0, 0)}
+    head = {"broker": "embedded", "pushes": 262_144, "a_lane": 512}
+
+    shown = topics_figures(head | judge_topics(ours, {}, None, deep))
+
+    assert [(one.name, one.measured) for one in shown[:5]] == [
+        ("pushes a second, 64 lanes of 4,096", "100, 10 us"),
+        ("pushes a second, 4,096 lanes of 64", "40, 30 us"),
+        ("drop from 64 to 4,096 lanes, 262,144 pushes in all", "0.6"),
+        ("pushes a second, 4,096 lanes of 512", "60, 20 us"),
+        ("drop from 64 to 4,096 lanes, 512 pushes a lane or more", "0.4"),
+    ]
+
+
+def test_goals_that_differ_from_run_to_run_are_all_shown() -> None:
+    table = markdown({"a": [at_most("drop", 0.2, 0.1)], "b": [at_most("drop", 0.2, 0.25)]})
+
+    assert table.splitlines()[-1] == "| drop | 0.2 (missed) | 0.2 | ≤ 0.1; ≤ 0.25 |"
