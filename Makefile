@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance chart chart-live image bench shape pins clean
+.PHONY: help install demo check test acceptance chart clients chart-live image bench shape pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -31,7 +31,7 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -n auto --dist worksteal -q tests --ignore tests/contract --ignore tests/integration --ignore tests/acceptance --ignore tests/chart $(ARGS)
+	$(PYTEST) -n auto --dist worksteal -q tests --ignore tests/contract --ignore tests/integration --ignore tests/acceptance --ignore tests/chart --ignore tests/generated $(ARGS)
 
 test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
 	$(PYTEST) $(BESIDE) tests/contract tests/integration $(ARGS)
@@ -42,6 +42,9 @@ acceptance: .venv/.dev ## Long tests: side by side, then those that measure, eac
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)
+
+clients: .venv/.dev ## Generate clients in Go and TypeScript, and try each on a server (needs Go, npm)
+	$(BIN)/python -m pytest tests/generated $(ARGS)
 
 chart-live: .venv/.dev ## Install the chart on a real Kubernetes API server, which is built first (Go)
 	$(BIN)/python -m scripts.chart_live $(ARGS)

@@ -143,9 +143,12 @@ SHAPES: dict[str, Schema] = {
         "type": "object",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     },
+    "serve.replicas": _COUNT,
+    "serve.mostRequests": {"type": ["number", "null"], "exclusiveMinimum": 0},
     "rules.replicas": _COUNT,
     "receipts.maxBodies": _COUNT,
     "networkPolicy.metricsFrom": _OBJECTS,
+    "networkPolicy.serveFrom": _OBJECTS,
     "networkPolicy.sparkFrom": _OBJECTS,
     "networkPolicy.egress": _OBJECTS,
     "podDisruptionBudget.maxUnavailable": {

@@ -1,4 +1,4 @@
-"""Programs and files that come as Go modules, at the versions that the chart is tried with.
+"""Programs and files that come as Go modules, at the versions that we are tried with.
 
 The module proxy has them and the checksum database vouches for them, so nothing else is asked.
 Programs are built once and kept in the user's cache.
@@ -23,6 +23,7 @@ OLDEST_GO = (1, 26)
 PROGRAMS = {
     "helm-3": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "helm-4": ("helm.sh/helm/v4/cmd/helm", "v4.3.1"),
+    "oapi-codegen": ("github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen", "v2.8.2"),
     "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
 }
 _OPERATOR = "example/prometheus-operator-crd/monitoring.coreos.com"
@@ -51,7 +52,7 @@ def find_go() -> str:
     go = shutil.which("go", path=path)
     if go is None:
         raise UserError(
-            f"what tries the chart is built with Go {wanted} or newer, and there is none; "
+            f"what this is tried with is built with Go {wanted} or newer, and there is none; "
             "install it from https://go.dev/dl/, or put it on the PATH"
         )
     shown = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False)

@@ -29,7 +29,8 @@ Made by `python -m scripts.python_reference` from docstrings. How these are used
 """
 
 _SECTIONS = {
-    "Submit and steer": "Client SyncClient SubmitRequest SubmitResult SubmitProgress DeadLetter",
+    "Submit and steer": "Client SyncClient SubmitRequest SubmitResult SubmitProgress TaskView "
+    "TaskNow ChangedTask DeadLetter",
     "Push one by one": "Producer ProducerOptions ProducerStats",
     "Deliver": "Dispatcher Sink Delivery Outcome Push on batch open_sink",
     "Events of devices": "PushEvent Event",

@@ -76,7 +76,7 @@ class Container:
             re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], each)
             for each in self._container["args"]
         )
-        own = {_PORT: self._port, "0.0.0.0": "127.0.0.1"}
+        own = {_PORT: self._port, "0.0.0.0": "127.0.0.1", "0.0.0.0:8400": "127.0.0.1:0"}
         return [own.get(each, self._here(each)) for each in expanded]
 
     def succeeds(self, probe: str) -> bool:

@@ -17,6 +17,7 @@ Manifest = dict[str, Any]
 RELEASE = "push"
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 HELMS = ("helm-3", "helm-4")
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 @dataclass(frozen=True)

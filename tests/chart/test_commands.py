@@ -9,8 +9,9 @@ import pytest
 
 from pushlane.settings import Settings
 from scripts.chart import CHART
+from tests.certificates import Authority
 from tests.chart.container import Container
-from tests.chart.manifests import Rendered, render
+from tests.chart.manifests import PROBES, Rendered, render
 from tests.processes import Pushlane
 
 _EMBEDDED = CHART / "ci/embedded.yaml"
@@ -49,7 +50,7 @@ def on_pulsar(pulsar_settings: Settings) -> list[str]:
 
 
 def ends_well(container: Container) -> None:
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+    for probe in PROBES:
         container.wait_for(probe)
     assert container.stop() == 0, container.log
 
@@ -82,13 +83,30 @@ def test_secrets_reach_the_process(start: Start) -> None:
 
 @pytest.mark.pulsar
 @pytest.mark.parametrize(
-    "name", ["dispatch-main", "rules", "receipts", "alerts"], ids=lambda name: name
+    "name", ["dispatch-main", "rules", "receipts", "alerts", "serve"], ids=lambda name: name
 )
 def test_a_deployment_on_pulsar(start: Start, on_pulsar: Sequence[str], name: str) -> None:
-    alerts = ["alerts.enabled=true", "storage.reports.accessMode=ReadWriteMany"]
-    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *alerts])
+    more = ["alerts.enabled=true", "storage.reports.accessMode=ReadWriteMany"]
+    more += ["serve.enabled=true", "serve.behindProxy={10.0.0.0/8}", "serve.mostRequests=5000"]
+    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *more])
 
     ends_well(start(rendered, f"Deployment push-pushlane-{name}"))
+
+
+@pytest.mark.pulsar
+def test_a_certificate_reaches_the_api(
+    start: Start, on_pulsar: Sequence[str], tmp_path: Path
+) -> None:
+    pair = Authority(tmp_path / "authority").sign("push", ["127.0.0.1"])
+    secret = {"tls.crt": pair.cert.read_text(), "tls.key": pair.key.read_text()}
+    sets = [*on_pulsar, "serve.enabled=true", "serve.tls.existingSecret=push-tls"]
+
+    api = start(
+        render(_ONE_MACHINE, sets=sets), "Deployment push-pushlane-serve", {"push-tls": secret}
+    )
+
+    ends_well(api)
+    assert "serving at https://127.0.0.1:" in api.log
 
 
 @pytest.mark.pulsar
@@ -107,7 +125,7 @@ def test_a_pod_that_follows_another_of_its_job_makes_no_second_task(
     ]
 
     assert "10 pushes on the lane" in said[0]
-    assert "complete already" in said[1]
+    assert "nothing published now" in said[1]
     assert (
         Pushlane(tmp_path, _named(pulsar_settings)).json("task", "show", "daily-1")["total"] == 10
     )

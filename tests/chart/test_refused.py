@@ -35,6 +35,7 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_HPA, ["dispatchers.main.autoscaling.minReplicas=0"], ["/minReplicas", "minimum"]),
     (_SMALLEST, ["image.digest=latest"], ["/image/digest", "sha256"]),
     (_SMALLEST, ["sparkJobs.a.schedule=daily"], ["/sparkJobs/a", "'audience'", "schedule"]),
+    (_SMALLEST, ["serve.replicas=0"], ["/serve/replicas", "minimum"]),
     (_SMALLEST, ["storage.reports.size=lots"], ["/storage/reports/size"]),
     (_SMALLEST, ["pod.nodeselector.a=b"], ["/pod", "'nodeselector'"]),
     # settings that are missing, or in a place that all can read
@@ -138,6 +139,7 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_EMBEDDED, ["dispatchers.a.workers=1", "dispatchers.b.workers=1"], ["embedded", "2 groups"]),
     (_EMBEDDED, ["dispatchers.main.autoscaling.by=keda"], ["embedded", "autoscaling"]),
     (_EMBEDDED, ["rules.enabled=true"], ["embedded", "leave out rules"]),
+    (_EMBEDDED, ["serve.enabled=true", "serve.behindProxy={::1}"], ["embedded", "leave out serve"]),
     # shared folders
     (_SMALLEST, ["rules.enabled=true"], ["storage.fanout is needed by rules"]),
     (_SMALLEST, ["receipts.enabled=true"], ["storage.reports is needed by receipts"]),
@@ -181,6 +183,8 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     ),
     (_ONE_MACHINE, ["settings.receipts=false"], ["settings.receipts is off"]),
     (_ONE_MACHINE, ["settings.receipts=off"], ["receipts.enabled is true, and settings.receipts"]),
+    (_SMALLEST, ["serve.enabled=true"], ["tokens would cross the network", "serve.behindProxy"]),
+    (_SMALLEST, ["serve.ingress.enabled=true"], ["serve.ingress.enabled is true, and serve.enab"]),
     (
         _SMALLEST,
         ["alerts.enabled=true", "storage.reports.size=1Gi"],

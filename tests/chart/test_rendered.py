@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from pushlane.cli.dispatch import _LEAVE_S
+from pushlane.door.server import GRACE_S
 from pushlane.settings import Settings
 from scripts.chart import CHART
-from tests.chart.manifests import EXAMPLES, HELMS, Rendered, render, run_helm
+from tests.chart.manifests import EXAMPLES, HELMS, PROBES, Rendered, render, run_helm
 from tests.chart.tools import KUBE_VERSION, program, write_custom_schemas
 
 _KUBERNETES = ("1.25", "1.28", "1.31", "1.34", "1.37")
@@ -139,6 +140,66 @@ def test_a_dispatcher_has_time_to_end_unless_told() -> None:
 
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace > Settings().drain_timeout_s + _LEAVE_S
+
+
+def test_who_asks_over_http_has_time_to_end() -> None:
+    pod = dict(render(everything).pods())["Deployment pushes-serve"]["spec"]
+
+    [wait, seconds] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert wait == "sleep"
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + GRACE_S + 5
+
+
+def test_an_api_keeps_nothing_and_is_reached_at_its_port_alone() -> None:
+    rendered = render(CHART / "ci/serve.yaml")
+
+    deployment = rendered.one("Deployment", "push-pushlane-serve")["spec"]
+    assert deployment["replicas"] == 2
+    pod = deployment["template"]["spec"]
+    assert [one for one in pod["volumes"] if "persistentVolumeClaim" in one] == []
+    [container] = pod["containers"]
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert container["args"][:3] == ["serve", "--bind", f"0.0.0.0:{ports['http']}"]
+    assert container["args"][-2:] == ["--behind-proxy", "10.0.0.0/8"]
+    assert {container[probe]["httpGet"]["port"] for probe in PROBES} == {"metrics"}
+    [port] = rendered.one("Service", "push-pushlane-serve")["spec"]["ports"]
+    assert port == {"name": "http", "port": 8400, "targetPort": "http"}
+    assert rendered.one("PodDisruptionBudget", "push-pushlane-serve")["spec"]["maxUnavailable"] == 1
+    [policy] = rendered.of("NetworkPolicy")
+    allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    proxy = {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}
+    assert allowed == {"metrics": None, "http": [{"namespaceSelector": proxy}]}
+
+
+def test_an_ingress_is_made_where_it_is_asked_for() -> None:
+    [ingress] = render(CHART / "ci/serve.yaml").of("Ingress")
+
+    [rule] = ingress["spec"]["rules"]
+    assert rule["host"] == "push.example"
+    [path] = rule["http"]["paths"]
+    service = {"name": "push-pushlane-serve", "port": {"number": 8400}}
+    assert path["backend"] == {"service": service}
+    assert ingress["spec"]["tls"] == [{"secretName": "push-example", "hosts": ["push.example"]}]
+    told = ingress["metadata"]["annotations"]
+    assert told["nginx.ingress.kubernetes.io/proxy-request-buffering"] == "off"
+    assert render(everything).of("Ingress") == []
+
+
+def test_an_api_with_a_certificate_is_said_to_have_tls() -> None:
+    rendered = render(everything)
+
+    args = dict(rendered.pods())["Deployment pushes-serve"]["spec"]["containers"][0]["args"]
+    folder = "/run/secrets/pushlane/certificate"
+    assert args[-4:] == ["--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key"]
+    [port] = rendered.one("Service", "pushes-serve")["spec"]["ports"]
+    assert port["name"] == "https"
+    with_it = {
+        name
+        for name, pod in rendered.pods()
+        for volume in pod["spec"]["volumes"]
+        if volume.get("secret", {}).get("secretName") == "pushes-tls"
+    }
+    assert with_it == {"Deployment pushes-serve"}
 
 
 def test_who_scales_a_group_says_how_many_pods_there_are() -> None:

@@ -17,7 +17,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Volumes: dict "root" $ "stores" (list "reports") "pod" options of the pod. */}}
+{{/* Volumes: dict "root" $ "stores" (list "reports") "certificate" name of a secret "pod" options of the pod. */}}
 {{- define "pushlane.volumes" -}}
 {{- $name := include "pushlane.fullname" .root -}}
 - name: settings
@@ -42,6 +42,12 @@ capabilities:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
+{{- end }}
+{{- with .certificate }}
+- name: certificate
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
 {{- end }}
 {{- with .pod.extraVolumes }}
 {{ toYaml . }}
@@ -78,6 +84,11 @@ emptyDir: {}
   mountPath: {{ include "pushlane.secretsFolder" $.root }}/{{ $kind }}
   readOnly: true
 {{- end }}
+{{- end }}
+{{- if .certificate }}
+- name: certificate
+  mountPath: {{ include "pushlane.certificateFolder" .root }}
+  readOnly: true
 {{- end }}
 {{- with .pod.extraVolumeMounts }}
 {{ toYaml . }}
@@ -136,12 +147,13 @@ A pod's template. Of dict:
   stores: the shared folders it has, of "reports" and "fanout"
   spark: the image with Java, and executors where they are asked for; driverless: without these
   job: it ends by itself, so nobody probes it
+  http: it serves HTTP behind a service, with the certificate of the secret `certificate`, if that is given
 */}}
 {{- define "pushlane.podTemplate" -}}
 {{- $root := .root -}}
 {{- $pod := mergeOverwrite (deepCopy $root.Values.pod) (.values.pod | default dict) -}}
 {{- $drives := and .spark (not .driverless) $root.Values.spark.executors.instances -}}
-{{- $mounted := dict "root" $root "stores" (.stores | default list) "pod" $pod -}}
+{{- $mounted := dict "root" $root "stores" (.stores | default list) "certificate" .certificate "pod" $pod -}}
 {{- $image := (.spark | default false) | ternary $root.Values.spark.image $root.Values.image -}}
 metadata:
   labels:
@@ -180,7 +192,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- end }}
-  {{- if and .group $root.Values.topologySpread.enabled }}
+  {{- if and (or .group .http) $root.Values.topologySpread.enabled }}
   topologySpreadConstraints:
     {{- range $root.Values.topologySpread.topologyKeys }}
     - maxSkew: {{ $root.Values.topologySpread.maxSkew }}
@@ -212,7 +224,15 @@ spec:
       ports:
         - name: metrics
           containerPort: 9095
+        {{- if .http }}
+        - name: http
+          containerPort: 8400
+        {{- end }}
       {{- include "pushlane.probes" . | nindent 6 }}
+      {{- end }}
+      {{- if .http }}
+      lifecycle:
+        preStop: {exec: {command: [sleep, "5"]}} # until no balancer sends requests here any more
       {{- end }}
       {{- with .values.resources }}
       resources:
@@ -224,6 +244,22 @@ spec:
         {{- include "pushlane.mounts" $mounted | nindent 8 }}
   volumes:
     {{- include "pushlane.volumes" $mounted | nindent 4 }}
+{{- end -}}
+
+{{/* Of the pods of a component, or of a group of it: dict "root" $ "name" "…" "component" "…" "group" "…". */}}
+{{- define "pushlane.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "pushlane.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: {{ .root.Values.podDisruptionBudget.maxUnavailable }}
+  {{- if semverCompare ">=1.27-0" .root.Capabilities.KubeVersion.Version }}
+  unhealthyPodEvictionPolicy: AlwaysAllow # in an outage no pod is ready, and nodes drain all the same
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "pushlane.componentSelector" . | nindent 6 }}
 {{- end -}}
 
 {{/* The arguments that a long-running command serves its probes by, as a JSON list. */}}

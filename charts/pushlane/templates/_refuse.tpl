@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" "Serve" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -114,7 +114,7 @@ secrets.{{ $kind }}.certKey and keyKey go together: give both or none
 
 {{/* Variables stand in the pods, so what is secret has to come from a secret there, too. */}}
 {{- define "pushlane.refuseVariables" -}}
-{{- $owners := list .Values .Values.rules .Values.alerts .Values.receipts }}
+{{- $owners := list .Values .Values.serve .Values.rules .Values.alerts .Values.receipts }}
 {{- range include "pushlane.groups" . | fromYaml }}{{ $owners = append $owners . }}{{ end }}
 {{- range .Values.sparkJobs }}{{ $owners = append $owners . }}{{ end }}
 {{- $told := list }}
@@ -177,7 +177,7 @@ dispatchers.{{ $name }}.autoscaling.keda.serverAddress is needed by the trigger 
 {{- if gt (int $group.replicas) 1 }}{{ $pods = append $pods (printf "dispatchers.%s.replicas %d" $name (int $group.replicas)) }}{{ end }}
 {{- end }}
 {{- if gt (len $groups) 1 }}{{ $pods = append $pods (printf "%d groups of dispatchers" (len $groups)) }}{{ end }}
-{{- range list "rules" "alerts" "receipts" }}{{ if (get $.Values .).enabled }}{{ $pods = append $pods . }}{{ end }}{{ end }}
+{{- range list "serve" "rules" "alerts" "receipts" }}{{ if (get $.Values .).enabled }}{{ $pods = append $pods . }}{{ end }}{{ end }}
 {{- with .Values.sparkJobs }}{{ $pods = append $pods "sparkJobs" }}{{ end }}
 {{- with $pods }}
 settings.broker is embedded, an SQLite file that one pod alone can use; leave out {{ join ", " . }}, or name a Pulsar
@@ -279,5 +279,16 @@ alerts.enabled is true, and nobody fills the store that they read: set receipts.
 {{- if and (get $.Values $values).enabled (not ($.Files.Get $file)) }}
 {{ $values }}.enabled is true, and this copy of the chart lacks {{ $file }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Tokens cross the network in the clear where nobody ends TLS. */}}
+{{- define "pushlane.refuseServe" -}}
+{{- $serve := .Values.serve }}
+{{- if and $serve.enabled (not $serve.tls.existingSecret) (not $serve.behindProxy) }}
+serve.enabled is true, and tokens would cross the network in the clear: give serve.tls.existingSecret, or serve.behindProxy with the addresses of the proxy that ends TLS
+{{- end }}
+{{- if and $serve.ingress.enabled (not $serve.enabled) }}
+serve.ingress.enabled is true, and serve.enabled is not
 {{- end }}
 {{- end -}}

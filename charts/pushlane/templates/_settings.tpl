@@ -1,6 +1,7 @@
 {{/* Settings: those of the values, and those that follow from where the chart mounts what. */}}
 
 {{- define "pushlane.secretsFolder" -}}/run/secrets/pushlane{{- end -}}
+{{- define "pushlane.certificateFolder" -}}{{ include "pushlane.secretsFolder" . }}/certificate{{- end -}}
 {{- define "pushlane.dataFolder" -}}/var/lib/pushlane{{- end -}}
 
 {{/* Secrets that are mounted as files: which key of which secret each setting names. YAML. */}}
