@@ -174,7 +174,11 @@ class Pushlane:
     def drain(self, sink: str, *arguments: str) -> None:
         """Deliver all that is left."""
         draining = self.dispatch("--drain", "--sink", sink, *arguments)
-        assert draining.wait() == 0, draining.text
+        try:
+            code = draining.wait()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.ran('why').stdout}") from error
+        assert code == 0, draining.text
 
     def rows(self, count: int) -> Path:
         """A CSV file of so many rows."""

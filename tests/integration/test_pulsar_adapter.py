@@ -19,6 +19,7 @@ from pushlane.backends.pulsar.admin import Admin
 from pushlane.backends.pulsar.broker import ProducerKey, Producers
 from pushlane.backends.pulsar.connection import open_connection
 from pushlane.backends.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
+from pushlane.backends.pulsar.reader import PulsarReader
 from pushlane.backends.queries import Browser
 from pushlane.core.errors import OutdatedFormat, TaskConflict, UnknownLane
 from pushlane.core.ports import LaneReader, Source, Taken
@@ -101,6 +102,36 @@ def numbered(first: int, last: int) -> list[bytes]:
 
 def bodies(taken: list[Taken]) -> list[bytes]:
     return [one.body for one in taken]
+
+
+def test_a_lane_that_is_sent_nothing_any_more_is_read_anew(
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the broker has forgotten to read on: here an answer of the client gets lost."""
+    monkeypatch.setattr("pushlane.backends.pulsar.stalls._FIRST_LOOK_S", 0.2)
+    monkeypatch.setattr("pushlane.backends.pulsar.stalls._EVERY_S", 0.2)
+    arrived, lost = PulsarReader._arrived, []
+
+    def lose_one(reader: PulsarReader, *answer: object) -> None:
+        if lost:
+            return arrived(reader, *answer)
+        return lost.append(answer)
+
+    monkeypatch.setattr(PulsarReader, "_arrived", lose_one)
+
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("lane")
+        reading = await Reading.of(broker, "lane")
+        await broker.publish("lane", numbered(1, 20))
+
+        found = bodies(await reading.take(20))
+
+        assert sorted(found) == sorted(numbered(1, 20))
+        assert lost
+        assert "it is read anew" in caplog.text
+
+    play(scenario)
 
 
 MARK = b"the end"

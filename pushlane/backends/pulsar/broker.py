@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import _pulsar
 import msgspec
@@ -24,8 +24,9 @@ from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic,
 from pushlane.backends.pulsar.connection import MOST_OPENINGS, OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.backends.pulsar.hastening import DUE, Hastener
 from pushlane.backends.pulsar.policies import DELAY_TICK_MS
-from pushlane.backends.pulsar.reader import SUBSCRIPTION, Subscriber
+from pushlane.backends.pulsar.reader import SUBSCRIPTION, PulsarReader, Subscriber
 from pushlane.backends.pulsar.replay import Place, Position, TopicStats, replayed, retained_since_ms
+from pushlane.backends.pulsar.stalls import StallWatch, Topic
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.ports import LaneReader, OnReady, Source, Taken
 from pushlane.core.task import now_ms
@@ -286,9 +287,29 @@ def _message(body: bytes, number: int | None, delay_s: float, key: str | None) -
 _KNOWN_LANES = 65_536
 
 
+_MANY_DELAYED = 10_000
+
+
+class _Consumer(msgspec.Struct):
+    unacked: int = msgspec.field(name="unackedMessages")
+    name: str = msgspec.field(name="consumerName", default="")
+
+
 class _Subscription(msgspec.Struct):
     backlog: int = msgspec.field(name="msgBacklog")
-    consumers: list[Any]
+    consumers: list[_Consumer]
+    delayed: int = msgspec.field(name="msgDelayed", default=0)
+    is_blocked: bool = msgspec.field(name="blockedSubscriptionOnUnackedMsgs", default=False)
+
+    def unsent(self, consumer: str) -> int:
+        """Return how many messages wait for this consumer, or for any; 0 while none need be sent.
+
+        With very many that are delayed, the broker reads no further until some are due.
+        """
+        if self.is_blocked or self.delayed >= _MANY_DELAYED:
+            return 0
+        elsewhere = sum(one.unacked for one in self.consumers if one.name != consumer)
+        return max(0, self.backlog - self.delayed - elsewhere)
 
 
 class _Stats(msgspec.Struct):
@@ -302,7 +323,8 @@ class PulsarBroker(Broker):
         self._connection = connection
         self._admin = admin
         self._namespace = settings.namespace
-        self._subscriber = Subscriber(connection, settings.prefetch)
+        stalls = StallWatch[PulsarReader](Topic(self._unsent, self._unload))
+        self._subscriber = Subscriber(connection, settings.prefetch, stalls)
         self._known: set[str] = set()
         self._producers = Producers(
             connection, settings.namespace, COMPRESSIONS[settings.compression]
@@ -445,6 +467,14 @@ class PulsarBroker(Broker):
     async def _stats(self, lane: str) -> _Stats | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"
         return await self._admin.find(path, f"measure lane {lane}", _Stats)
+
+    async def _unsent(self, lane: str, consumer: str) -> int:
+        stats = await self._stats(lane)
+        ours = stats.subscriptions.get(SUBSCRIPTION) if stats else None
+        return ours.unsent(consumer) if ours else 0
+
+    async def _unload(self, lane: str) -> None:
+        await self._admin.call("PUT", f"{self._path(lane)}/unload", f"unload lane {lane}")
 
     async def _delete(self, lane: str, force: bool) -> bool:
         path = self._path(lane) + ("?force=true" if force else "")

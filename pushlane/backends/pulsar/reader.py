@@ -19,6 +19,7 @@ import _pulsar
 import msgspec
 
 from pushlane.backends.pulsar.connection import Connection, ignore, wake
+from pushlane.backends.pulsar.stalls import StallWatch
 from pushlane.core.errors import PushlaneError
 from pushlane.core.ports import OnReady, Taken
 
@@ -40,6 +41,7 @@ class MessageHandle(msgspec.Struct, gc=False):
         message = self.message
         if message is not None:
             self.message = None
+            self.reader.acked += 1
             acknowledge(self.reader, message)
 
 
@@ -117,7 +119,10 @@ class _Answered(msgspec.Struct, eq=False):
 
 @dataclass(slots=True, eq=False, repr=False)
 class PulsarReader:
-    """A consumer of the lane's shared subscription."""
+    """A consumer of the lane's shared subscription.
+
+    It has `given` out so many messages, of which so many are `acked`.
+    """
 
     _connection: Connection
     lane: str
@@ -126,6 +131,8 @@ class PulsarReader:
     depth: int
     _on_ready: OnReady
     closed: bool = False
+    given: int = 0
+    acked: int = 0
     _asked: bool = False
     _waiting: bool = False
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -162,6 +169,33 @@ class PulsarReader:
             self.start()
         old.close_async(ignore)
 
+    async def reopen(self, subscribe: Callable[[], Awaitable[_pulsar.Consumer]]) -> None:
+        """Go on with a new consumer, once the old one is closed: for one that is sent nothing.
+
+        A broker that sends a subscription nothing any more begins anew when the last of its
+        consumers has gone. Raises as `subscribe` does; then the reader is lost.
+        """
+        await self._close_consumer()
+        consumer = await subscribe()
+        if self.closed:
+            consumer.close_async(ignore)
+            return
+        self._asked = False
+        self._use(consumer)
+        if self._waiting:
+            self.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """True when it waits for a message, and all that it gave out is acked."""
+        has_none = self._waiting and self._answered.head is None
+        return has_none and self.given == self.acked and not self.closed
+
+    @property
+    def consumer_name(self) -> str:
+        """The name that the broker knows its consumer by."""
+        return str(self._consumer.consumer_name())
+
     def acknowledge(self, acked: _pulsar.Message) -> None:
         """Ack by the present consumer, whichever gave the message out."""
         self._consumer.acknowledge(acked)
@@ -178,6 +212,7 @@ class PulsarReader:
                 return None
             hold = self._recent.hold(self, message)
             if hold is not None:
+                self.given += 1
                 is_part = bool(message.message_id().batch_index() >= 0)
                 return Taken(message.data(), self.lane, hold, is_part=is_part)
         return None
@@ -190,6 +225,9 @@ class PulsarReader:
         if self.closed:
             return
         self.closed = True
+        await self._close_consumer()
+
+    async def _close_consumer(self) -> None:
         doing = f"stop reading lane {self.lane}"
         with suppress(PushlaneError):  # the broker is away or the lane dropped: it let go by itself
             await self._connection.call(doing, self._consumer.close_async)
@@ -230,13 +268,16 @@ class PulsarReader:
 class Subscriber:
     """Opens the readers of a process, and holds the state that they share."""
 
-    def __init__(self, connection: Connection, depth: int) -> None:
+    def __init__(
+        self, connection: Connection, depth: int, stalls: StallWatch[PulsarReader]
+    ) -> None:
         self._connection = connection
         self._depth = depth
+        self._stalls = stalls
         self._recent = RedeliveryFilter()
         self._topics: dict[PulsarReader, str] = {}
         self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
         self._doubted = 0
         self._in_doubt_until_s = 0.0
 
@@ -266,8 +307,11 @@ class Subscriber:
         reader = PulsarReader(self._connection, lane, consumer, self._recent, depth, on_ready)
         reader.start()
         self._topics[reader] = topic
-        if self._watch is None:
-            self._watch = asyncio.create_task(self._renew_lost(), name="renew readers")
+        if not self._watches:
+            self._watches = [
+                asyncio.create_task(self._renew_lost(), name="renew readers"),
+                asyncio.create_task(self._stalls.run(self._idle, self._reopen), name="stalls"),
+            ]
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
@@ -299,11 +343,24 @@ class Subscriber:
         finally:
             del self._renewing[reader]
 
+    def _idle(self) -> list[PulsarReader]:
+        """Return the readers that wait for the broker, and do not renew their connection."""
+        return [one for one in self._topics if one.is_idle and one not in self._renewing]
+
+    async def _reopen(self, reader: PulsarReader) -> None:
+        again = asyncio.create_task(
+            reader.reopen(lambda: self._subscribe(self._topics[reader], reader.lane, reader.depth))
+        )
+        self._renewing[reader] = again
+        try:
+            await again
+        finally:
+            del self._renewing[reader]
+
     def close(self) -> None:
         """Stop renewing readers, since the client is about to close."""
-        for task in (self._watch, *self._renewing.values()):
-            if task is not None:
-                task.cancel()
+        for task in (*self._watches, *self._renewing.values()):
+            task.cancel()
         self._recent.clear()
 
 

@@ -18,6 +18,7 @@ from pushlane.backends.pulsar.reader import (
     RedeliveryFilter,
     Subscriber,
 )
+from pushlane.backends.pulsar.stalls import StallWatch, Topic
 from pushlane.core.ports import LaneReader, Taken
 
 DEPTH = 4
@@ -217,13 +218,17 @@ def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
 
 
 def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
-    closed, open_ = Consumer(), Consumer()
-    closed.closed = True
-    taken = [Taken(b"", "lane", MessageHandle(one, b"id", Message(b""))) for one in (closed, open_)]
+    async def scenario(scene: Scene) -> None:
+        closed, consumer = Consumer(), Consumer()
+        closed.closed = True
+        ack(
+            Taken(b"", "lane", MessageHandle(scene.read(one), b"id", Message(b"")))
+            for one in (closed, consumer)
+        )
 
-    ack(taken)
+        assert len(consumer.acked) == 1
 
-    assert len(open_.acked) == 1
+    play(scenario)
 
 
 def test_what_comes_again_to_a_consumer_is_not_taken_again() -> None:
@@ -245,7 +250,7 @@ def test_what_is_at_hand_is_in_doubt_for_a_while_after_something_came_again(
     async def scenario(scene: Scene) -> None:
         now_s = 0.0
         monkeypatch.setattr("time.monotonic", lambda: now_s)
-        subscriber = Subscriber(scene.connection, DEPTH)
+        subscriber = subscriber_of(scene)
         before = subscriber.in_doubt
         message = Message(b"1")
         hold = partial(subscriber._recent.hold, scene.reader)
@@ -268,7 +273,7 @@ def test_what_is_at_hand_is_in_doubt_after_a_loss_and_once_more_after_its_end(
 
     async def scenario(scene: Scene) -> None:
         doubts: list[None] = []
-        subscriber = Subscriber(scene.connection, DEPTH)
+        subscriber = subscriber_of(scene)
         subscriber._topics[scene.reader] = "topic"
         monkeypatch.setattr(subscriber, "_doubt", lambda: doubts.append(None))
         monkeypatch.setattr(scene.connection, "answers", never)
@@ -397,6 +402,47 @@ def test_a_message_of_a_batch_is_told_from_one_that_came_alone() -> None:
 
 async def never(_topic: str) -> bool:
     return False
+
+
+def subscriber_of(scene: Scene) -> Subscriber:
+    async def unsent(_lane: str, _consumer: str) -> int:
+        return 0
+
+    async def unload(_lane: str) -> None:
+        raise AssertionError("nothing is stalled")
+
+    return Subscriber(scene.connection, DEPTH, StallWatch(Topic(unsent, unload)))
+
+
+def test_it_is_idle_when_it_waits_and_all_that_it_gave_out_is_acked() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.is_idle
+        await scene.give(b"1")
+        at_hand = scene.reader.is_idle
+        [taken] = iter(scene.reader.take, None)
+        in_hand = scene.reader.is_idle
+        ack([taken, taken])
+
+        assert [at_hand, in_hand, scene.reader.is_idle] == [False, False, True]
+
+    play(scenario)
+
+
+def test_one_that_is_sent_nothing_closes_its_consumer_before_it_opens_another() -> None:
+    async def scenario(scene: Scene) -> None:
+        later = Consumer()
+
+        async def subscribe() -> Consumer:
+            assert scene.consumer.closed
+            return later
+
+        await scene.reader.reopen(subscribe)
+        await asyncio.to_thread(later.give, b"1")
+
+        assert scene.told == [scene.reader]
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
 
 
 async def renew(scene: Scene) -> Consumer:
