@@ -11,12 +11,14 @@ from pushlane.cli.doing import done
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, option
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.client.connection import Connection
 from pushlane.core.task import now_ms
 from pushlane.model.presence import Process, Resting, split_sinks
 from pushlane.operations.processes import GetFormats, ListProcesses, SetFormats
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
+from pushlane.util.errors import NotAllowed
 
 _COLUMNS: tuple[Column[Process], ...] = (
     Column("PROCESS", lambda process: process.id),
@@ -66,6 +68,14 @@ def formats(
     else:
         fields = msgspec.structs.asdict(shown).items()
         print_fields((name, "-" if value is None else str(value)) for name, value in fields)
+
+
+async def seen_processes(client: Connection) -> list[Process]:
+    """Return the processes that dispatch now; none for a token that may not see them."""
+    try:
+        return await client.do(ListProcesses())
+    except NotAllowed:
+        return []
 
 
 def resting_text(processes: Iterable[Process]) -> list[str]:

@@ -30,7 +30,7 @@ from pushlane.cli.parsing import (
     parse_word,
     pushes_text,
 )
-from pushlane.cli.processes import resting_text, slow_text, unserved_text
+from pushlane.cli.processes import resting_text, seen_processes, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.client.connection import Connection
 from pushlane.core.errors import BadInput, UnknownFormat
@@ -38,7 +38,6 @@ from pushlane.core.task import Level, State
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
 from pushlane.model.states import STATES
-from pushlane.operations.processes import ListProcesses
 from pushlane.operations.shares import GetLevels, SetLevels
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.tasks import (
@@ -141,7 +140,7 @@ def tasks(
     )
 
     async def load(client: Connection) -> tuple[list[TaskNow], list[Process]]:
-        return await client.do(wanted), await client.do(ListProcesses())
+        return await client.do(wanted), await seen_processes(client)
 
     settings = flags.settings()
     views, processes = on_client(settings, load)
@@ -166,7 +165,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     from pushlane.cli.task_view import fields_of
 
     async def load(client: Connection) -> tuple[TaskNow, list[Process]]:
-        return await client.do(GetTask(task=task)), await client.do(ListProcesses())
+        return await client.do(GetTask(task=task)), await seen_processes(client)
 
     settings = flags.settings()
     view, processes = on_client(settings, load)

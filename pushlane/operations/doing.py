@@ -67,8 +67,8 @@ def refuse(session: Session, operation: Operation[Any]) -> None:
         return
     if kind.of is Of.EVERYTHING:
         raise NotAllowed(
-            f"{kind.word()} is about all apps, and {caller.name} may see these alone: "
-            f"{', '.join(sorted(session.apps))}"
+            f"{kind.word()} is about all apps, and {caller.name} is for "
+            f"{', '.join(sorted(session.apps))} alone: use a token of all apps"
         )
     if app := getattr(operation, "app", ""):
         session.require_app(app)

@@ -241,7 +241,7 @@ async def test_what_all_apps_share_is_for_who_sees_them_all(
         await fill(backend, settings)
         asked = EXAMPLES[kind](f"{OURS}-id", A)
         if kind.of is Of.EVERYTHING:
-            with pytest.raises(NotAllowed, match=f"is about all apps, and ada .* alone: {A}"):
+            with pytest.raises(NotAllowed, match=f"is about all apps, and ada.* is for {A} alone"):
                 await do(backend, settings, caller(), asked)
 
 
