@@ -117,7 +117,7 @@ class _Chosen(Operation[Result], Generic[Result], frozen=True, kw_only=True):
             )
         return await chosen(
             at.backend,
-            task=self.task,
+            task=await _own(at, self.task, pushes),
             pushes=pushes,
             reason=self.reason,
             older_than_ms=round(1000 * self.older_than_s),
@@ -126,10 +126,24 @@ class _Chosen(Operation[Result], Generic[Result], frozen=True, kw_only=True):
         )
 
 
+async def _own(at: Session, task: str, pushes: tuple[str, ...]) -> str:
+    """Return the task that is chosen, which has to be the caller's, as those of the pushes have.
+
+    Raises UnknownTask for one that is not, and BadInput where none is named by who sees some apps.
+    """
+    if at.apps is None:
+        return task
+    if not (task or pushes):
+        raise BadInput(f"name a task of {', '.join(sorted(at.apps))}: you see no others")
+    for word in {task_of_push(push) for push in pushes}:
+        await at.task(word)
+    return (await at.task(task)).id if task else ""
+
+
 class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
     """List dead pushes, lane by lane, oldest first, without what they hold."""
 
-    method, path, role, of = "GET", "/dead", Role.VIEWER, Of.EVERYTHING
+    method, path, role, of = "GET", "/dead", Role.VIEWER, Of.TASK
     commands = ("dead list",)
 
     limit: Annotated[int, Meta(ge=0, description="At most so many; 0 for all.")] = _LISTED
@@ -155,13 +169,14 @@ class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
 class GetDead(Operation[DeadLetter], frozen=True, kw_only=True):
     """Show one dead push: why it died, and on request what it holds."""
 
-    method, path, role, of = "GET", "/dead/{push}", Role.OPERATOR, Of.EVERYTHING
+    method, path, role, of = "GET", "/dead/{push}", Role.OPERATOR, Of.TASK
     commands = ("dead show",)
 
     push: Annotated[str, Meta(description="Its id, like TASK-SEQ.")]
     reveal: Annotated[bool, Meta(description="With recipient and content.")] = False
 
     async def run(self, at: Session) -> DeadLetter:
+        await _own(at, "", (self.push,))
         task_of_push(self.push)
         found = await DeadLetters(at.backend).find(Selection(pushes=frozenset([self.push])))
         if not found.letters:
@@ -189,7 +204,7 @@ class _Bounded(_Chosen[Result], Generic[Result], frozen=True, kw_only=True):
 class RetryDead(_Bounded[list[RetriedView]], frozen=True, kw_only=True):
     """Send dead pushes again, in a new task for each of their tasks."""
 
-    method, path, role, of = "POST", "/dead/retry", Role.OPERATOR, Of.EVERYTHING
+    method, path, role, of = "POST", "/dead/retry", Role.OPERATOR, Of.TASK
     commands = ("dead retry",)
     changes = True
 
@@ -208,7 +223,7 @@ class RetryDead(_Bounded[list[RetriedView]], frozen=True, kw_only=True):
 class CountDead(_Bounded[Purged], frozen=True, kw_only=True):
     """Count what a purge would delete."""
 
-    method, path, role, of = "POST", "/dead/count", Role.OPERATOR, Of.EVERYTHING
+    method, path, role, of = "POST", "/dead/count", Role.OPERATOR, Of.TASK
     commands = ("dead purge",)
 
     async def run(self, at: Session) -> Purged:
@@ -219,7 +234,7 @@ class CountDead(_Bounded[Purged], frozen=True, kw_only=True):
 class PurgeDead(_Bounded[Purged], frozen=True, kw_only=True):
     """Delete dead pushes for good."""
 
-    method, path, role, of = "POST", "/dead/purge", Role.OPERATOR, Of.EVERYTHING
+    method, path, role, of = "POST", "/dead/purge", Role.OPERATOR, Of.TASK
     commands = ("dead purge",)
     changes = destroys = True
 

@@ -33,7 +33,7 @@ def test_its_tasks_are_made_seen_and_steered(as_shop: Command) -> None:
         for words in (
             *("task show sale", "task sale --json", "why sale", "quota sale", "quota sale 5"),
             *("pause sale", "resume sale", "limit sale --rate 10/s", "limits", "results sale"),
-            *("reschedule sale --expires 2h", "cancel sale --yes"),
+            *("dead list --task sale", "reschedule sale --expires 2h", "cancel sale --yes"),
         )
     ]
 

@@ -11,7 +11,10 @@ import pytest
 import pushlane.diagnosis.look
 from pushlane import Settings, UserError
 from pushlane.backends.backend import Backend, connect
-from pushlane.core.task import Level, Task
+from pushlane.core.errors import BadInput
+from pushlane.core.names import dead_lane
+from pushlane.core.push import DeadPush, Push, encode, encode_dead
+from pushlane.core.task import Level, Task, now_ms
 from pushlane.model.access import Access, Role
 from pushlane.model.receipt import Event
 from pushlane.operations.access import (
@@ -77,7 +80,7 @@ from pushlane.operations.tasks import (
     SetStopIfDead,
 )
 from pushlane.operations.views import plain
-from pushlane.util.errors import NotAllowed, NotFound
+from pushlane.util.errors import NotAllowed, NotFound, UnknownTask
 
 MARK = "secret-of-b"
 OURS, THEIRS = "ours", f"{MARK}-task"
@@ -91,11 +94,11 @@ def clicked(task: str) -> DeviceEvent:
 Make = Callable[[str, str], Operation[Any]]
 
 EXAMPLES: dict[type[Operation[Any]], Make] = {
-    ListDead: lambda task, app: ListDead(),
-    GetDead: lambda task, app: GetDead(push="t-1"),
-    RetryDead: lambda task, app: RetryDead(all_there_are=True),
-    CountDead: lambda task, app: CountDead(all_there_are=True),
-    PurgeDead: lambda task, app: PurgeDead(all_there_are=True),
+    ListDead: lambda task, app: ListDead(task=task),
+    GetDead: lambda task, app: GetDead(push=f"{task}-1"),
+    RetryDead: lambda task, app: RetryDead(task=task),
+    CountDead: lambda task, app: CountDead(pushes=(f"{task}-1",)),
+    PurgeDead: lambda task, app: PurgeDead(task=task),
     Suppress: lambda task, app: Suppress(values=("a",), app=app),
     Unsuppress: lambda task, app: Unsuppress(values=("a",), app=app),
     CountSuppressions: lambda task, app: CountSuppressions(),
@@ -191,6 +194,9 @@ async def fill(backend: Backend, settings: Settings) -> None:
         await do(backend, settings, admin, Suppress(values=("a",), app=app))
         await do(backend, settings, admin, SetQuota(task=made.id, quota=7))
         await do(backend, settings, admin, PutStream(name="paid", level=Level.LOW, app=app))
+        dead = DeadPush(made.id, 1, 5, f"HTTP 410 {task}", now_ms(), encode(Push(made.id, 1, task)))
+        await backend.broker.open_lane(dead_lane(made.id))
+        await backend.broker.publish(dead_lane(made.id), [encode_dead(dead)])
 
 
 @each
@@ -282,3 +288,19 @@ async def test_a_caller_of_two_apps_lists_the_tasks_of_both(settings: Settings) 
     assert [task.app for task in both] == [A, B]
     assert [task.app for task in one] == [A]
     assert msgspec.json.encode(plain(one))
+
+
+async def test_dead_pushes_of_no_task_or_any_are_for_who_sees_all_apps(
+    settings: Settings,
+) -> None:
+    async with connect(settings) as backend:
+        await fill(backend, settings)
+        for asked in (ListDead(), ListDead(reason="410"), RetryDead(all_there_are=True)):
+            with pytest.raises(BadInput, match=f"name a task of {A}: you see no others"):
+                await do(backend, settings, caller(), asked)
+        with pytest.raises(UnknownTask):
+            await do(backend, settings, caller(), ListDead(task="-"))
+        ours = await do(backend, settings, caller(), ListDead(task=f"{OURS}-name"))
+
+        assert [one.push for one in ours.dead] == [f"{OURS}-id-1"]
+        assert len((await do(backend, settings, Caller("root", "cli"), ListDead())).dead) == 2
