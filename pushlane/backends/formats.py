@@ -7,6 +7,7 @@ has, and so outlives a loss of Redis.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -59,11 +60,16 @@ async def require_format(documents: DocumentStore, reads: int) -> None:
 
 
 async def set_min_format(
-    documents: DocumentStore, presence: Presence, number: int, reads: int = FORMAT
-) -> None:
+    documents: DocumentStore,
+    presence: Presence,
+    number: int,
+    reads: int = FORMAT,
+    check: Callable[[int], None] | None = None,
+) -> int:
     """Let producers write messages of this format, once every live process reads it.
 
-    `reads` is the highest format of this process.
+    `reads` is the highest format of this process. Returns what was set before; the check is made of
+    that in the same step.
 
     Raises:
         BadInput: there is no such format, or this process does not read it.
@@ -74,14 +80,22 @@ async def set_min_format(
             f"format {number} is not one from 1 to {reads}, which is what this version of pushlane "
             "reads; upgrade first, then raise it"
         )
-    _refuse_older(await presence.list(), number)
     before = await documents.get(_KIND, _NAME)
-    version = await _put(documents, number, before.version if before else None)
+    if check is not None:
+        check(_number(before))
+    _refuse_older(await presence.list(), number)
+    try:
+        version = await _put(documents, number, before.version if before else None)
+    except TaskConflict:
+        if check is not None:
+            check(await min_format(documents))
+        raise
     try:
         _refuse_older(await presence.list(), number)  # one that has just come
     except TaskConflict:
         await _put(documents, _number(before), version)
         raise
+    return _number(before)
 
 
 async def _put(documents: DocumentStore, number: int, expected: int | None) -> int:

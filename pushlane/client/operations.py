@@ -86,6 +86,7 @@ OPERATIONS = (
     _looks(Operations.pool, "pool"),
     _changes(Operations.set_pool, "pool"),
     _looks(Operations.sinks, "sinks list"),
+    _looks(Operations.accepted_sink),
     _changes(Operations.accept_sink, "sinks accept"),
     _looks(Operations.audit, "audit"),
     _looks(Operations.why, "why"),

@@ -33,7 +33,7 @@ from pushlane.operations.shares import (
     SetLevels,
     SetLimit,
 )
-from pushlane.operations.sinks import AcceptedView, AcceptSink, ListSinks, SinkView
+from pushlane.operations.sinks import AcceptedView, AcceptSink, GetAccepted, ListSinks, SinkView
 
 
 class ShareOperations(Connection):
@@ -141,6 +141,13 @@ class ShareOperations(Connection):
     async def sinks(self) -> list[SinkView]:
         """Return the sinks that live processes serve or unfinished tasks go to."""
         return await self.do(ListSinks())
+
+    async def accepted_sink(self, sink: str) -> AcceptedView:
+        """Return whether final answers of a sink are believed in any case.
+
+        Raises NotFound when no live process serves it, BadInput when it delivers nothing.
+        """
+        return await self.do(GetAccepted.made(sink=sink))
 
     async def accept_sink(self, sink: str, *, undo: bool = False) -> AcceptedView:
         """Believe final answers of a sink that live processes serve and that never delivered.

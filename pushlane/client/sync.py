@@ -189,6 +189,7 @@ class SyncClient:
     pool = _blocking(Operations.pool)
     set_pool = _blocking(Operations.set_pool)
     sinks = _blocking(Operations.sinks)
+    accepted_sink = _blocking(Operations.accepted_sink)
     accept_sink = _blocking(Operations.accept_sink)
     audit = _blocking(Operations.audit)
     why = _blocking(Operations.why)

@@ -13,6 +13,7 @@ one small document under its hash; fields that a newer version has added stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,18 +146,36 @@ async def note_delivered(documents: DocumentStore, target: str, at_ms: int) -> N
     await _change(documents, target, "delivered_at_ms", at_ms, once=True)
 
 
-async def accept(documents: DocumentStore, target: str, at_ms: int) -> None:
-    """Believe the final answers of a target from now on; with 0 no longer. Raises as above."""
-    await _change(documents, target, "accepted_at_ms", at_ms)
+Check = Callable[[TargetHistory], None]
+"""Refuses a change by raising, by what is kept of the target before it."""
+
+
+async def accept(
+    documents: DocumentStore, target: str, at_ms: int, check: Check | None = None
+) -> None:
+    """Believe the final answers of a target from now on; with 0 no longer. Raises as above.
+
+    The check is made in the step that changes it.
+    """
+    await _change(documents, target, "accepted_at_ms", at_ms, check=check)
 
 
 async def _change(
-    documents: DocumentStore, target: str, field: str, value: int, *, once: bool = False
+    documents: DocumentStore,
+    target: str,
+    field: str,
+    value: int,
+    *,
+    once: bool = False,
+    check: Check | None = None,
 ) -> None:
     for _ in range(_TRIES):
         found = await documents.get(_KIND, target)
         before = found.body if found else b"{}"
-        known = getattr(_read(before), field)
+        history = _read(before)
+        if check is not None:
+            check(history)
+        known = getattr(history, field)
         if known == value or (known and once):
             return
         kept: dict[str, Any] = msgspec.json.decode(before)

@@ -12,7 +12,7 @@ from pushlane.core.task import Level, now_ms
 from pushlane.model import access
 from pushlane.model.access import Role, Token
 from pushlane.model.mode import ReadOnly, read_only, set_read_only
-from pushlane.operations.operation import LONGEST_S, Of, Operation, read_by
+from pushlane.operations.operation import LONGEST_S, ETag, Of, Operation, read_by
 from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session
 from pushlane.util.conversion import seconds
@@ -185,9 +185,10 @@ class GetMode(Operation[ModeView], frozen=True, kw_only=True):
 
     method, path, role, of = "GET", "/mode", Role.VIEWER, Of.APPS
     commands = ("access read-only",)
+    etag = ETag.SHOWN
 
     async def run(self, at: Session) -> ModeView:
-        return _mode_view(await read_only(at.backend.documents))
+        return _mode_view(at, await read_only(at.backend.documents))
 
 
 class SetMode(Operation[ModeView], frozen=True, kw_only=True):
@@ -199,20 +200,31 @@ class SetMode(Operation[ModeView], frozen=True, kw_only=True):
     method, path, role, of = "PUT", "/mode", Role.ADMIN, Of.EVERYTHING
     commands = ("access read-only",)
     changes = ends_read_only = True
+    etag = ETag.NEEDED
 
     read_only: Annotated[bool, Meta(description="Whether every change is refused.")]
     reason: Annotated[str, Meta(max_length=200, description="Told to who is refused.")] = ""
 
     async def run(self, at: Session) -> ModeView:
-        documents = at.backend.documents
-        before = await read_only(documents)
         after = ReadOnly(at.caller.name, self.reason, now_ms()) if self.read_only else None
-        await set_read_only(documents, after)
+        before = await set_read_only(
+            at.backend.documents, after, lambda there: at.require_seen("mode", _mode_set(there))
+        )
         at.changed("mode", {"read_only": before is not None}, {"read_only": self.read_only})
-        return _mode_view(after)
+        return _mode_view(at, after)
 
 
-def _mode_view(mode: ReadOnly | None) -> ModeView:
+def _mode_set(mode: ReadOnly | None) -> dict[str, Any]:
+    """Return what was set of the mode. By its time one is another than an equal one before."""
+    return msgspec.to_builtins(_view_of_mode(mode)) if mode else {"read_only": False}
+
+
+def _mode_view(at: Session, mode: ReadOnly | None) -> ModeView:
+    at.show("mode", _mode_set(mode))
+    return _view_of_mode(mode)
+
+
+def _view_of_mode(mode: ReadOnly | None) -> ModeView:
     if mode is None:
         return ModeView(read_only=False)
     return ModeView(True, mode.by, mode.reason or None, mode.since_ms)

@@ -43,7 +43,7 @@ from pushlane.operations.shares import (
     SetLevels,
     SetLimit,
 )
-from pushlane.operations.sinks import AcceptSink, ListSinks
+from pushlane.operations.sinks import AcceptSink, GetAccepted, ListSinks
 from pushlane.operations.streams import (
     EndStream,
     GetStream,
@@ -124,6 +124,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetPool,
     SetPool,
     ListSinks,
+    GetAccepted,
     AcceptSink,
     ListAudit,
     CreateToken,

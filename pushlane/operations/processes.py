@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +11,7 @@ from pushlane.backends.formats import min_format, set_min_format
 from pushlane.core.push import FORMAT
 from pushlane.model.audit import Entry, entries
 from pushlane.model.presence import Process
-from pushlane.operations.operation import Of, Operation, Role
+from pushlane.operations.operation import ETag, Of, Operation, Role
 from pushlane.operations.paging import Cursor, page
 from pushlane.operations.session import Session
 
@@ -42,6 +42,7 @@ class GetFormats(Operation[FormatsView], frozen=True, kw_only=True):
 
     method, path, role, of = "GET", "/formats", Role.VIEWER, Of.EVERYTHING
     commands = ("formats",)
+    etag = ETag.SHOWN
 
     async def run(self, at: Session) -> FormatsView:
         return await _formats(at)
@@ -53,14 +54,18 @@ class SetFormats(Operation[FormatsView], frozen=True, kw_only=True):
     method, path, role, of = "PUT", "/formats", Role.ADMIN, Of.EVERYTHING
     commands = ("formats",)
     changes = True
+    etag = ETag.NEEDED
 
     min_format: Annotated[int, Meta(ge=1, description="The highest format to write.")]
 
     async def run(self, at: Session) -> FormatsView:
-        documents = at.backend.documents
-        before = await min_format(documents)
-        await set_min_format(documents, at.backend.presence, self.min_format)
-        at.changed("formats", {"min_format": before}, {"min_format": self.min_format})
+        before = await set_min_format(
+            at.backend.documents,
+            at.backend.presence,
+            self.min_format,
+            check=lambda there: at.require_seen("formats", _format_set(there)),
+        )
+        at.changed("formats", _format_set(before), _format_set(self.min_format))
         return await _formats(at)
 
 
@@ -89,4 +94,9 @@ class ListAudit(Operation[list[Entry]], frozen=True, kw_only=True):
 async def _formats(at: Session) -> FormatsView:
     live = [process.format for process in await at.backend.presence.list()]
     lowest = await min_format(at.backend.documents)
+    at.show("formats", _format_set(lowest))
     return FormatsView(lowest, FORMAT, min(live, default=None))
+
+
+def _format_set(lowest: int) -> dict[str, Any]:
+    return {"min_format": lowest}

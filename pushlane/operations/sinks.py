@@ -6,7 +6,7 @@ What the settings of a process say of its sinks is no part of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -16,9 +16,10 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import ACTIVE_STATES, Task, now_ms
 from pushlane.model.documents import DocumentStore
 from pushlane.model.presence import LiveTarget, Process, SinkTarget, targets_by_sink, told_apart
-from pushlane.model.targets import accept, target_history
-from pushlane.operations.operation import Of, Operation, Role
-from pushlane.operations.session import Session
+from pushlane.model.targets import Check, TargetHistory, accept, target_history
+from pushlane.operations.operation import ETag, Of, Operation, Role
+from pushlane.operations.session import Session, tag_of
+from pushlane.util.errors import NotFound, Overtaken
 
 _LOOKED_AT = 1_000
 _INSTEAD = {
@@ -57,11 +58,32 @@ class ListSinks(Operation[list[SinkView]], frozen=True, kw_only=True):
 
 
 class AcceptedView(msgspec.Struct, frozen=True):
-    """Whether final answers of these targets are believed from now on."""
+    """Whether final answers of these targets are believed, though some may never have delivered."""
 
     sink: str
     accepted: bool
     targets: Sequence[SinkTarget]
+
+
+class GetAccepted(Operation[AcceptedView], frozen=True, kw_only=True):
+    """Show whether final answers of what a sink delivers to are believed in any case.
+
+    Those of a target that has delivered are. It is about what live processes deliver to.
+    """
+
+    method, path, role, of = "GET", "/sinks/{sink}/accept", Role.VIEWER, Of.EVERYTHING
+    etag = ETag.SHOWN
+
+    sink: Annotated[str, Meta(description="Its name.")]
+
+    async def run(self, at: Session) -> AcceptedView:
+        targets = await _live_targets(at, self.sink)
+        if not targets:
+            raise NotFound(f"no live process serves sink {self.sink[:60]}")
+        found = [await target_history(at.backend.documents, one.hash) for one in targets]
+        values = _accepted(found)
+        at.show(_subject(self.sink), values)
+        return AcceptedView(self.sink, values["accepted"], targets)
 
 
 class AcceptSink(Operation[AcceptedView], frozen=True, kw_only=True):
@@ -74,6 +96,7 @@ class AcceptSink(Operation[AcceptedView], frozen=True, kw_only=True):
     method, path, role, of = "POST", "/sinks/{sink}/accept", Role.ADMIN, Of.EVERYTHING
     commands = ("sinks accept",)
     changes = True
+    etag = ETag.NEEDED
 
     sink: Annotated[str, Meta(description="Its name.")]
     undo: Annotated[bool, Meta(description="Believe them no longer.")] = False
@@ -82,12 +105,17 @@ class AcceptSink(Operation[AcceptedView], frozen=True, kw_only=True):
     ] = None
 
     async def run(self, at: Session) -> AcceptedView:
-        documents = at.backend.documents
+        documents, subject = at.backend.documents, _subject(self.sink)
         targets = await new_targets(documents, self.sink, await self._targets(at))
-        known = [(await target_history(documents, one.hash)).accepted_at_ms for one in targets]
-        for one in targets:
-            await accept(documents, one.hash, 0 if self.undo else now_ms())
-        at.changed(f"sink/{self.sink}", {"accepted": all(known)}, {"accepted": not self.undo})
+        known = [await target_history(documents, one.hash) for one in targets]
+        before, after = _accepted(known), {"accepted": not self.undo}
+        at.require_seen(subject, before)
+        for one, seen in zip(targets, known, strict=True):
+            await accept(
+                documents, one.hash, 0 if self.undo else now_ms(), _same(at, subject, seen)
+            )
+        at.changed(subject, before, after)
+        at.show(subject, after)
         return AcceptedView(self.sink, not self.undo, targets)
 
     async def _targets(self, at: Session) -> list[SinkTarget]:
@@ -96,21 +124,50 @@ class AcceptSink(Operation[AcceptedView], frozen=True, kw_only=True):
         Raises:
             BadInput: nobody says what the sink delivers to.
         """
-        serving = [one for one in await at.backend.presence.list() if self.sink in one.sink_names]
-        known = [one.at(self.sink).target for one in serving]
-        announced = {one.hash: one for one in known if one is not None and one.delivers}
-        if announced:
-            return list(announced.values())
-        if serving:
-            raise BadInput(
-                f"the processes that serve sink {self.sink} deliver to nothing whose answers could "
-                "be accepted, or are of an older version"
-            )
+        if announced := await _live_targets(at, self.sink):
+            return announced
         if self.target is None:
             raise BadInput(
                 f"no live process serves sink {self.sink}; start pushlane dispatch with it first"
             )
         return [self.target]
+
+
+async def _live_targets(at: Session, sink: str) -> list[SinkTarget]:
+    """Return what live processes deliver to by this name; nothing where none serves it.
+
+    Raises:
+        BadInput: those that serve it deliver to nothing.
+    """
+    serving = [one for one in await at.backend.presence.list() if sink in one.sink_names]
+    known = [one.at(sink).target for one in serving]
+    announced = {one.hash: one for one in known if one is not None and one.delivers}
+    if serving and not announced:
+        raise BadInput(
+            f"the processes that serve sink {sink} deliver to nothing whose answers could be "
+            "accepted, or are of an older version"
+        )
+    return list(announced.values())
+
+
+def _subject(sink: str) -> str:
+    return f"sink/{sink}"
+
+
+def _accepted(histories: Sequence[TargetHistory]) -> dict[str, Any]:
+    """Return what operators have set of targets. One that has delivered needs nobody's word."""
+    return {"accepted": all(one.accepted_at_ms or one.delivered_at_ms for one in histories)}
+
+
+def _same(at: Session, subject: str, seen: TargetHistory) -> Check | None:
+    """Return what refuses a target that somebody has set since it was looked at here."""
+
+    def check(there: TargetHistory) -> None:
+        if bool(there.accepted_at_ms) is not bool(seen.accepted_at_ms):
+            values = _accepted([there])
+            raise Overtaken(subject, values, tag_of(subject, values))
+
+    return None if at.beside.seen is None else check
 
 
 async def new_targets(

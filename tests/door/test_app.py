@@ -182,7 +182,8 @@ async def test_a_token_that_was_revoked_opens_nothing_half_a_second_later(
 
 async def test_in_an_incident_a_change_is_refused_for_now(settings: Settings) -> None:
     async with asking(settings) as ask:
-        await ask("PUT", "/v1/mode", {"read_only": True, "reason": "we move"})
+        mode = {"read_only": True, "reason": "we move"}
+        await ask("PUT", "/v1/mode", mode, headers=WHATEVER)
         answer = await ask("PUT", "/v1/levels", {"weights": "1:1:1"}, headers=WHATEVER)
         shown = await ask("GET", "/v1/levels")
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from pushlane import Settings
+from pushlane.core.push import FORMAT
 from pushlane.core.task import Level, State, Task
 from pushlane.door.openapi import document
 from pushlane.model import task_changes
+from pushlane.model.presence import Process, ServedSink, SinkTarget
+from pushlane.model.targets import accept
 from pushlane.operations.doing import do
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.operation import ETag
@@ -18,10 +21,12 @@ from pushlane.operations.shares import SetLevels
 from pushlane.operations.tasks import SetQuota
 from tests.door.asking import ADMIN, Answer, Asking, asking
 
+TARGET = SinkTarget("webhook", "push.example.com", "01")
 TASK = "/v1/tasks/t1"
 LIMIT = "/v1/limits/app/shop"
 TURNS = "/v1/apps/shop/quota"
 STREAM = "/v1/streams/orders"
+ACCEPTED = "/v1/sinks/push/accept"
 SETTING: list[tuple[str, str, str, dict[str, Any] | None]] = [
     (TASK, "PUT", f"{TASK}/quota", {"quota": 7}),
     (TASK, "PUT", f"{TASK}/stop-if-dead", {"rule": "7%"}),
@@ -35,8 +40,14 @@ SETTING: list[tuple[str, str, str, dict[str, Any] | None]] = [
     (TURNS, "DELETE", TURNS, None),
     (STREAM, "PUT", f"{STREAM}/quota", {"quota": 7}),
     ("/v1/pool", "PUT", "/v1/pool", {"lanes": 7}),
+    ("/v1/formats", "PUT", "/v1/formats", {"min_format": 2}),
+    ("/v1/mode", "PUT", "/v1/mode", {"read_only": True, "reason": "we move"}),
+    (ACCEPTED, "POST", ACCEPTED, None),
 ]
 """Where a value is looked at, and what sets it."""
+
+OTHER = {"7:2:1": "1:1:1", 2: 3, True: True, "we move": "it burns"}
+"""What somebody else sets where the test sets this: 9 unless it is here."""
 
 each = pytest.mark.parametrize(
     ("look", "method", "path", "body"), SETTING, ids=[f"{one[1]} {one[2]}" for one in SETTING]
@@ -48,6 +59,16 @@ async def fill(ask: Asking) -> None:
     await ask.backend.registry.add(task)
     await ask("PATCH", LIMIT, {"total": 5, "quota": 2}, headers={"if-match": "*"})
     await ask("PUT", STREAM, {"level": "high", "app": "shop"})
+    process = Process(
+        id="d-1",
+        kind="dispatcher",
+        pid=7,
+        version="1",
+        format=FORMAT,
+        serves=("push",),
+        served=(ServedSink(name="push", target=TARGET),),
+    )
+    await ask.backend.presence.announce(process, 60.0)
 
 
 async def tag_at(ask: Asking, path: str) -> str:
@@ -57,9 +78,10 @@ async def tag_at(ask: Asking, path: str) -> str:
 async def changed(ask: Asking, look: str) -> None:
     """Somebody else changes what is looked at there."""
     for _, method, path, body in SETTING:
-        if path.startswith(look) and method in ("PUT", "PATCH"):
-            other = {name: {"7:2:1": "1:1:1"}.get(one, 9) for name, one in (body or {}).items()}
-            await ask(method, path, other, headers={"if-match": "*"})
+        if path.startswith(look) and (body or path == ACCEPTED):
+            other = {name: OTHER.get(one, 9) for name, one in (body or {}).items()}
+            answer = await ask(method, path, other, headers={"if-match": "*"})
+            assert answer.status == 200, answer.body
             return
 
 
@@ -213,6 +235,60 @@ async def test_limits_that_are_taken_away_while_others_are_set_stay_set(
         assert (await ask("GET", LIMIT)).json["limit"] == {"total": 9}
 
 
+async def test_read_only_that_is_said_anew_is_another_value(settings: Settings) -> None:
+    async with asking(settings) as ask:
+        first = await ask("PUT", "/v1/mode", {"read_only": True}, headers={"if-match": "*"})
+        await ask("PUT", "/v1/mode", {"read_only": False}, headers={"if-match": "*"})
+        await ask("PUT", "/v1/mode", {"read_only": True, "reason": "b"}, headers={"if-match": "*"})
+        ended = await ask(
+            "PUT",
+            "/v1/mode",
+            {"read_only": False},
+            headers={"if-match": first.headers["etag"]},
+        )
+        there = await ask("GET", "/v1/mode")
+
+    assert (ended.status, ended.json["present"]) == (412, there.json)
+    assert there.json["reason"] == "b"
+
+
+async def test_a_sink_of_which_one_target_is_set_meanwhile_is_not_as_it_was_seen(
+    settings: Settings,
+) -> None:
+    async with asking(settings) as ask:
+        await fill(ask)
+        seen = await tag_at(ask, ACCEPTED)
+        documents, gets = ask.backend.documents, 0
+
+        class Overtaking:
+            """Accepts the target just before the change reads what is kept of it."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(documents, name)
+
+            async def get(self, kind: str, name: str) -> Any:
+                nonlocal gets
+                gets += kind == "target"
+                if gets == 3:  # two are looks
+                    gets += 1
+                    await accept(documents, TARGET.hash, 5)
+                return await documents.get(kind, name)
+
+        object.__setattr__(ask.backend, "documents", Overtaking())
+        answer = await ask("POST", ACCEPTED, headers={"if-match": seen})
+
+        assert gets >= 3
+        assert (answer.status, answer.json["present"]) == (412, {"accepted": True})
+        assert answer.headers["etag"] == await tag_at(ask, ACCEPTED)
+
+
+async def test_a_sink_that_nobody_serves_has_nothing_to_show(settings: Settings) -> None:
+    async with asking(settings) as ask:
+        answer = await ask("GET", ACCEPTED)
+
+    assert (answer.status, answer.json["detail"]) == (404, "no live process serves sink push")
+
+
 @pytest.mark.parametrize("given", ["5", '"a" "b"', "*, *", '"a', "", "none"])
 async def test_what_is_no_tag_is_refused(settings: Settings, given: str) -> None:
     async with asking(settings) as ask:
@@ -233,12 +309,12 @@ async def test_a_weak_tag_fits_nothing(settings: Settings) -> None:
 async def test_where_no_tag_is_minded_none_is_taken(settings: Settings) -> None:
     async with asking(settings) as ask:
         tag = await tag_at(ask, "/v1/levels")
-        mode = {"read_only": False}
-        answer = await ask("PUT", "/v1/mode", mode, headers={"if-match": tag})
-        whatever = await ask("PUT", "/v1/mode", mode, headers={"if-match": "*"})
+        token = {"name": "ada", "grants": "viewer"}
+        answer = await ask("POST", "/v1/access", token, headers={"if-match": tag})
+        whatever = await ask("POST", "/v1/access", token, headers={"if-match": "*"})
 
     assert (answer.status, whatever.status) == (400, 200)
-    assert answer.json["detail"] == "set-mode minds no If-Match: leave it out"
+    assert answer.json["detail"] == "create-token minds no If-Match: leave it out"
 
 
 async def test_a_role_that_is_not_enough_comes_before_a_tag(settings: Settings) -> None:

@@ -152,7 +152,9 @@ def _served(
 
     async def filled(http: Asking) -> Mapping[Caller, str]:
         await _fill(http.backend)
-        assert (await http("PUT", "/v1/formats", {"min_format": 3})).status == 200
+        whatever = {"if-match": "*"}
+        raised = await http("PUT", "/v1/formats", {"min_format": 3}, headers=whatever)
+        assert raised.status == 200
         of_a = {"level": "high", "app": A}
         task = await http("POST", "/v1/tasks", {**of_a, "key": "open"})
         stream = await http("PUT", "/v1/streams/codes", of_a)

@@ -40,6 +40,7 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
 OTHERWISE = {
     "get-safe-line": "no command receives lines",
     "list-dead-addresses": "the command puts pages together, and may open addresses",
+    "get-accepted": "no command shows it: tests/door/test_etags.py",
     "get-dead": "it needs a dead push: tests/operations/test_dead.py",
     "list-sinks": "the command adds what its own settings say",
 }

@@ -357,7 +357,7 @@ async def test_the_bounds_of_a_token_hold_for_a_stream_that_it_makes(settings: S
 async def test_nothing_is_taken_while_nothing_may_be_changed(settings: Settings) -> None:
     async with asking(settings) as ask:
         await made(ask)
-        await ask("PUT", "/v1/mode", {"read_only": True})
+        await ask("PUT", "/v1/mode", {"read_only": True}, headers={"if-match": "*"})
         refused = await sent(ask, "order-7")
 
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")

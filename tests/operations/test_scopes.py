@@ -56,7 +56,7 @@ from pushlane.operations.shares import (
     SetLevels,
     SetLimit,
 )
-from pushlane.operations.sinks import AcceptSink, ListSinks
+from pushlane.operations.sinks import AcceptSink, GetAccepted, ListSinks
 from pushlane.operations.streams import (
     EndStream,
     GetStream,
@@ -150,6 +150,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetPool: lambda task, app: GetPool(),
     SetPool: lambda task, app: SetPool(lanes=3),
     ListSinks: lambda task, app: ListSinks(),
+    GetAccepted: lambda task, app: GetAccepted(sink="default"),
     AcceptSink: lambda task, app: AcceptSink(sink="default"),
     ListAudit: lambda task, app: ListAudit(),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
