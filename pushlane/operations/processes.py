@@ -12,7 +12,7 @@ from pushlane.core.push import FORMAT
 from pushlane.model.audit import Entry, entries
 from pushlane.model.presence import Process
 from pushlane.operations.operation import ETag, Of, Operation, Role
-from pushlane.operations.paging import Cursor, page
+from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session
 
 
@@ -22,8 +22,13 @@ class ListProcesses(Operation[list[Process]], frozen=True, kw_only=True):
     method, path, role, of = "GET", "/processes", Role.VIEWER, Of.EVERYTHING
     commands = ("processes",)
 
+    limit: AtMost = 0
+    cursor: Cursor = ""
+
     async def run(self, at: Session) -> list[Process]:
-        return list(await at.backend.presence.list())
+        live = {_place(one): one for one in await at.backend.presence.list()}
+        shown = page(at, self, sorted(live.items()), lambda placed: placed[0])
+        return [one for _, one in shown]
 
 
 class FormatsView(msgspec.Struct, frozen=True):
@@ -89,6 +94,11 @@ class ListAudit(Operation[list[Entry]], frozen=True, kw_only=True):
         ]
         shown = page(at, self, fits, lambda named: named[0], is_descending=True)
         return [one for _, one in shown]
+
+
+def _place(process: Process) -> str:
+    """Return the place of a process among all: by its start, then by its id."""
+    return f"{process.started_at_ms:020d}-{process.id}"
 
 
 async def _formats(at: Session) -> FormatsView:

@@ -18,6 +18,7 @@ from pushlane.model.documents import DocumentStore
 from pushlane.model.presence import LiveTarget, Process, SinkTarget, targets_by_sink, told_apart
 from pushlane.model.targets import Check, TargetHistory, accept, target_history
 from pushlane.operations.operation import ETag, Of, Operation, Role
+from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session, tag_of
 from pushlane.util.errors import NotFound, Overtaken
 
@@ -43,18 +44,24 @@ class SinkView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListSinks(Operation[list[SinkView]], frozen=True, kw_only=True):
-    """List the sinks that live processes serve or unfinished tasks go to, and how each stands."""
+    """List the sinks that live processes serve or unfinished tasks go to, and how each stands.
+
+    Of the tasks the newest 1,000 are looked at.
+    """
 
     method, path, role, of = "GET", "/sinks", Role.VIEWER, Of.EVERYTHING
     commands = ("sinks list",)
+
+    limit: AtMost = 0
+    cursor: Cursor = ""
 
     async def run(self, at: Session) -> list[SinkView]:
         newest = await at.backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
         processes = await at.backend.presence.list()
         served = {name for process in processes for name in process.sink_names}
         used = {name for task in newest.tasks for name in task.chain}
-        names = dict.fromkeys([*sorted(served), *sorted(used)])
-        return [_sink_view(name, processes, newest.tasks) for name in names]
+        shown = page(at, self, sorted(served | used), str)
+        return [_sink_view(name, processes, newest.tasks) for name in shown]
 
 
 class AcceptedView(msgspec.Struct, frozen=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import pytest
+from msgspec import inspect
 from msgspec.structs import replace
 
 from pushlane import Settings
@@ -19,8 +20,10 @@ from pushlane.core.task import Level, State, Task
 from pushlane.door import requests
 from pushlane.door.openapi import document
 from pushlane.model.audit import Entry, write
+from pushlane.model.presence import Process, ServedSink
 from pushlane.model.recipients import AddressDeath
 from pushlane.operations.listing import OPERATIONS
+from pushlane.operations.operation import result_of
 from pushlane.operations.paging import _Place, _question
 from pushlane.operations.recipients import ListDeadAddresses
 from pushlane.operations.tasks import ListTasks
@@ -109,6 +112,35 @@ async def remove_dead(ask: Asking, push: str) -> None:
     await ask("POST", "/v1/dead/purge", {"pushes": [push]})
 
 
+async def add_process(ask: Asking, number: int) -> str:
+    """A process that began when another did, or before one that is there."""
+    served = ServedSink(name=f"s{number * 7 % 100:03}")
+    process = Process(
+        id=f"d{number * 7 % 100:03}",
+        kind="dispatcher",
+        pid=7,
+        version="1",
+        started_at_ms=10_000 + number * 3 % 5,
+        serves=(served.name,),
+        served=(served,),
+    )
+    await ask.backend.presence.announce(process, 60.0)
+    return process.id
+
+
+async def remove_process(ask: Asking, process: str) -> None:
+    await ask.backend.presence.leave(process)
+
+
+async def add_sink(ask: Asking, number: int) -> str:
+    """A sink that a process serves."""
+    return (await add_process(ask, number)).replace("d", "s")
+
+
+async def remove_sink(ask: Asking, sink: str) -> None:
+    await remove_process(ask, sink.replace("s", "d"))
+
+
 Add = Callable[[Asking, int], Awaitable[str]]
 Remove = Callable[[Asking, str], Awaitable[None]]
 
@@ -124,9 +156,50 @@ LISTS: dict[str, tuple[str, Callable[[Any], str], Add, Remove]] = {
         remove_suppressed,
     ),
     "list-streams": ("/v1/streams", lambda one: one["name"], add_stream, remove_stream),
+    "list-processes": ("/v1/processes", lambda one: one["id"], add_process, remove_process),
+    "list-sinks": ("/v1/sinks", lambda one: one["sink"], add_sink, remove_sink),
     "list-dead": ("/v1/dead", lambda one: one["push"], add_dead, remove_dead),
 }
 each = pytest.mark.parametrize("word", LISTS)
+
+GIVEN = "what was given: sinks, levels, apps, fields"
+BOUNDED = {
+    "TaskView": GIVEN,
+    "ChangedTask": GIVEN,
+    "TaskNow": GIVEN,
+    "StreamView": GIVEN,
+    "StreamNow": "a task for each process, and a day",
+    "TokenView": GIVEN,
+    "NewTokenView": GIVEN,
+    "WhyView": "causes and reasons that there are",
+    "Overview": "the worst tasks of as many as it looks at: `is_cut`",
+    "ResultsView": "the most frequent reasons: `others`",
+    "ReceiptsView": "10,000 receipts: `is_cut`",
+    "PushView": "10,000 receipts: `is_cut`",
+    "RecordedView": "as many as were sent",
+    "RetriedView": "those that this request has retried",
+    "SuppressedIn": "where one value is suppressed",
+    "PoolView": "1,024 lanes, and those that tasks have from when there were more",
+    "AcceptedView": "the targets of one sink",
+}
+"""What has a list and no pages: why its length does not grow with all that there is."""
+
+
+def has_list(kind: inspect.Type) -> bool:
+    """Tell whether an answer is a list, or has one among its fields."""
+    lists = (inspect.ListType, inspect.CollectionType, inspect.VarTupleType)
+    if isinstance(kind, lists):
+        return True
+    return isinstance(kind, inspect.StructType) and any(
+        isinstance(one.type, lists) for one in kind.fields
+    )
+
+
+def test_each_list_has_pages_or_a_bound() -> None:
+    shown = [result_of(one) for one in OPERATIONS if one.word() not in PAGED]
+    listing = [one for one in shown if has_list(inspect.type_info(one))]
+
+    assert {(get_args(one) or [one])[0].__name__ for one in listing} == BOUNDED.keys()
 
 
 def next_of(answer: Answer) -> str:
