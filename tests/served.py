@@ -23,7 +23,7 @@ _BESIDE = "cannot be done through the server"
 
 
 @contextmanager
-def served(settings: Settings, token_file: Path) -> Iterator[str]:
+def served(settings: Settings, token_file: Path, *, for_agents: bool = False) -> Iterator[str]:
     """Serve what these settings name; give the URL. A token of an admin is in the file."""
     begun: list[Listening] = []
     is_ready = threading.Event()
@@ -34,7 +34,7 @@ def served(settings: Settings, token_file: Path) -> Iterator[str]:
             made = await do(backend, settings, Caller("root", "cli"), asked)
             await asyncio.to_thread(token_file.write_text, made.token)
             door = Door(backend, settings)
-            server = listening(build(door), Place("127.0.0.1", 0))
+            server = listening(build(door, for_agents=for_agents), Place("127.0.0.1", 0))
             begun.append(server)
             is_ready.set()
             await server.run()

@@ -100,6 +100,7 @@ _COMMANDS = {
     "audit": ("audit",),
     "access": ("access",),
     "serve": ("serve",),
+    "mcp": ("mcp",),
     "streams": ("streams",),
     "registry": ("backup", "restore", "registry"),
     "pipeline": ("pipeline", "receipts"),

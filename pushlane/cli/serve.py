@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pushlane.backends.backend import connect
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, LogFormat, option
+from pushlane.cli.flags import Flags, LogFormat, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
@@ -44,6 +44,9 @@ def serve(
     most_requests: Annotated[
         float | None, option("N", "Requests a second of all together; no bound unless given.")
     ] = None,
+    mcp: Annotated[
+        bool, switch("--mcp", "Offer agents their tools, too, at /mcp (streamable HTTP).")
+    ] = False,
     log_format: LogFormat = None,
     *,
     metrics: HealthFlags,
@@ -55,6 +58,9 @@ def serve(
     """
     with needs_extra("serve"):
         from pushlane.door.server import Place
+    if mcp:
+        with needs_extra("mcp", "serve --mcp"):
+            import pushlane.agents.server  # noqa: F401 - asked for before anything listens
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     host, port = _parts(bind)
@@ -65,11 +71,11 @@ def serve(
         raise BadInput(_NO_LOOPBACK.format(bind=bind))
     place = Place(host, port, tls_cert, tls_key, proxies)
     with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
-        asyncio.run(_serve(settings, place, health, most_requests))
+        asyncio.run(_serve(settings, place, health, most_requests, mcp=mcp))
 
 
 async def _serve(
-    settings: Settings, place: Place, health: Health, most_per_s: float | None
+    settings: Settings, place: Place, health: Health, most_per_s: float | None, *, mcp: bool
 ) -> None:
     from pushlane.door.app import Door, build
     from pushlane.door.server import listening
@@ -78,7 +84,7 @@ async def _serve(
     health.missing = contact.missing
     async with connect(settings) as backend, in_contact(contact, backend):
         door = Door(backend, settings, most_per_s)
-        server = listening(build(door), place)
+        server = listening(build(door, for_agents=mcp), place)
 
         def stop() -> None:
             door.stopping.set()
@@ -91,7 +97,8 @@ async def _serve(
         )
         async with health.beating():
             contact.started()
-            note(f"serving at {server.url}; what there is: {server.url}/v1/openapi.json")
+            agents = f"; for agents: {server.url}/mcp" if mcp else ""
+            note(f"serving at {server.url}; what there is: {server.url}/v1/openapi.json{agents}")
             await server.run()
             contact.stopping()
             await door.close()

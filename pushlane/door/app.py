@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -53,12 +53,21 @@ _JSON = "application/json"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build(door: Door) -> Starlette:
-    """Return the application, whose backend stays open for as long as it is served."""
+def build(door: Door, *, for_agents: bool = False) -> Starlette:
+    """Return the application, whose backend stays open for as long as it is served.
+
+    It has the tools of agents, too, if that is asked for: that needs the extra `mcp`.
+    """
 
     @asynccontextmanager
     async def opened(app: Starlette) -> AsyncIterator[Mapping[str, Any]]:
-        yield {"door": door}
+        async with AsyncExitStack() as stack:
+            if for_agents:
+                from pushlane.door.agents import Agents
+
+                agents = await stack.enter_async_context(Agents(door).opened())
+                app.router.routes.append(Route("/mcp", agents))
+            yield {"door": door}
 
     by_path: dict[str, dict[str, type[Operation[Any]]]] = defaultdict(dict)
     for kind in OPERATIONS:

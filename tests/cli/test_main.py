@@ -129,6 +129,7 @@ _WITHOUT_JSON = {
     "rules serve": "the same",
     "alerts run": "the same",
     "serve": "the same",
+    "mcp": "an agent speaks with it",
     "down": "it says what it stops, and prints nothing",
 }
 

@@ -39,6 +39,7 @@ OF_OPERATORS = "it is for who runs pushlane, where it runs"
 CLI_ONLY = {
     "sample": "it writes a file to begin with",
     "dispatch": "that is `Dispatcher`",
+    "mcp": "an agent speaks with it",
     "spool *": "it is of a folder on the machine of a producer",
     **dict.fromkeys(("fanout", "report", "rules *", "alerts *", "pipeline *"), OF_SPARK),
     **dict.fromkeys(("sinks show", "sinks test", "config *"), OF_SETTINGS),
