@@ -15,8 +15,10 @@ from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
+from pushlane.model.access import LEAST_PER_S, MOST_PER_S
 from pushlane.settings import Settings
 from pushlane.settings.transport import is_loopback
+from pushlane.util.conversion import number
 from pushlane.util.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def serve(
     proxies = tuple(_address(one) for one in behind_proxy.split(",") if one.strip())
     if (tls_cert is None) != (tls_key is None):
         raise BadInput("--tls-cert and --tls-key go together; give both, or neither")
+    if most_requests is not None:
+        number("--most-requests", most_requests, LEAST_PER_S, MOST_PER_S)
     if not (is_loopback(host) or tls_cert or proxies):
         raise BadInput(_NO_LOOPBACK.format(bind=bind))
     place = Place(host, port, tls_cert, tls_key, proxies)

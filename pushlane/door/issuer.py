@@ -18,7 +18,7 @@ import jwt
 import msgspec
 
 from pushlane.core.errors import BadInput, Unreachable
-from pushlane.model.access import Access, Role
+from pushlane.model.access import LEAST_PER_S, MOST_PER_S, Access, Role
 from pushlane.settings import Settings
 from pushlane.settings.transport import is_loopback
 from pushlane.util.errors import Unauthorized
@@ -46,10 +46,14 @@ class _Discovery(msgspec.Struct):
 
 
 class Bearer(msgspec.Struct, frozen=True):
-    """The holder of a valid token of the issuer: their name, and their rights."""
+    """The holder of a valid token of the issuer: their name, their rights, and their pace.
+
+    Whatever tokens they show, they may ask `requests_per_s` times a second; None is no bound.
+    """
 
     name: str
     access: Access
+    requests_per_s: float | None = None
 
 
 class Issuer:
@@ -69,6 +73,8 @@ class Issuer:
         self._roles = roles_of(settings.oidc_roles)
         self._role_claim = settings.oidc_role_claim
         self._apps_claim = settings.oidc_apps_claim
+        self._requests_per_s = settings.oidc_requests_per_s
+        self._pace_claim = settings.oidc_requests_claim
         self._fetch = fetch or _fetched
         self._clock_s = clock_s
         self._keys: dict[str, jwt.PyJWK] = {}
@@ -100,7 +106,21 @@ class Issuer:
             )
         except jwt.PyJWTError as error:
             raise _refusal(_why(error)) from None
-        return Bearer(str(claims["sub"])[:200], self._access(claims))
+        return Bearer(str(claims["sub"])[:200], self._access(claims), self._pace(claims))
+
+    def _pace(self, claims: Mapping[str, Any]) -> float | None:
+        """Return how often the bearer may ask a second: by their claim, else as all of them."""
+        if not self._pace_claim:
+            return self._requests_per_s
+        found = _claim(claims, self._pace_claim)
+        if found is None:
+            return self._requests_per_s
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not (is_number and LEAST_PER_S <= found <= MOST_PER_S):
+            raise _refusal(
+                f"its claim {self._pace_claim} is no number from {LEAST_PER_S:g} to {MOST_PER_S:g}"
+            )
+        return float(found)
 
     def _access(self, claims: Mapping[str, Any]) -> Access:
         """Return what claims allow: the highest role of those that they have."""
@@ -121,6 +141,8 @@ class Issuer:
             if self._clock_s() - self._asked_s >= _AGAIN_S:
                 self._asked_s = self._clock_s()
                 await self._renew()
+        if not self._keys:
+            raise self._away()
         found = self._keys.get(kid)
         if found is None or self._clock_s() - self._fetched_s >= _KEPT_S:
             raise _refusal("the issuer shows no key that it is signed with")
@@ -141,13 +163,14 @@ class Issuer:
         except (Unreachable, ValueError, msgspec.DecodeError, jwt.PyJWTError) as error:
             told = "the keys of the issuer %s cannot be fetched: %s"
             log.warning(told, self._issuer, error, extra={"action": "issuer_away"})
-            if not self._keys:
-                raise Unreachable(
-                    f"the keys of the issuer {self._issuer} cannot be fetched; try again later"
-                ) from None
             return
         self._keys = {str(key.key_id or ""): key for key in shown.keys}
         self._fetched_s = self._clock_s()
+
+    def _away(self) -> Unreachable:
+        return Unreachable(
+            f"the keys of the issuer {self._issuer} cannot be fetched; try again later"
+        )
 
 
 def roles_of(given: str) -> dict[str, Role]:
@@ -187,13 +210,19 @@ def _why(error: jwt.PyJWTError) -> str:
 
 
 def _texts(claims: Mapping[str, Any], path: str) -> list[str]:
-    """Return the texts of a claim; `a.b` is b within a. One text may have several, by spaces."""
-    found: Any = claims
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    """Return the texts of a claim. One text may have several, by spaces."""
+    found = _claim(claims, path)
     if isinstance(found, str):
         return found.split()
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """Return what a claim is, None where there is none; `a.b` is b within a."""
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 async def _fetched(url: str) -> bytes:

@@ -16,6 +16,9 @@ class Pace:
         self._clock_s = clock_s
         self._free_at_s: OrderedDict[str, float] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._free_at_s)
+
     def wait_s(self, who: str) -> float:
         """Return for how long a request of theirs comes too early; 0 when it may be made now."""
         return max(0.0, self._free_at_s.get(who, 0.0) - self._clock_s())
@@ -28,3 +31,8 @@ class Pace:
         self._free_at_s[who] = free_at_s
         if len(self._free_at_s) > _MOST:
             self._free_at_s.popitem(last=False)
+
+    def give_back(self, who: str, per_s: float) -> None:
+        """Count a request of theirs no longer, which was noted with this pace."""
+        if who in self._free_at_s:
+            self._free_at_s[who] -= 1 / per_s

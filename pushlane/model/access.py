@@ -31,6 +31,10 @@ _TOKEN = re.compile(rf"{_PREFIX}_([0-9a-f]{{{2 * _ID_BYTES}}})_([\w-]{{43}})", r
 _TRIES = 10
 _USE_TOLD_EVERY_MS = 600_000
 
+LEAST_PER_S = 0.001
+MOST_PER_S = 1_000_000.0
+"""Requests a second that somebody may be held to."""
+
 REFUSED = "the token is not known, has expired or was revoked; ask an admin for another"
 
 

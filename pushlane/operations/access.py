@@ -84,7 +84,15 @@ class CreateToken(Operation[NewTokenView], frozen=True, kw_only=True):
         | None
     ) = None
     requests_per_s: (
-        Annotated[float, Meta(gt=0, description="Requests a second over HTTP, a process.")] | None
+        Annotated[
+            float,
+            Meta(
+                ge=access.LEAST_PER_S,
+                le=access.MOST_PER_S,
+                description="Requests a second over HTTP, a process.",
+            ),
+        ]
+        | None
     ) = None
     lasts_s: Annotated[
         float,

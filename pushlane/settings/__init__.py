@@ -108,6 +108,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Claim that has these words, as a list or a text; `a.b` is b within a."""
     oidc_apps_claim: str = ""
     """Claim that has the apps that the bearer sees; all apps unless set."""
+    oidc_requests_per_s: Annotated[float, Meta(ge=0.001, le=1e6)] | None = None
+    """Requests a second that a bearer may make of each server, whatever tokens they show."""
+    oidc_requests_claim: str = ""
+    """Claim that has this number for its bearer; who has no such claim keeps to the one above."""
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128

@@ -148,7 +148,12 @@ def _of_server(settings: Settings) -> Iterator[Problem]:
 def _of_issuer(settings: Settings) -> Iterator[Problem]:
     """Find an issuer whose tokens would be taken for anything, or for nothing."""
     if not settings.oidc_issuer:
-        for name in ("oidc_audience", "oidc_roles"):
+        for name in (
+            "oidc_audience",
+            "oidc_roles",
+            "oidc_requests_per_s",
+            "oidc_requests_claim",
+        ):
             if getattr(settings, name):
                 yield name, "it does nothing without oidc_issuer"
         return

@@ -14,6 +14,7 @@ from tests.command import Command
         ("--bind 0.0.0.0:0", "--bind 0.0.0.0:0 can be reached from other machines"),
         ("--bind 8400", "--bind '8400' is no HOST:PORT"),
         ("--tls-cert cert.pem", "--tls-cert and --tls-key go together"),
+        ("--most-requests 0", "--most-requests 0 is not from 0.001"),
         ("--behind-proxy balancer", "--behind-proxy 'balancer' is no IP address"),
         (
             "--behind-proxy 10.0.0.1/8",

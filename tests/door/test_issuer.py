@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import jwt
@@ -18,7 +21,7 @@ from pushlane.door.gate import Gate
 from pushlane.door.issuer import Issuer
 from pushlane.model.access import Role
 from pushlane.settings import load
-from pushlane.util.errors import Unauthorized
+from pushlane.util.errors import TooMany, Unauthorized
 
 URL = "https://id.example.com"
 OPTIONS: dict[str, Any] = {
@@ -181,9 +184,75 @@ async def test_while_the_issuer_is_away_its_keys_are_kept_for_a_day(signer: Sign
 
 async def test_keys_that_were_never_there_are_told_as_that(signer: Signer) -> None:
     signer.is_away = True
+    issuer = Issuer(SETTINGS, signer.fetch, clock := Clock())
 
-    with pytest.raises(Unreachable, match=r"the keys of the issuer .* cannot be fetched"):
-        await Issuer(SETTINGS, signer.fetch, Clock()).bearer(signer.token())
+    for _ in range(3):  # also while it is not asked again
+        with pytest.raises(Unreachable, match=r"the keys of the issuer .* cannot be fetched"):
+            await issuer.bearer(signer.token())
+    assert len(signer.fetched) == 1
+    signer.is_away = False
+    clock.now_s += 60
+    assert (await issuer.bearer(signer.token())).name == "u-7"
+
+
+@asynccontextmanager
+async def served(answers: Callable[[str], tuple[str, bytes]]) -> AsyncIterator[str]:
+    """A server that answers a path with a status line's end, with headers, and a body."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        status, body = answers(head.split(" ")[1])
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_keys_are_fetched_over_http(signer: Signer) -> None:
+    paths: list[str] = []
+    keys = msgspec.json.decode(await signer.fetch("keys"))
+
+    def answers(path: str) -> tuple[str, bytes]:
+        paths.append(path)
+        found = keys if path == "/keys" else {"issuer": url, "jwks_uri": f"{url}/keys"}
+        return "200 OK", msgspec.json.encode(found)
+
+    async with served(answers) as url:
+        issuer = Issuer(SETTINGS.but(oidc_issuer=f"{url}/"))
+        found = await issuer.bearer(signer.token(iss=url))
+
+    assert found.name == "u-7"
+    assert paths == ["/.well-known/openid-configuration", "/keys"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        ("302 Found\r\nlocation: /keys", b""),
+        ("500 Oh", b"{}"),
+        ("200 OK", b"x" * (1024 * 1024 + 1)),
+        ("200 OK", b"no JSON"),
+    ],
+)
+async def test_an_issuer_that_answers_something_else_has_no_keys(
+    signer: Signer, status: str, body: bytes
+) -> None:
+    async with served(lambda path: (status, body)) as url:
+        issuer = Issuer(SETTINGS.but(oidc_issuer=url))
+        with pytest.raises(Unreachable, match="cannot be fetched"):
+            await issuer.bearer(signer.token(iss=url))
+
+
+async def test_keys_that_the_issuer_shows_in_the_clear_are_not_fetched(signer: Signer) -> None:
+    def answers(path: str) -> tuple[str, bytes]:
+        found = {"issuer": url, "jwks_uri": "http://id.example.com/keys"}
+        return "200 OK", msgspec.json.encode(found)
+
+    async with served(answers) as url:
+        with pytest.raises(Unreachable, match="cannot be fetched"):
+            await Issuer(SETTINGS.but(oidc_issuer=url)).bearer(signer.token(iss=url))
 
 
 async def test_our_own_tokens_are_taken_beside(settings: Settings, signer: Signer) -> None:
@@ -196,12 +265,56 @@ async def test_our_own_tokens_are_taken_beside(settings: Settings, signer: Signe
         assert (found.name, found.face) == ("u-7 (oidc)", "http")
 
 
+PACED = SETTINGS.but(oidc_requests_per_s=2.0, oidc_requests_claim="pace.push")
+
+
+async def taken(gate: Gate, token: str) -> int:
+    """How often a bearer is let in before they are told to wait."""
+    for number in range(100):
+        try:
+            await gate.caller(f"Bearer {token}")
+        except TooMany:
+            return number
+    return 100
+
+
+async def test_a_bearer_has_a_pace_whatever_tokens_they_show(
+    settings: Settings, signer: Signer
+) -> None:
+    async with connect(settings) as backend:
+        gate = Gate(backend.documents, Issuer(PACED, signer.fetch, Clock()), clock_s=Clock())
+
+        assert await taken(gate, signer.token()) == 2
+        with pytest.raises(TooMany, match=r"u-7 \(oidc\) asks more than 2 times a second"):
+            await gate.caller(f"Bearer {signer.token(jti='another')}")
+        assert await taken(gate, signer.token(sub="u-8")) == 2
+        assert await taken(gate, signer.token(sub="robot", pace={"push": 7})) == 7
+
+
+async def test_without_a_pace_a_bearer_asks_as_they_like(
+    settings: Settings, signer: Signer
+) -> None:
+    async with connect(settings) as backend:
+        gate = Gate(backend.documents, Issuer(SETTINGS, signer.fetch, Clock()), clock_s=Clock())
+
+        assert await taken(gate, signer.token(pace={"push": 7})) == 100
+
+
+@pytest.mark.parametrize("claim", [0, -1, True, "7", [7], 1e-9, 1e300, {"a": 1}])
+async def test_a_pace_that_is_none_is_refused(signer: Signer, claim: Any) -> None:
+    issuer = Issuer(PACED, signer.fetch, Clock())
+
+    with pytest.raises(Unauthorized, match=r"its claim pace\.push is no number from 0\.001"):
+        await issuer.bearer(signer.token(pace={"push": claim}))
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"oidc_audience": ""}, "it needs oidc_audience"),
         ({"oidc_roles": ""}, "it needs oidc_roles"),
         ({"oidc_issuer": "http://id.example.com"}, "give its https:// URL"),
+        ({"oidc_requests_per_s": 0.0}, "oidc_requests_per_s"),
         ({"oidc_issuer": ""}, "it does nothing without oidc_issuer"),
     ],
 )
