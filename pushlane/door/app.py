@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.applications import Starlette
@@ -82,7 +82,12 @@ def build(door: Door, *, for_agents: bool = False) -> Starlette:
     routes[:0] = [sending, putting]
     routes += [Route(f"{PREFIX}{_pattern(path)}", _watching(path)) for path in WATCHES]
     routes.append(Route("/health", _health))
-    handlers = {PushlaneError: _refused, HTTPException: _http_refused, Exception: _failed}
+    handlers = {
+        PushlaneError: _refused,
+        HTTPException: _http_refused,
+        ClientDisconnect: _gone,
+        Exception: _failed,
+    }
     app = Starlette(routes=routes, lifespan=opened, exception_handlers=handlers)
     app.router.redirect_slashes = False  # an empty id is not found: it is not asked for elsewhere
     return app
@@ -175,7 +180,7 @@ def _headers(request: Request, beside: Beside) -> dict[str, str]:
     if beside.next:
         query = [pair for pair in request.query_params.multi_items() if pair[0] != "cursor"]
         there = urlencode([*query, ("cursor", beside.next)])
-        headers["Link"] = f'<{request.url.path}?{there}>; rel="next"'
+        headers["Link"] = f'<{quote(request.scope["path"])}?{there}>; rel="next"'
     return headers
 
 
@@ -235,11 +240,15 @@ async def _http_refused(request: Request, error: Exception) -> Response:
     return Response(encode(shown), error.status_code, error.headers, MEDIA_TYPE)
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    """Answer who is not there any longer: nobody reads it."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
-    if not isinstance(error, ClientDisconnect):
-        told = "%s %s ended in an unexpected %s: this is a defect in pushlane; please report it"
-        extra = {"action": "request_failed"}
-        kind = type(error).__name__
-        log.error(told, request.method, request.url.path, kind, exc_info=error, extra=extra)
+    told = "%s %s ended in an unexpected %s: this is a defect in pushlane; please report it"
+    extra = {"action": "request_failed"}
+    path = quote(request.scope["path"][:200])  # which may have the end of a line in it
+    log.error(told, request.method, path, type(error).__name__, exc_info=error, extra=extra)
     told = "this is a defect in pushlane; the log of the server has more"
     return Response(encode(problem(500, "Defect", told)), 500, media_type=MEDIA_TYPE)

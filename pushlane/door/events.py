@@ -26,6 +26,9 @@ MEDIA_TYPE = "text/event-stream"
 SLOW_S = 40.0
 """A part of an event that is not read for longer ends the stream, where the system has not."""
 
+ABORT = "pushlane.abort"
+"""The extension of a scope that ends its connection at once, with all that is unread."""
+
 MOST_WAIT_S = 60
 _PART = 64 * 1024
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -90,6 +93,8 @@ class EventStream(Response):
                 await self._send(watch.frames(self._last_id), send)
             except TimeoutError:
                 log.info("a watcher does not read: it is cut off", extra=CUT_OFF)
+                if (connection := scope.get("extensions", {}).get(ABORT)) is not None:
+                    connection["abort"]()  # closed, it would wait until what is unread is read
             finally:
                 reading.cancel()
 

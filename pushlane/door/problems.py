@@ -15,6 +15,7 @@ from pushlane.core.errors import (
     Unreachable,
     UserError,
 )
+from pushlane.door.single import SlowBody
 from pushlane.door.streams import StreamEnded
 from pushlane.operations.problems import Problem, problem
 from pushlane.producers.received import LinesBusy
@@ -39,6 +40,7 @@ _STATUS: tuple[tuple[type[PushlaneError], int], ...] = (
     (TaskConflict, 409),
     (InvalidChange, 409),
     (Overtaken, 412),
+    (SlowBody, 408),
     (OversizedPush, 413),
     (Unseen, 428),
     (BadInput, 400),

@@ -10,6 +10,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from pushlane.core.errors import BadInput
+from pushlane.core.push import UNREADABLE
 from pushlane.operations.operation import ETag, Operation
 
 MOST_BYTES = 1024 * 1024
@@ -102,7 +103,7 @@ def _of_body(body: bytes) -> dict[str, Any]:
         return {}
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadInput(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadInput("the body is no JSON object; give the fields by name")

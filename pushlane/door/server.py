@@ -12,6 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from pushlane.core.errors import BadInput
+from pushlane.door.protocol import BoundedProtocol
 from pushlane.operations.problems import VERSION_HEADER
 from pushlane.version import VERSION
 
@@ -63,6 +64,8 @@ def listening(app: Starlette, place: Place) -> Listening:
     """Return a server that listens at a place. Raises BadInput when it cannot."""
     config = uvicorn.Config(
         app,
+        http=BoundedProtocol,
+        ws="none",
         ssl_certfile=place.cert,
         ssl_keyfile=place.key,
         proxy_headers=bool(place.proxies),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
 from starlette.requests import Request
 
 from pushlane.backends.backend import Backend
-from pushlane.core.errors import BadInput
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.push import UNREADABLE
 from pushlane.model.mode import refuse_read_only
 from pushlane.model.streams import only_stream
 from pushlane.operations.session import Session
@@ -16,6 +18,9 @@ from pushlane.producers.feeds import Feeds, Taken
 from pushlane.producers.received import LONGEST_LINE, PushLine, why_no_push
 from pushlane.settings import Settings
 from pushlane.util.errors import OversizedPush
+
+BODY_S = 60.0
+"""The longest time that a body may take which has a longest length, in seconds."""
 
 _MODE_S = 0.5
 _decode = msgspec.json.Decoder(PushLine).decode
@@ -50,7 +55,7 @@ class SinglePushes:
         body = await body_of(request, LONGEST_LINE)
         try:
             push = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise BadInput(f"the body is no push: {why_no_push(error)}") from error
         key = request.path_params["key"]
         if not key:
@@ -66,13 +71,26 @@ class SinglePushes:
             self._allowed_until_s = now_s + _MODE_S
 
 
+class SlowBody(PushlaneError):
+    """A body has not come to its end in time."""
+
+
 async def body_of(request: Request, most: int) -> bytes:
-    """Return the body. Raises OversizedPush for one that is too long, as soon as that is known."""
+    """Return the body.
+
+    Raises OversizedPush for one that is too long, as soon as that is known, and SlowBody for one
+    that takes longer than a minute.
+    """
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise OversizedPush(f"the body is longer than {most:,} bytes; send less at a time")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    told = f"the body is longer than {most:,} bytes; send less at a time"
+                    raise OversizedPush(told)
+    except TimeoutError:
+        raise SlowBody(f"the body has not come to its end within {BODY_S:g} s") from None
     return bytes(body)
 
 

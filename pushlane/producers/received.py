@@ -18,7 +18,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, InvalidChange, TaskConflict, UnknownLane
 from pushlane.core.publish import Publication, chunk_size
-from pushlane.core.push import MAX_PUSH_BYTES, MAX_SEQ
+from pushlane.core.push import MAX_PUSH_BYTES, MAX_SEQ, UNREADABLE
 from pushlane.core.task import State, Task, now_ms
 from pushlane.model.names import receiving_lease, submit_lease
 from pushlane.producers.producer import Content, encoder
@@ -268,7 +268,7 @@ class _Chunk:
             encode = encoder(task, self._limits, push.content, now_ms())
             _refuse_after(task, number, push.after_line)
             body = encode(number, push.after_line)
-        except (msgspec.DecodeError, UnicodeDecodeError, BadInput) as error:
+        except (*UNREADABLE, BadInput) as error:
             raise BadLine(number, await self.flush(), why_no_push(error)) from error
         self.collapses = self.collapses or push.collapse is not None
         self.bodies.append(body)

@@ -101,7 +101,7 @@ class Asking:
     """Asks one application, with a token of an admin unless another is given."""
 
     def __init__(self, app: Starlette, door: Door, backend: Backend, token: str) -> None:
-        self._app = app
+        self.app = app
         self.door = door
         self.backend = backend
         self.token = token
@@ -148,7 +148,7 @@ class Asking:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self._app(self._scope(method, path, query, headers), receive, send)
+        await self.app(self._scope(method, path, query, headers), receive, send)
         [start, *bodies] = sent
         shown = {name.decode(): one.decode() for name, one in start["headers"]}
         return Answer(start["status"], shown, b"".join(one.get("body", b"") for one in bodies))
@@ -163,7 +163,7 @@ class Asking:
             headers["last-event-id"] = last_id
         found = Events()
         scope = self._scope("GET", path, query or {}, headers)
-        running = asyncio.ensure_future(self._app(scope, found.receive, found.send))
+        running = asyncio.ensure_future(self.app(scope, found.receive, found.send))
         running.add_done_callback(found.close)
         try:
             yield found
