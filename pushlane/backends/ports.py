@@ -174,8 +174,23 @@ class Delayed(NamedTuple):
     last_ms: int = 0
 
 
+class Placed(NamedTuple):
+    """A message of a lane, and its place there: a text that only the broker understands."""
+
+    place: str
+    body: bytes
+
+
 class LaneHistory(Protocol):
     """The past of a lane: which messages it still has, and how far they are acked."""
+
+    async def unacked(self, lane: str, after: str, most: int) -> list[Placed]:
+        """Return the first messages behind a place that are not acked; empty is before all.
+
+        They are in an order in which each keeps its place as long as it is there, whoever has taken
+        it. It takes nothing and disturbs no reader. A lane that is not there has none. Raises
+        BadInput for what is no place.
+        """
 
     def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         """Yield what was published since then and is still kept, acked or not: in order, in pages.

@@ -116,7 +116,7 @@ class _Choice(_Filter):
 def list_(
     flags: Flags, wanted: _Filter, limit: LimitOption = _LISTED, wants_json: JsonFlag = False
 ) -> None:
-    """List dead pushes, lane by lane, oldest first, without what they hold."""
+    """List dead pushes, lane by lane, as they came there, without what they hold."""
     settings = _settings(flags)
     found = done(settings, ListDead(**wanted.fields(), limit=limit))
     if wants_json:
@@ -127,11 +127,6 @@ def list_(
         note(f"{'no dead pushes fit' if wanted.is_given else 'none is dead'} {settings.place}")
     if found.is_cut:
         note(f"there are more than {limit}; see them with --limit, or choose with --task, --reason")
-    if found.cut:
-        note(
-            f"lane {', '.join(found.cut)} holds more than can be looked through at once; retry or "
-            "purge some of what is there, then look again"
-        )
 
 
 def show(

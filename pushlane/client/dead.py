@@ -36,7 +36,7 @@ class DeadOperations(Connection):
         newer_than: Age = 0,
         limit: int = _LISTED,
     ) -> list[DeadLetter]:
-        """List dead pushes, lane by lane, oldest first, without what they hold; 0 is no limit."""
+        """List dead pushes, as they came to each lane, without what they hold; 0 is no limit."""
         wanted = ListDead.made(
             task=task,
             reason=reason,

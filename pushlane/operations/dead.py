@@ -73,11 +73,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadPage(msgspec.Struct, frozen=True):
-    """Dead pushes. `is_cut` tells that there are more; `cut` names lanes that hold too many."""
+    """Dead pushes. `is_cut` tells that there are more."""
 
     dead: list[DeadLetter]
     is_cut: bool
-    cut: list[str]
 
 
 class RetriedView(msgspec.Struct, frozen=True):
@@ -141,7 +140,7 @@ async def _own(at: Session, task: str, pushes: tuple[str, ...]) -> str:
 
 
 class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
-    """List dead pushes, lane by lane, oldest first, without what they hold."""
+    """List dead pushes, lane by lane, as they came there, without what they hold."""
 
     method, path, role, of = "GET", "/dead", Role.VIEWER, Of.TASK
     commands = ("dead list",)
@@ -152,9 +151,8 @@ class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
     async def run(self, at: Session) -> DeadPage:
         selection = await self.selection(at, self.limit + 1 if self.limit else 0)
         found = await DeadLetters(at.backend).page(selection, place_of(self))
-        shown = cut(at, self, found.placed, lambda one: one.place)
-        is_cut = len(found.placed) > len(shown)
-        return DeadPage([view_of_dead(one.dead) for one in shown], is_cut, found.cut)
+        shown = cut(at, self, found, lambda one: one.place)
+        return DeadPage([view_of_dead(one.dead) for one in shown], len(found) > len(shown))
 
     @staticmethod
     def size(page: DeadPage) -> int:
@@ -162,8 +160,7 @@ class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
 
     @staticmethod
     def joined(page: DeadPage, following: DeadPage) -> DeadPage:
-        cut = dict.fromkeys([*page.cut, *following.cut])
-        return DeadPage([*page.dead, *following.dead], following.is_cut, [*cut])
+        return DeadPage([*page.dead, *following.dead], following.is_cut)
 
 
 class GetDead(Operation[DeadLetter], frozen=True, kw_only=True):

@@ -18,9 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
-from heapq import nsmallest
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pushlane.backends.backend import Backend
@@ -45,7 +42,8 @@ Result = TypeVar("Result")
 
 NO_TASK = "-"
 _SEPARATOR = "\0"
-_CONTENT_DIGITS = 16
+_LEAST_LOOKED_AT = 100
+_MOST_LOOKED_AT = 1_000
 
 
 class DeadLetter(NamedTuple):
@@ -128,16 +126,6 @@ def push_id(dead: DeadPush) -> str:
     return f"{dead.task_id}-{dead.seq}"
 
 
-def place_among_dead(lane: str, dead: DeadPush) -> str:
-    """Return the place of a dead push: by lane, then by when it died. No two that differ share one.
-
-    It is the same as long as the push is there. Of a message that is no push it has a hash.
-    """
-    content = "" if dead.task_id else sha256(dead.body).hexdigest()[:_CONTENT_DIGITS]
-    parts = (lane, f"{dead.died_at_ms:020d}", dead.task_id, f"{dead.seq:020d}", content)
-    return _SEPARATOR.join(parts)
-
-
 def task_of_push(push: str) -> str:
     """Return the task in a push's id. Raises BadInput when it is no id of a push."""
     task, dash, seq = push.rpartition("-")
@@ -155,18 +143,10 @@ class FoundDead:
 
 
 class PlacedDead(NamedTuple):
-    """A dead push, and its place among all; see `place_among_dead`."""
+    """A dead push, and its place among all, which it has as long as it is there."""
 
     place: str
     dead: DeadPush
-
-
-@dataclass
-class PlacedLetters:
-    """Some dead pushes in the order of their places, and the lanes that hold too many to see."""
-
-    placed: list[PlacedDead] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -192,18 +172,6 @@ class DeadLane(Browser):
             most -= len(chosen)
             yield chosen
 
-    async def first(self, selection: Selection, after: str, most: int) -> list[PlacedDead]:
-        """Return the selected pushes that have the first places behind this one."""
-        found: list[PlacedDead] = []
-        async for letters in self.pages(selection):
-            placed = (
-                PlacedDead(place_among_dead(self.lane, one.dead), one.dead) for one in letters
-            )
-            found += (one for one in placed if one.place > after)
-            if len(found) > 2 * most:
-                found = nsmallest(most, found, key=attrgetter("place"))
-        return nsmallest(most, found, key=attrgetter("place"))
-
     async def remove_letters(self, letters: Iterable[DeadLetter]) -> None:
         """Take these off the lane for good."""
         await self.remove([letter.taken for letter in letters])
@@ -211,14 +179,24 @@ class DeadLane(Browser):
     def _read(self, taken: Taken) -> DeadPush | None:
         """Return the dead push; None for an unknown format, of which every message stays."""
         try:
-            return decode_dead(taken.body)
-        except MalformedPush as error:
-            return DeadPush("", 0, 0, f"malformed: {error}", 0, taken.body)
+            return _dead_of(taken.body)
         except UnknownFormat as error:
             if not self._has_told:
-                log.warning("lane %s: %s", self.lane, error, extra={"action": "format_unknown"})
+                _tell_unknown(self.lane, error)
             self._has_told = True
             return None
+
+
+def _dead_of(body: bytes) -> DeadPush:
+    """Return the dead push, or the message that is no push. Raises UnknownFormat."""
+    try:
+        return decode_dead(body)
+    except MalformedPush as error:
+        return DeadPush("", 0, 0, f"malformed: {error}", 0, body)
+
+
+def _tell_unknown(lane: str, error: UnknownFormat) -> None:
+    log.warning("lane %s: %s", lane, error, extra={"action": "format_unknown"})
 
 
 @dataclass(frozen=True)
@@ -238,12 +216,19 @@ class DeadLetters:
         """Return the selected dead pushes; see `alone` for what it raises."""
         return await self.alone(lambda: self._find(selection))
 
-    async def page(self, selection: Selection, after: str = "") -> PlacedLetters:
-        """Return the selected dead pushes behind a place, in the order of their places.
+    async def page(self, selection: Selection, after: str = "") -> list[PlacedDead]:
+        """Return the selected dead pushes behind a place, lane by lane, as they came there.
 
-        Each lane is looked through as far as it can be. Raises as `find` does.
+        Nothing is taken off a lane for it, so it may be done beside a retry or a purge. Raises
+        BadInput for what is no place.
         """
-        return await self.alone(lambda: self._page(selection, after))
+        last_lane, _, place = after.partition(_SEPARATOR)
+        found: list[PlacedDead] = []
+        for lane in sorted(await self.lanes(selection)):
+            if lane >= last_lane:
+                behind = place if lane == last_lane else ""
+                await self._add_placed(found, lane, behind, selection)
+        return found
 
     async def purge(self, selection: Selection, purged: Purge | None = None) -> int:
         """Remove the selected dead pushes for good; return how many there were.
@@ -272,20 +257,28 @@ class DeadLetters:
                 await self._add(found, name, selection)
         return found
 
-    async def _page(self, selection: Selection, after: str) -> PlacedLetters:
-        found = PlacedLetters()
-        for name in sorted(await self.lanes(selection)):
-            left = selection.most - len(found.placed)
-            if left <= 0:
-                break
-            if name < after.partition(_SEPARATOR)[0]:
-                continue
-            with suppress(UnknownLane):  # dropped meanwhile with its task
-                async with self.look(name) as lane:
-                    found.placed += await lane.first(selection, after, left)
-                    if lane.is_full:
-                        found.cut.append(name)
-        return found
+    async def _add_placed(
+        self, found: list[PlacedDead], lane: str, place: str, selection: Selection
+    ) -> None:
+        """Add those of a lane behind a place there, as many as may be chosen."""
+        has_told = False
+        while (left := selection.most - len(found)) > 0:
+            most = max(_LEAST_LOOKED_AT, min(left, _MOST_LOOKED_AT))
+            looked_at = await self.backend.broker.unacked(lane, place, most)
+            for one in looked_at:
+                try:
+                    dead = _dead_of(one.body)
+                except UnknownFormat as error:
+                    if not has_told:
+                        _tell_unknown(lane, error)
+                    has_told = True
+                    continue
+                if selection.takes(dead):
+                    found.append(PlacedDead(f"{lane}{_SEPARATOR}{one.place}", dead))
+            del found[selection.most :]
+            if len(looked_at) < most:
+                return
+            place = looked_at[-1].place
 
     async def _add(self, found: FoundDead, name: str, selection: Selection) -> None:
         async with self.look(name) as lane:

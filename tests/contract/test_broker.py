@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pushlane.backends.ports import Delayed
-from pushlane.core.errors import UnknownLane
+from pushlane.core.errors import BadInput, UnknownLane
 from pushlane.core.ports import Source
 from pushlane.core.push import Push, encode
 from pushlane.core.task import now_ms
@@ -565,6 +565,77 @@ async def test_a_replay_begins_at_a_time(connections):
 
         assert await replayed(broker, since_ms) == numbered(4, 6)
         assert await replayed(broker, now_ms() + 60_000) == []
+
+
+async def walked(broker, most: int, after: str = "") -> list[bytes]:
+    """All that is not acked behind a place, in pages of so many."""
+    found: list[bytes] = []
+    while page := await broker.unacked(LANE, after, most):
+        assert len(page) <= most
+        found += [one.body for one in page]
+        after = page[-1].place
+    return found
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_what_is_not_acked_is_looked_at_in_pages_whoever_has_taken_it(connections, keep):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE, keep=keep)
+        await here.broker.publish(LANE, numbered(1, 20))
+        reading = await Reading.of(here.broker)
+        taken = await reading.take(12)
+        await here.broker.ack([*taken[:3], taken[5], *taken[7:9]])
+        await until(partial(_has, there.broker, 14))
+        left = [*numbered(4, 5), *numbered(7, 7), *numbered(10, 20)]
+
+        for most in (1, 3, 14, 100):
+            assert await walked(there.broker, most) == left
+        first = await there.broker.unacked(LANE, "", 4)
+        await here.broker.ack([taken[9]])  # which is the last of the page
+        await until(partial(_has, there.broker, 13))
+        await here.broker.publish(LANE, [b"new"])
+        await reading.close()  # all that it holds comes back
+
+        assert [one.body for one in first] == left[:4]
+        assert await walked(there.broker, 2, first[-1].place) == [*numbered(11, 20), b"new"]
+        again = await Reading.of(there.broker)
+        assert sorted(bodies(await again.take(14))) == sorted([*left[:3], *left[4:], b"new"])
+
+
+async def test_what_is_delayed_is_looked_at_too(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 3), delay_s=600)
+        await broker.publish(LANE, numbered(4, 6))
+
+        assert sorted(await walked(broker, 2)) == numbered(1, 6)
+
+
+async def test_of_a_lane_without_messages_nothing_is_looked_at(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        assert await broker.unacked(LANE, "", 10) == []
+        await broker.open_lane(LANE)
+        assert await broker.unacked(LANE, "", 10) == []
+        await broker.publish(LANE, numbered(1, 3))
+        [*_, last] = await broker.unacked(LANE, "", 10)
+        assert await broker.unacked(LANE, last.place, 10) == []
+        reading = await Reading.of(broker)
+        await broker.ack(await reading.take(3))
+        await until(partial(_is_empty, broker))
+
+        assert await broker.unacked(LANE, "", 10) == []
+
+
+@pytest.mark.parametrize("place", ["x", "-1", "9" * 40, "1:2", ":" * 9, "١"])
+async def test_what_is_no_place_is_refused(connections, place):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        with pytest.raises(BadInput, match="there is no such place in the list"):
+            await broker.unacked(LANE, place, 10)
 
 
 async def test_nothing_is_replayed_of_a_lane_that_is_dropped(connections):

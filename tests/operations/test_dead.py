@@ -13,15 +13,16 @@ import pytest
 from pushlane import BadInput, Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.ports import Grant
+from pushlane.backends.queries import Browser
 from pushlane.core.errors import TaskConflict, Unreachable
-from pushlane.core.names import dead_lane, is_dead, own_lane
+from pushlane.core.names import DEAD_LANE, dead_lane, is_dead, own_lane
 from pushlane.core.ports import Taken
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, Task, now_ms
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
-from pushlane.operations.session import Caller
+from pushlane.operations.session import Beside, Caller
 from pushlane.operations.views import plain
 
 ADMIN = Caller("ada", "cli")
@@ -56,21 +57,74 @@ async def test_they_are_listed_as_the_command_lists_them(settings: Settings) -> 
         all_there_are = await do(backend, settings, ADMIN, ListDead(limit=0))
 
     [shown] = plain(page.dead)
-    assert (page.is_cut, page.cut) == (True, [])
+    assert page.is_cut
     assert shown.keys() == {"push", "task", "seq", "attempt", "reason", "died_at_ms"}
     assert [one.push for one in all_there_are.dead] == ["t-1", "t-2", "t-3"]
 
 
-async def test_they_are_listed_by_lane_and_by_when_they_died(settings: Settings) -> None:
+async def test_they_are_listed_by_lane_as_they_came_there(settings: Settings) -> None:
     async with three_dead(settings) as backend:
-        lane = dead_lane("t")
+        await backend.broker.open_lane(DEAD_LANE)
         body = encode(Push("t", 9, "ada"))
         died = [encode_dead(DeadPush("t", 9, 5, "HTTP 410", at_ms, body)) for at_ms in (7, 5, 7)]
-        await backend.broker.publish(lane, died)
-        page = await do(backend, settings, ADMIN, ListDead(limit=4))
+        await backend.broker.publish(DEAD_LANE, [*died, b"no push"])
+        page = await do(backend, settings, ADMIN, ListDead(limit=6))
 
-    assert [(one.push, one.died_at_ms) for one in page.dead[:3]] == [("t-9", 5)] + [("t-9", 7)] * 2
-    assert (page.dead[3].push, page.is_cut) == ("t-1", True)
+    assert [(one.push, one.died_at_ms) for one in page.dead[:3]] == [
+        ("t-9", 7),
+        ("t-9", 5),
+        ("t-9", 7),
+    ]
+    assert [one.push for one in page.dead[3:]] == ["malformed-0", "t-1", "t-2"]
+    assert page.is_cut
+
+
+class Counting:
+    """A broker that counts how many messages are looked at, and lets nobody read."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self.looked_at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "read"
+        return getattr(self._broker, name)
+
+    async def unacked(self, lane: str, after: str, most: int) -> Any:
+        found = await self._broker.unacked(lane, after, most)
+        self.looked_at += len(found)
+        return found
+
+
+async def test_a_page_looks_at_no_more_of_a_lane_than_it_shows(settings: Settings) -> None:
+    async with three_dead(settings) as backend:
+        died = [
+            encode_dead(DeadPush("t", seq, 5, "HTTP 410", 7, encode(Push("t", seq, "ada"))))
+            for seq in range(4, 1_004)
+        ]
+        await backend.broker.publish(dead_lane("t"), died)
+        broker = Counting(backend.broker)
+        object.__setattr__(backend, "broker", broker)
+        beside, seen, pages = Beside(), 0, 0
+        while pages == 0 or beside.next:
+            asked = ListDead(limit=200, cursor=beside.next)
+            beside = Beside()
+            page = await do(backend, settings, ADMIN, asked, beside=beside)
+            seen, pages = seen + len(page.dead), pages + 1
+
+    assert (seen, pages) == (1_003, 6)
+    assert broker.looked_at < 1_003 + 6
+
+
+async def test_what_another_command_holds_is_listed(settings: Settings) -> None:
+    async with three_dead(settings) as backend, Browser(backend.broker, dead_lane("t")) as held:
+        taken = await held.page()
+        before = await do(backend, settings, ADMIN, ListDead())
+        await held.remove(taken[:1])
+        after = await do(backend, settings, ADMIN, ListDead())
+
+    assert [one.push for one in before.dead] == ["t-1", "t-2", "t-3"]
+    assert [one.push for one in after.dead] == ["t-2", "t-3"]
 
 
 async def test_what_one_holds_is_shown_to_who_asks_for_it(settings: Settings) -> None:

@@ -30,7 +30,7 @@ from pushlane.backends.embedded.owners import (
     forget,
 )
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT
-from pushlane.backends.ports import Delayed, of_each
+from pushlane.backends.ports import Delayed, Placed, number_of, of_each
 from pushlane.core.errors import Unreachable
 from pushlane.core.ports import OnReady, Source, Taken
 from pushlane.core.task import now_ms
@@ -441,6 +441,16 @@ class EmbeddedBroker(StorePort):
             count += some
         self._feeder.look_around()
         return count
+
+    async def unacked(self, lane: str, after: str, most: int) -> list[Placed]:
+        found = await self._unacked(lane, number_of(after) if after else 0, most)
+        return [Placed(str(number), body) for number, body in found]
+
+    @reads
+    def _unacked(
+        self, store: Connection, lane: str, after: int, most: int
+    ) -> list[tuple[int, bytes]]:
+        return messages.unacked(store, lane, after, most)
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         for first, last in await self._published_since(lane, since_ms):

@@ -179,6 +179,30 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
     return int(row[0]) if row else 0
 
 
+def unacked(
+    connection: sqlite3.Connection, lane: str, after: int, most: int
+) -> list[tuple[int, bytes]]:
+    """Return the first messages of a lane behind this id that are not acked, by their ids."""
+    row = connection.execute(
+        "SELECT id, kept, head, tail FROM lanes WHERE name = ?", (lane,)
+    ).fetchone()
+    if row is None:
+        return []
+    found, kept, head, tail = row
+    base, last = span(found)
+    wanted = "SELECT id, body FROM messages WHERE id BETWEEN ? AND ? {which} ORDER BY id LIMIT ?"
+    ends = (max(after + 1, base), last)
+    if not kept:  # what is acked is not there
+        return connection.execute(wanted.format(which=""), (*ends, most)).fetchall()
+    which = (
+        "AND (id BETWEEN ? AND ? OR EXISTS (SELECT 1 FROM claims WHERE claims.id = messages.id) "
+        "OR id IN (SELECT id FROM waiting WHERE lane_id = ?))"
+    )
+    fresh = (base + head + 1, base + tail)
+    given = (*ends, *fresh, found, most)
+    return connection.execute(wanted.format(which=which), given).fetchall()
+
+
 def span(lane: int) -> tuple[int, int]:
     return lane << LANE_SHIFT, (lane + 1 << LANE_SHIFT) - 1
 

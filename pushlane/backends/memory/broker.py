@@ -10,12 +10,13 @@ import heapq
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from heapq import nsmallest
 from itertools import count
 
 import msgspec
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
-from pushlane.backends.ports import Delayed, of_each
+from pushlane.backends.ports import Delayed, Placed, number_of, of_each
 from pushlane.core.errors import UnknownLane
 from pushlane.core.ports import OnReady, Source, Taken
 
@@ -313,6 +314,12 @@ class MemoryBroker(MemoryPort):
         count = found.hasten(later_than_ms)
         found.kick()
         return count
+
+    @one_step
+    def unacked(self, lane: str, after: str, most: int) -> list[Placed]:
+        found, last = self._lanes.get(lane).unacked, number_of(after) if after else 0
+        behind = nsmallest(most, (number for number in found if number > last))
+        return [Placed(str(number), found[number].body) for number in behind]
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         with self._shared.lock:

@@ -19,13 +19,22 @@ from typing import NamedTuple
 import _pulsar
 import msgspec
 
-from pushlane.backends.ports import Broker, of_each
+from pushlane.backends.ports import Broker, Placed, of_each
 from pushlane.backends.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.backends.pulsar.connection import MOST_OPENINGS, OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.backends.pulsar.hastening import DUE, Hastener
 from pushlane.backends.pulsar.policies import DELAY_TICK_MS
 from pushlane.backends.pulsar.reader import SUBSCRIPTION, PulsarReader, Subscriber
-from pushlane.backends.pulsar.replay import Place, Position, TopicStats, replayed, retained_since_ms
+from pushlane.backends.pulsar.replay import (
+    Acked,
+    Place,
+    Position,
+    TopicStats,
+    read_place,
+    replayed,
+    retained_since_ms,
+    unacked,
+)
 from pushlane.backends.pulsar.stalls import StallWatch, Topic
 from pushlane.core.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.ports import LaneReader, OnReady, Source, Taken
@@ -415,6 +424,14 @@ class PulsarBroker(Broker):
             return await self._hastener.run(self._topic(lane), lane, internals, later_than_ms)
         except UnknownLane:  # it went with its task
             return 0
+
+    async def unacked(self, lane: str, after: str, most: int) -> list[Placed]:
+        place, internals = read_place(after), await self._internals(lane)
+        cursor = internals.cursors.get(SUBSCRIPTION) if internals else None
+        if internals is None or cursor is None:
+            return []
+        topic, acked = self._topic(lane), Acked(cursor)
+        return await unacked(self._connection, topic, lane, internals, acked, place, most)
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)

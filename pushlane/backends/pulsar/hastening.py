@@ -10,8 +10,6 @@ repeats a part, after a kill or beside another process, adds nothing: the broker
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +20,14 @@ import _pulsar
 from pushlane.backends.pulsar.connection import Connection
 from pushlane.backends.pulsar.reader import SUBSCRIPTION
 from pushlane.backends.pulsar.replay import (
-    CursorStats,
+    Acked,
     Position,
     TopicStats,
+    at_or_behind,
     blocking,
     open_reader,
     page,
+    place_of,
 )
 from pushlane.core.errors import PushlaneError
 from pushlane.core.ports import LaneBroker, Source
@@ -40,24 +40,6 @@ _SOURCE = "hasten"
 _PAGE = 200
 _SOON_MS = 30_000  # longer than it takes from a look at a message to its ack
 _ENTRY_BITS = 24
-_RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
-
-
-class Acked:
-    """The places of a topic that its subscription has acked, as the broker's stats tell them."""
-
-    def __init__(self, cursor: CursorStats) -> None:
-        self.marked = Position.parse(cursor.marked)
-        found = (tuple(map(int, ends)) for ends in _RANGE.findall(cursor.acked))
-        ranges = sorted((Position(*ends[2:]), Position(*ends[:2])) for ends in found)
-        self._lasts = [last for last, _ in ranges]
-        self._befores = [before for _, before in ranges]
-
-    def __contains__(self, place: Position) -> bool:
-        if place <= self.marked:
-            return True
-        at = bisect_left(self._lasts, place)
-        return at < len(self._lasts) and self._befores[at] < place
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,9 +64,9 @@ class Hastener:
         )
         consumer = await self.connection.open(topic, doing, subscribe)
         try:
-            async for page in self._pages(topic, doing, _first(acked.marked), end):
+            async for page in self._pages(topic, doing, at_or_behind(acked.marked), end):
                 at_ms = max(later_than_ms, now_ms() + _SOON_MS)
-                far = [one for one in page if _due_ms(one) > at_ms and _place(one) not in acked]
+                far = [one for one in page if _due_ms(one) > at_ms and place_of(one) not in acked]
                 if far:
                     await self._replace(consumer, lane, far)
                 count += len(far)
@@ -102,8 +84,8 @@ class Hastener:
         reader = await blocking(self.connection, doing, opened)
         try:
             while found := await blocking(self.connection, doing, partial(page, reader, _PAGE)):
-                yield [one for one in found if _place(one) <= end]
-                if _place(found[-1]) >= end:
+                yield [one for one in found if place_of(one) <= end]
+                if place_of(found[-1]) >= end:
                     return
         finally:
             await blocking(self.connection, doing, reader.close)
@@ -111,23 +93,11 @@ class Hastener:
     async def _replace(
         self, consumer: _pulsar.Consumer, lane: str, messages: Sequence[_pulsar.Message]
     ) -> None:
-        source = Source(_SOURCE, [_number(_place(one)) for one in messages])
+        source = Source(_SOURCE, [_number(place_of(one)) for one in messages])
         await self.broker.publish(lane, [one.data() for one in messages], source=source)
         for one in messages:
             with suppress(_pulsar.PulsarException):  # then it is known as a copy
                 consumer.acknowledge(one.message_id())
-
-
-def _first(marked: Position) -> _pulsar.MessageId:
-    """Return where to read from: the last message that is acked with all before it, if any."""
-    if marked.entry < 0:
-        return _pulsar.MessageId.earliest
-    return _pulsar.MessageId(-1, marked.ledger, marked.entry, -1)
-
-
-def _place(message: _pulsar.Message) -> Position:
-    name = message.message_id()
-    return Position(name.ledger_id(), name.entry_id())
 
 
 def _number(place: Position) -> int:

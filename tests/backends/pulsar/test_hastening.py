@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.backends.pulsar.hastening import Acked
-from pushlane.backends.pulsar.replay import CursorStats, Position
+from pushlane.backends.pulsar.replay import Acked, CursorStats, Position
 
 RANGES = "[(7:3..7:5],(7:7..7:8],(9:-1..9:0]]"
 
