@@ -104,7 +104,8 @@ def command(
         return
     from tests.served import ServedCommand, served
 
-    settings, token = Settings(data_dir=tmp_path / "data"), tmp_path / "token"
+    settings = Settings(data_dir=tmp_path / "data", rules_over_http=True)
+    token = tmp_path / "token"
     with served(settings, token) as url:
         yield ServedCommand(tmp_path, monkeypatch, url, token)
 

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, argument, on_backend, option, switch
 from pushlane.cli.health import HealthFlags, loop_patience_s
-from pushlane.cli.render import Column, picked, print_fields, print_json, print_rows, time_text
+from pushlane.cli.render import Column, print_fields, print_json, print_rows, time_text
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
-from pushlane.core.task import now_ms
 from pushlane.model.times import parse_age
+from pushlane.operations.alerts import (
+    AlertFigure,
+    AlertGroupView,
+    AlertView,
+    GetAlert,
+    ListAlerts,
+    MeasureAlert,
+    PutAlert,
+    RemoveAlert,
+)
+from pushlane.operations.views import plain
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.alerts.alert_rule import AlertRule
-    from pushlane.pipeline.alerts.measure import AlertGroup, AlertState, Measured
-    from pushlane.pipeline.alerts.watch import AlertCheck, AlertStore
+    from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
-_COLUMNS: tuple[Column[AlertRule], ...] = (
-    Column("NAME", lambda rule: rule.name, elastic=True),
-    Column("METRIC", lambda rule: rule.metric.value),
-    Column("WHEN", lambda rule: str(rule.when)),
-    Column("BY", lambda rule: rule.by, elastic=True),
-    Column("WHERE", lambda rule: " ".join(rule.where), elastic=True),
-    Column("WINDOW", lambda rule: f"{rule.window_s // 60} min", number=True),
-    Column("TO", lambda rule: rule.host, elastic=True),
+_COLUMNS: tuple[Column[AlertView], ...] = (
+    Column("NAME", lambda one: one.name, elastic=True),
+    Column("METRIC", lambda one: one.metric),
+    Column("WHEN", lambda one: one.when),
+    Column("BY", lambda one: one.by, elastic=True),
+    Column("WHERE", lambda one: " ".join(one.where), elastic=True),
+    Column("WINDOW", lambda one: f"{one.window_s // 60} min", number=True),
+    Column("TO", lambda one: one.to, elastic=True),
 )
-_FOUND_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
-    Column("GROUP", lambda row: row["group"], elastic=True),
-    Column("VALUE", lambda row: str(row["value"]), number=True),
-    Column("BEFORE", lambda row: str(row["before"]), number=True),
-    Column("RECEIPTS", lambda row: str(row["receipts"]), number=True),
-    Column("ALARMING", lambda row: row["alarming"]),
+_FOUND_COLUMNS: tuple[Column[AlertFigure], ...] = (
+    Column("GROUP", lambda one: one.group, elastic=True),
+    Column("VALUE", lambda one: str(one.value), number=True),
+    Column("BEFORE", lambda one: "-" if one.before is None else str(one.before), number=True),
+    Column("RECEIPTS", lambda one: str(one.receipts), number=True),
+    Column("ALARMING", lambda one: "yes" if one.alarming else "no"),
 )
-T = TypeVar("T")
 Name = Annotated[str, argument("NAME", "The alert's name.")]
 
 
@@ -59,6 +66,7 @@ def add(
     to: Annotated[str, option("URL", "The webhook that is told.")],
     by: Annotated[str, option("DIMENSIONS", "One alert for each value, as in `report`.")] = "",
     where: Annotated[list[str] | None, option("CONDITIONS", "Only these, as in `report`.")] = None,
+    app: Annotated[str, option("NAME", "Only pushes of this app.")] = "",
     window: Annotated[str, option("5m", "What is judged at a time.")] = "5m",
     for_: Annotated[str, option("10m", "How long it must hold before it fires.", "--for")] = "0s",
     at_least: Annotated[int, option("N", "Fewer receipts in a window are not judged.", min=1)] = 1,
@@ -67,73 +75,59 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Save an alert. It is looked after while `pushlane alerts run` runs."""
-    with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_rule import AlertRule, Threshold, parse_metric
-    rule = AlertRule(
+    wanted = PutAlert.made(
         name=name,
-        metric=parse_metric(metric),
-        when=Threshold.parse(when),
-        url=to,
+        metric=metric,
+        when=when,
+        to=to,
+        app=app,
         by=by,
-        where=tuple(where or ()),
-        window_s=parse_age(window) // 1000,
-        for_s=parse_age(for_) // 1000,
+        where=where or (),
+        window_s=window,
+        for_s=for_,
         at_least=at_least,
-        remind_s=parse_age(remind) // 1000,
+        remind_s=remind,
+        replace=replace,
     )
-    _in_store(flags, lambda store: store.add(rule, replace=replace), create=True)
+    saved = done(flags.settings(), wanted, create=True)
     if as_json:
-        print_json(_rule_json(rule))
+        print_json(plain(saved))
     note(f"alert {name} is saved; `pushlane alerts test {name}` says what it finds now")
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List all alerts."""
-    rules = _in_store(flags, lambda store: store.rules())
+    found = done(flags.settings(), ListAlerts())
     nothing = "no alerts; `pushlane alerts add --help` says how to make one"
-    print_rows(_COLUMNS, rules, _rule_json, as_json=as_json, nothing=nothing)
+    print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
 
 
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
-
-    async def load(store: AlertStore) -> tuple[AlertRule, AlertState]:
-        return await store.rule(name), (await store.load_state(name)).state
-
-    rule, groups = _in_store(flags, load)
+    found = done(flags.settings(), GetAlert(name=name))
     if as_json:
-        print_json({**_rule_json(rule), "groups": groups})
-    else:
-        fields = ((key, str(value)) for key, value in _rule_json(rule).items())
-        alarming = [(f"group {name}", _group_text(one)) for name, one in sorted(groups.items())]
-        print_fields([*fields, *alarming])
+        print_json(plain(found))
+        return
+    fields = {key: value for key, value in plain(found).items() if key != "groups"}
+    groups = [(f"group {name}", _group_text(one)) for name, one in sorted(found.groups.items())]
+    print_fields([*((key, str(value)) for key, value in fields.items()), *groups])
 
 
 def remove(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Remove an alert; nothing more is told of it."""
-    _in_store(flags, lambda store: store.remove(name))
+    removed = done(flags.settings(), RemoveAlert(name=name))
     if as_json:
-        print_json({"name": name, "removed": True})
+        print_json(plain(removed))
     note(f"alert {name} is removed")
 
 
 def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: PT028 - no test
     """Measure an alert now, without telling anybody or remembering it."""
-    settings = flags.settings()
-    with pipeline_extra():
-        from pushlane.pipeline.alerts.measure import lag_of, measure
-        from pushlane.pipeline.alerts.watch import AlertStore
-
-    root = settings.reports_root
-
-    async def look(backend: Backend) -> tuple[AlertRule, int | None]:
-        return await AlertStore(backend.documents).rule(name), await lag_of(backend.receipts, root)
-
-    rule, lag = on_backend(settings, look)
-    found = measure(root, rule, now_ms(), lag)
+    found = done(flags.settings(), MeasureAlert(name=name))
+    if not as_json:
+        found = sorted(found, key=lambda one: not one.alarming)
     nothing = "there are no receipts of this kind in the last two windows"
-    rows = _found_rows(rule, found)
-    print_rows(_FOUND_COLUMNS, rows, dict, as_json=as_json, nothing=nothing)
+    print_rows(_FOUND_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
 
 
 def run(
@@ -201,51 +195,12 @@ def _say(looks: list[AlertCheck]) -> None:
             note(f"alert {look.rule.name}: {look.problem}")
 
 
-def _in_store(
-    flags: Flags, work: Callable[[AlertStore], Awaitable[T]], *, create: bool = False
-) -> T:
-    with pipeline_extra():
-        from pushlane.pipeline.alerts.watch import AlertStore
-    return on_backend(
-        flags.settings(), lambda backend: work(AlertStore(backend.documents)), create=create
-    )
-
-
-def _rule_json(rule: AlertRule) -> dict[str, Any]:
-    return {
-        "name": rule.name,
-        "metric": rule.metric.value,
-        "when": str(rule.when),
-        "by": rule.by,
-        "where": list(rule.where),
-        **picked(rule, "window_s", "for_s", "at_least", "remind_s"),
-        "to": rule.host,
-    }
-
-
-def _group_text(group: AlertGroup) -> str:
+def _group_text(group: AlertGroupView) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
-        return f"{since}; {group.pending.status} is still to be told"
-    told = f"told {time_text(group.told_at_ms)}" if group.told else "not told yet"
+        return f"{since}; {group.pending} is still to be told"
+    told = f"told {time_text(group.told_at_ms or 0)}" if group.told else "not told yet"
     return f"{since}; {told}"
-
-
-def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
-    """Return what was measured, the alarming groups first."""
-    from pushlane.pipeline.alerts.measure import is_alarming
-
-    rows = [
-        {
-            "group": ", ".join(map(str, key)) or "all",
-            "value": round(each.value, 4),
-            "before": "-" if each.before is None else round(each.before, 4),
-            "receipts": each.n,
-            "alarming": "yes" if is_alarming(rule, each) else "no",
-        }
-        for key, each in found.items()
-    ]
-    return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))
 
 
 alerts = Group(

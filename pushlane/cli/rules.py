@@ -1,36 +1,55 @@
 """Commands on rules: save them, look at them and at their runs, hold them, take them away.
 
-`cli.rules_run` has those that carry runs out. What they need of the pipeline is loaded by the
-command that needs it.
+`cli.rules_run` has those that carry runs out. What reads a rule from a file is of the pipeline, and
+loaded by the command that needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pushlane.cli import rules_run
+from pushlane.cli.doing import done
 from pushlane.cli.errors import confirm, note, pipeline_extra
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.parsing import parse_pairs, pushes_text
-from pushlane.cli.render import print_fields, print_json, print_rows
-from pushlane.cli.rules_run import (
-    RULE_COLUMNS,
-    RUN_COLUMNS,
-    changed_text,
-    rule_fields,
-    rule_json,
-    run_json,
-)
+from pushlane.cli.render import Column, print_fields, print_json, print_rows, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.core.task import now_ms
-
-if TYPE_CHECKING:
-    from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
+from pushlane.operations.rules import (
+    GetRule,
+    ListRuleRuns,
+    ListRules,
+    PauseRule,
+    PutRule,
+    RemoveRule,
+    ResumeRule,
+    RuleRunView,
+    RuleView,
+)
+from pushlane.operations.views import plain
 
 RuleName = Annotated[str, argument("RULE", "Its name.")]
+
+_COLUMNS: tuple[Column[RuleView], ...] = (
+    Column("NAME", lambda one: one.name, elastic=True),
+    Column("CRON", lambda one: one.cron),
+    Column("ZONE", lambda one: one.zone, spare=5),
+    Column("NEXT RUN", lambda one: time_text(one.next_at_ms or 0)),
+    Column("LAST RUN", lambda one: time_text(one.last_run.at_ms if one.last_run else 0), spare=3),
+    Column("STATE", lambda one: one.state),
+)
+_RUN_COLUMNS: tuple[Column[RuleRunView], ...] = (
+    Column("RULE", lambda run: run.rule, elastic=True),
+    Column("DUE OR ASKED FOR", lambda run: time_text(run.at_ms)),
+    Column("STATE", lambda run: _run_state(run)),
+    Column("PUSHES", lambda run: "-" if run.total is None else f"{run.total:,}", number=True),
+    Column("TASK", lambda run: run.task_id or "-", spare=5),
+    Column("REASON", lambda run: run.reason, elastic=True),
+)
+_UNDER_WAY = ("running", "waiting")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,96 +110,109 @@ def add(
     """
     given, settings = fields.given(), flags.settings()
     with pipeline_extra():
+        from pushlane.pipeline.rules.rule import make_rule
         from pushlane.pipeline.rules.rule_file import build_rule, read_options, read_rule_file
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
-    built = build_rule({**base, **read_options(given)}, settings, now_ms())
+    read = {**base, **read_options(given)}
+    name = str(read.pop("name"))
+    made = make_rule(name, read, now_ms())
     if check:
+        built = build_rule({**read, "name": name}, settings, now_ms())
         rules_run.say_counts(settings, built, spark)
-
-    async def save(store: RuleStore) -> RuleRecord:
-        await (store.replace(built) if replace else store.add(built))
-        return await store.record(built.name)
-
-    _tell(rules_run.in_store(settings, save, create=True), "saved", as_json)
+    own = {field: getattr(made, field) for field in PutRule.__struct_fields__ if field != "replace"}
+    _tell(done(settings, PutRule.made(**own, replace=replace), create=True), "saved", as_json)
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the rules, with when each runs next and how its last run ended."""
-    pages = rules_run.in_store(flags.settings(), lambda store: store.records())
+    found = done(flags.settings(), ListRules())
     nothing = "no rules; save one with: pushlane rules add"
-    print_rows(RULE_COLUMNS, pages, rule_json, as_json=as_json, nothing=nothing)
+    print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)
 
 
 def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Show a rule, without passwords, and when it runs next."""
-    page = rules_run.in_store(flags.settings(), lambda store: store.record(rule))
+    found = done(flags.settings(), GetRule(name=rule))
     if as_json:
-        print_json(rule_json(page))
+        print_json(plain(found))
     else:
-        print_fields(rule_fields(page, now_ms()))
+        print_fields(_fields(found))
 
 
 def history(
     flags: Flags,
-    rule: Annotated[str | None, argument("[RULE]", "All without one.")] = None,
+    rule: Annotated[str, argument("[RULE]", "All without one.")] = "",
     limit: Annotated[int, option("N", "Only the latest so many.", min=1)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what became of the runs, the latest last."""
-
-    async def load(store: RuleStore) -> Sequence[RuleRecord]:
-        return await store.records() if rule is None else [await store.record(rule)]
-
-    pages = rules_run.in_store(flags.settings(), load)
-    runs = [(page.rule.name, run) for page in pages for run in page.history.runs]
-    latest = sorted(runs, key=lambda one: (one[1].at_ms, one[0]))[-limit:]
-    print_rows(
-        RUN_COLUMNS, latest, lambda row: run_json(*row), as_json=as_json, nothing="no runs yet"
-    )
+    """Show what became of the runs, the latest first."""
+    runs = done(flags.settings(), ListRuleRuns(name=rule, limit=limit))
+    print_rows(_RUN_COLUMNS, runs, plain, as_json=as_json, nothing="no runs yet")
 
 
 def pause(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Run a rule no more, but by hand. A run under way goes on to its end."""
-    page = _set_paused(flags, rule, True)
+    found = done(flags.settings(), PauseRule(name=rule))
     if as_json:
-        print_json(rule_json(page))
-    name = page.rule.name
-    note(f"rule {name} is paused; go on with: pushlane rules resume {name}")
+        print_json(plain(found))
+    note(f"rule {found.name} is paused; go on with: pushlane rules resume {found.name}")
 
 
 def resume(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Let a paused rule run again. What came due meanwhile is not made up for."""
-    _tell(_set_paused(flags, rule, False), "on", as_json)
+    _tell(done(flags.settings(), ResumeRule(name=rule)), "on", as_json)
 
 
 def remove(flags: Flags, rule: RuleName, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
-    page = rules_run.in_store(settings, lambda store: store.record(rule))
+    found = done(settings, GetRule(name=rule))
     if not yes:
-        sent = pushes_text(sum(page.history.spent.values()))
+        sent = pushes_text(sum(found.spent.values()))
         question = f"Remove rule {rule} ({sent} in its last days)?"
-        if any(run.has_begun for run in page.history.open):
+        if found.state in _UNDER_WAY:
             question += " A run is under way: what it has put on its lane is still sent."
         confirm(f"removing rule {rule}", question, f"rule {rule} is not removed")
-    rules_run.in_store(settings, lambda store: store.remove(rule))
+    removed = done(settings, RemoveRule(name=rule))
     if as_json:
-        print_json({"name": rule, "removed": True})
+        print_json(plain(removed))
     note(f"rule {rule} is removed")
 
 
-def _set_paused(flags: Flags, name: str, paused: bool) -> RuleRecord:
-    async def change(store: RuleStore) -> RuleRecord:
-        await store.change(name, lambda rule: rule.held(paused, now_ms()))
-        return await store.record(name)
-
-    return rules_run.in_store(flags.settings(), change)
-
-
-def _tell(page: RuleRecord, verb: str, as_json: bool) -> None:
-    note(changed_text(page, verb))
+def _tell(found: RuleView, verb: str, as_json: bool) -> None:
+    """Say what has been done to a rule, and when it runs next."""
+    due = f"it runs next at {time_text(found.next_at_ms)}" if found.next_at_ms else "it is paused"
+    note(f"rule {found.name} is {verb}; {due}")
     if as_json:
-        print_json(rule_json(page))
+        print_json(plain(found))
+
+
+def _fields(rule: RuleView) -> list[tuple[str, str]]:
+    return [
+        ("name", f"{rule.name} (revision {rule.revision})"),
+        ("state", rule.state),
+        ("audience", " ".join(part for part in (rule.audience, rule.format) if part)),
+        *((f"option {name}", value) for name, value in rule.options.items()),
+        ("where", rule.where or "(everybody)"),
+        *(("exclude", source) for source in rule.exclude),
+        *((f"task {name}", str(value)) for name, value in rule.task.items()),
+        ("cron", f"{rule.cron} in {rule.zone}"),
+        ("budget", _budget(rule)),
+        ("catch up", f"{rule.catch_up}, of the last {rule.catch_up_s:g} s"),
+        *(("next run", time_text(at_ms)) for at_ms in (rule.next_at_ms, *rule.then_at_ms) if at_ms),
+    ]
+
+
+def _budget(rule: RuleView) -> str:
+    run = "any" if rule.budget_run is None else pushes_text(rule.budget_run)
+    if rule.budget_day is None:
+        return f"a run {run}, a day any"
+    used = f"{rule.spent_today:,} used up today"
+    return f"a run {run}, a day {pushes_text(rule.budget_day)} ({used})"
+
+
+def _run_state(run: RuleRunView) -> str:
+    return run.state if run.times == 1 else f"{run.state} ({run.times:,} runs)"
 
 
 rules = Group(

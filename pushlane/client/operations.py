@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pushlane.client.dead import DeadOperations
 from pushlane.client.looks import LookOperations
 from pushlane.client.recipients import RecipientOperations
+from pushlane.client.rules import RuleOperations
 from pushlane.client.shares import ShareOperations
 from pushlane.client.streams import StreamOperations
 from pushlane.client.tasks import TaskOperations
@@ -24,6 +25,7 @@ class Operations(
     LookOperations,
     DeadOperations,
     RecipientOperations,
+    RuleOperations,
 ):
     """All operations, on one connection."""
 
@@ -107,4 +109,16 @@ OPERATIONS = (
     _changes(Operations.register_address, "tokens register"),
     _changes(Operations.register_addresses, "tokens register"),
     _changes(Operations.record_events, "receipts add"),
+    _changes(Operations.put_rule, "rules add"),
+    _looks(Operations.rules, "rules list"),
+    _looks(Operations.rule, "rules show"),
+    _looks(Operations.rule_runs, "rules history"),
+    _changes(Operations.pause_rule, "rules pause"),
+    _changes(Operations.resume_rule, "rules resume"),
+    _changes(Operations.remove_rule, "rules remove"),
+    _changes(Operations.put_alert, "alerts add"),
+    _looks(Operations.alerts, "alerts list"),
+    _looks(Operations.alert, "alerts show"),
+    _looks(Operations.measure_alert, "alerts test"),
+    _changes(Operations.remove_alert, "alerts remove"),
 )

@@ -210,6 +210,18 @@ class SyncClient:
     register_address = _blocking(Operations.register_address)
     register_addresses = _blocking(Operations.register_addresses)
     record_events = _blocking(Operations.record_events)
+    put_rule = _blocking(Operations.put_rule)
+    rules = _blocking(Operations.rules)
+    rule = _blocking(Operations.rule)
+    rule_runs = _blocking(Operations.rule_runs)
+    pause_rule = _blocking(Operations.pause_rule)
+    resume_rule = _blocking(Operations.resume_rule)
+    remove_rule = _blocking(Operations.remove_rule)
+    put_alert = _blocking(Operations.put_alert)
+    alerts = _blocking(Operations.alerts)
+    alert = _blocking(Operations.alert)
+    measure_alert = _blocking(Operations.measure_alert)
+    remove_alert = _blocking(Operations.remove_alert)
 
 
 def _refuse_loop() -> None:

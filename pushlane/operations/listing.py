@@ -15,6 +15,13 @@ from pushlane.operations.access import (
     RotateToken,
     SetMode,
 )
+from pushlane.operations.alerts import (
+    GetAlert,
+    ListAlerts,
+    MeasureAlert,
+    PutAlert,
+    RemoveAlert,
+)
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.events import RecordEvents
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
@@ -32,6 +39,15 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
+from pushlane.operations.rules import (
+    GetRule,
+    ListRuleRuns,
+    ListRules,
+    PauseRule,
+    PutRule,
+    RemoveRule,
+    ResumeRule,
+)
 from pushlane.operations.shares import (
     ClearAppQuota,
     ClearLimit,
@@ -126,6 +142,18 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListSinks,
     GetAccepted,
     AcceptSink,
+    PutRule,
+    ListRules,
+    GetRule,
+    ListRuleRuns,
+    PauseRule,
+    ResumeRule,
+    RemoveRule,
+    PutAlert,
+    ListAlerts,
+    GetAlert,
+    MeasureAlert,
+    RemoveAlert,
     ListAudit,
     CreateToken,
     ListTokens,

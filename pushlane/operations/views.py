@@ -30,3 +30,10 @@ def _without_none(view: Any, built: Any) -> Any:
     if isinstance(view, list | tuple):
         return [_without_none(one, value) for one, value in zip(view, built, strict=True)]
     return built
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """The name of what is there no more."""
+
+    name: str
+    removed: bool = True

@@ -112,6 +112,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a second that a bearer may make of each server, whatever tokens they show."""
     oidc_requests_claim: str = ""
     """Claim that has this number for its bearer; who has no such claim keeps to the one above."""
+    rules_over_http: bool = False
+    """Whether `pushlane serve` lets admins of all apps save rules. Who may do that may run code as
+    the user of `pushlane rules serve`.
+    """
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 THROUGH_A_SERVER = (
-    *("audit", "changes_as_json", "dead", "forget", "limits", "push", "quota", "reschedule"),
-    *("results", "stop_if_dead", "submit", "suppress", "tables", "tasks", "times", "tokens", "why"),
+    *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "push", "quota"),
+    *("reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables", "tasks"),
+    *("times", "tokens", "why"),
 )
 """The modules."""
 

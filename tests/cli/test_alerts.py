@@ -56,8 +56,8 @@ def test_a_webhook_is_shown_by_its_host_alone(command, add):
 def test_a_test_measures_and_tells_nobody(command, add, store):
     add("failing", "--by", "sink")
     found = {row["group"]: row for row in command("alerts", "test", "failing", "--json").json}
-    assert (found["webhook"]["value"], found["webhook"]["alarming"]) == (1.0, "yes")
-    assert (found["fcm"]["value"], found["fcm"]["alarming"]) == (0.0, "no")
+    assert (found["webhook"]["value"], found["webhook"]["alarming"]) == (1.0, True)
+    assert (found["fcm"]["value"], found["fcm"]["alarming"]) == (0.0, False)
     assert command("alerts", "show", "failing", "--json").json["groups"] == {}
 
 

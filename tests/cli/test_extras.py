@@ -152,6 +152,22 @@ def test_a_command_of_the_pipeline_names_its_extra(folder: Path) -> None:
     )
 
 
+def test_rules_name_the_extra_and_alerts_need_none_but_to_be_measured(folder: Path) -> None:
+    hidden = 'import sys\nfor name in ("pydantic", "cronsim", "duckdb"): sys.modules[name] = None\n'
+    alert = "failing --metric dead --when >5 --to https://hooks.example.com/alerts"
+
+    for words in ("rules list", "rules pause weekly", "alerts test failing"):
+        assert (
+            without_extras(folder, hidden + _RUN, f"alerts add {alert} --replace").returncode == 0
+        )
+        ran = without_extras(folder, hidden + _RUN, words)
+
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "of the extra `pipeline`: pip install 'pushlane[pipeline]'" in ran.stderr
+    listed = without_extras(folder, hidden + _RUN, "alerts list")
+    assert (listed.returncode, "failing" in listed.stdout) == (0, True)
+
+
 def test_a_sink_of_fcm_says_what_to_install(folder: Path) -> None:
     (folder / "pushlane.toml").write_text('[sinks.app]\nkind = "fcm"\n')
 

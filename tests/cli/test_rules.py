@@ -191,7 +191,8 @@ def test_replacing_a_schedule_starts_its_times_anew_and_a_budget_does_not(weekly
 def test_a_paused_rule_is_not_due_until_it_is_resumed(weekly: Command):
     assert weekly("rules", "pause", "weekly").exit_code == 0
     paused = weekly("rules", "list", "--json").json[0]
-    assert (paused["state"], paused["next_at_ms"]) == ("paused", None)
+    assert paused["state"] == "paused"
+    assert "next_at_ms" not in paused
 
     weekly("rules", "resume", "weekly")
 

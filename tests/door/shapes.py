@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 Schema = dict[str, Any]
-Words = Mapping[str, Sequence[str]]
-"""What fields of a name may be, as what there is of it in the store."""
+Words = Mapping[str, Sequence[Any]]
+"""What fields of a name may be, as what there is of it in the store; `NAME:object` for objects."""
 
 _FEW = 3
 _LONG = 12
@@ -92,6 +92,8 @@ class Shapes:
 
     def _named(self, name: str, schema: Schema) -> st.SearchStrategy[Any]:
         """Values of a field: where it is text, those that are known by its name, mostly."""
+        if self._resolved(schema).get("type") == "object":
+            name = f"{name}:object"
         if name not in self._words:
             return self._of(schema)
         known = st.sampled_from(self._words[name])

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, given
 from jsonschema import Draft202012Validator as Validator
+from msgspec.structs import replace
 
 import pushlane.diagnosis.look
 from pushlane import Settings
@@ -26,6 +27,8 @@ from pushlane.door.openapi import document
 from pushlane.model.access import Role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.operation import Of
+from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.pipeline.rules.rule_store import RuleStore
 from tests.door.asking import Answer, Asking, asking
 from tests.door.shapes import Asked, Shapes
 
@@ -34,7 +37,7 @@ A, B = "shop", "news"
 WORDS = {
     "task": ("sale", "open", "shop/open", "past", "theirs", "sale-name"),
     "from": (1, 2),
-    "name": ("codes", "sale"),
+    "name": ("codes", "sale", "theirs"),
     "If-Match": ("*",),
     "app": (A, B),
     "apps": (A, B),
@@ -50,6 +53,12 @@ WORDS = {
     "rule": ("5%", "off"),
     "stop_if_dead": ("5%", "off"),
     "rate_per_s": ("100/s", "100/min"),
+    "task:object": tuple({"level": "low", "title": f"Hi of {app}", "app": app} for app in (A, B)),
+    "cron": ("0 9 * * MON",),
+    "when": ("> 5%",),
+    "to": ("https://hooks.example.com/alerts",),
+    "by": ("sink", "app", ""),
+    "where": ("sink=default", f"app={A}", f"app={B}"),
 }
 STATUSES = {200, 201, 400, 401, 403, 404, 405, 409, 412, 413, 428}
 _SCHEMAS = {"schemas": document()["components"]["schemas"]}
@@ -86,6 +95,7 @@ def test_every_answer_is_one_that_the_document_has(
     settings: Settings, path: str, method: str, described: dict[str, Any]
 ) -> None:
     validators = _validators(described)
+    settings = replace(settings, rules_over_http=True)
     with asyncio.Runner() as runner, _served(runner, settings) as (http, tokens):
         spare = runner.run(http("POST", "/v1/access", {"name": "spare", "grants": "viewer"})).json
         requests = Shapes(document(), {**WORDS, "token": [spare["id"]]})
@@ -148,7 +158,7 @@ def _closed(schema: Any) -> Any:
 def _served(
     runner: asyncio.Runner, settings: Settings
 ) -> Iterator[tuple[Asking, Mapping[Caller, str]]]:
-    """An application with a task of each app, one that takes lines, and a token of each caller."""
+    """An application with things of each app, a task for lines, and a token of each caller."""
 
     async def filled(http: Asking) -> Mapping[Caller, str]:
         await _fill(http.backend)
@@ -159,6 +169,7 @@ def _served(
         task = await http("POST", "/v1/tasks", {**of_a, "key": "open"})
         stream = await http("PUT", "/v1/streams/codes", of_a)
         assert task.status == stream.status == 200
+        await _make_rules(http)
         return {one: await http.made(one.role, *filter(None, [one.app])) for one in CALLERS}
 
     opened = asking(settings)
@@ -167,6 +178,20 @@ def _served(
         yield http, runner.run(filled(http))
     finally:
         runner.run(opened.__aexit__(None, None, None))
+
+
+async def _make_rules(http: Asking) -> None:
+    """A rule with a run, and an alert, of each app."""
+    for name, app, mark in (("sale", A, "our"), ("theirs", B, MARK)):
+        task = {"level": "low", "title": f"Hi of {mark}", "app": app}
+        rule = {"audience": f"{mark} users", "cron": "0 9 * * MON", "task": task}
+        alert = {"metric": "dead", "when": "> 5", "to": f"https://{mark}.example.com", "app": app}
+        for path, body in ((f"/v1/rules/{name}", rule), (f"/v1/alerts/{name}", alert)):
+            made = await http("PUT", path, body)
+            assert made.status == 200, made.body
+        failed = Run(at_ms=5).ended(RunState.FAILED, 6, f"{mark} users cannot be read")
+        store = RuleStore(http.backend.documents)
+        await store.change_history(name, lambda before, run=failed: before.with_runs(run))
 
 
 async def _fill(backend: Backend) -> None:

@@ -27,6 +27,9 @@ from pushlane.operations.operation import result_of
 from pushlane.operations.paging import _Place, _question
 from pushlane.operations.recipients import ListDeadAddresses
 from pushlane.operations.tasks import ListTasks
+from pushlane.pipeline.rules.history import request_run, run_key
+from pushlane.pipeline.rules.rule import make_rule
+from pushlane.pipeline.rules.rule_store import RuleStore
 from tests.door.asking import Answer, Asking, asking
 
 PAGED = {one.word() for one in OPERATIONS if "cursor" in one.__struct_fields__}
@@ -141,6 +144,39 @@ async def remove_sink(ask: Asking, sink: str) -> None:
     await remove_process(ask, sink.replace("s", "d"))
 
 
+async def add_rule(ask: Asking, number: int) -> str:
+    task = {"level": "low", "title": "Hi"}
+    fields = {"audience": "users", "task": task, "cron": "0 9 * * MON"}
+    rule = make_rule(f"r{number * 7 % 100:03}", fields, 5)
+    await RuleStore(ask.backend.documents).add(rule)
+    return rule.name
+
+
+async def remove_rule(ask: Asking, rule: str) -> None:
+    await ask("DELETE", f"/v1/rules/{rule}")
+
+
+async def add_run(ask: Asking, number: int) -> str:
+    """A run of a rule that has no other, asked for when that of another rule was, or before."""
+    rule, at_ms = await add_rule(ask, number), 10_000 + number * 3 % 5
+    await RuleStore(ask.backend.documents).change_history(rule, request_run(at_ms))
+    return run_key(rule, at_ms)
+
+
+async def remove_run(ask: Asking, run: str) -> None:
+    await remove_rule(ask, run.split("-")[1])
+
+
+async def add_alert(ask: Asking, number: int) -> str:
+    name, to = f"a{number * 7 % 100:03}", "https://hooks.example.com/alerts"
+    await ask("PUT", f"/v1/alerts/{name}", {"metric": "dead", "when": "> 5", "to": to})
+    return name
+
+
+async def remove_alert(ask: Asking, name: str) -> None:
+    await ask("DELETE", f"/v1/alerts/{name}")
+
+
 Add = Callable[[Asking, int], Awaitable[str]]
 Remove = Callable[[Asking, str], Awaitable[None]]
 
@@ -158,6 +194,9 @@ LISTS: dict[str, tuple[str, Callable[[Any], str], Add, Remove]] = {
     "list-streams": ("/v1/streams", lambda one: one["name"], add_stream, remove_stream),
     "list-processes": ("/v1/processes", lambda one: one["id"], add_process, remove_process),
     "list-sinks": ("/v1/sinks", lambda one: one["sink"], add_sink, remove_sink),
+    "list-rules": ("/v1/rules", lambda one: one["name"], add_rule, remove_rule),
+    "list-rule-runs": ("/v1/rule-runs", lambda one: one["key"], add_run, remove_run),
+    "list-alerts": ("/v1/alerts", lambda one: one["name"], add_alert, remove_alert),
     "list-dead": ("/v1/dead", lambda one: one["push"], add_dead, remove_dead),
 }
 each = pytest.mark.parametrize("word", LISTS)
@@ -180,6 +219,9 @@ BOUNDED = {
     "RetriedView": "those that this request has retried",
     "SuppressedIn": "where one value is suppressed",
     "PoolView": "1,024 lanes, and those that tasks have from when there were more",
+    "RuleView": GIVEN,
+    "AlertView": GIVEN,
+    "AlertNow": GIVEN,
     "AcceptedView": "the targets of one sink",
 }
 """What has a list and no pages: why its length does not grow with all that there is."""
@@ -383,7 +425,9 @@ async def test_a_cursor_that_somebody_has_made_finds_no_more_than_they_may_see(
 
 
 def test_each_list_with_a_cursor_is_held_and_told() -> None:
-    assert LISTS.keys() | {"list-dead-addresses"} == PAGED
+    elsewhere = {"list-dead-addresses", "measure-alert"}  # tests/operations/test_alerts.py
+
+    assert LISTS.keys() | elsewhere == PAGED
     for kind in OPERATIONS:
         told = document()["paths"][kind.path][kind.method.lower()]["responses"]["200"]
         assert ("Link" in told.get("headers", {})) == (kind.word() in PAGED)

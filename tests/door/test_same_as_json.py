@@ -33,6 +33,11 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
     "list-sinks": (("sinks", "list"), "/v1/sinks"),
     "count-suppressions": (("suppress", "count"), "/v1/suppressions"),
     "list-dead": (("dead", "list"), "/v1/dead"),
+    "list-rules": (("rules", "list"), "/v1/rules"),
+    "get-rule": (("rules", "show", "weekly"), "/v1/rules/weekly"),
+    "list-rule-runs": (("rules", "history"), "/v1/rule-runs"),
+    "list-alerts": (("alerts", "list"), "/v1/alerts"),
+    "get-alert": (("alerts", "show", "failing"), "/v1/alerts/failing"),
     "list-audit": (("audit",), "/v1/audit"),
     "list-tokens": (("access", "list"), "/v1/access"),
     "get-mode": (("access", "read-only"), "/v1/mode"),
@@ -41,9 +46,18 @@ OTHERWISE = {
     "get-safe-line": "no command receives lines",
     "list-dead-addresses": "the command puts pages together, and may open addresses",
     "get-accepted": "no command shows it: tests/door/test_etags.py",
+    "measure-alert": "its figures are of the minute: tests/operations/test_alerts.py",
     "get-dead": "it needs a dead push: tests/operations/test_dead.py",
     "list-sinks": "the command adds what its own settings say",
 }
+RULE = """
+audience = "users"
+cron = "0 9 * * MON"
+[task]
+level = "low"
+title = "Hi"
+"""
+ALERT = ("--metric", "dead", "--when", "> 5", "--to", "https://hooks.example.com/alerts")
 NOT_THE_SAME = {"used_at_ms"}
 """Fields that the question itself changes."""
 
@@ -60,6 +74,9 @@ def test_a_look_is_the_same(command: Command, name: str) -> None:
     command("limit", "app/shop", "--total", "5")
     command("suppress", "add", command.file("gone.csv", "recipient\nada\n"), "--app", "shop")
     command("streams", "put", "orders", "--level", "high")
+    command.file("weekly.toml", RULE)
+    command("rules", "add", "weekly.toml")
+    command("alerts", "add", "failing", *ALERT)
     words, path = LOOKS[name]
     settings = Settings(data_dir=Path(command.folder / "data"))
 

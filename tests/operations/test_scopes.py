@@ -25,6 +25,13 @@ from pushlane.operations.access import (
     RotateToken,
     SetMode,
 )
+from pushlane.operations.alerts import (
+    GetAlert,
+    ListAlerts,
+    MeasureAlert,
+    PutAlert,
+    RemoveAlert,
+)
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.doing import do
 from pushlane.operations.events import DeviceEvent, RecordEvents
@@ -44,6 +51,15 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
+from pushlane.operations.rules import (
+    GetRule,
+    ListRuleRuns,
+    ListRules,
+    PauseRule,
+    PutRule,
+    RemoveRule,
+    ResumeRule,
+)
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import (
     ClearAppQuota,
@@ -80,15 +96,29 @@ from pushlane.operations.tasks import (
     SetStopIfDead,
 )
 from pushlane.operations.views import plain
+from pushlane.pipeline.alerts.alert_rule import Metric
+from pushlane.pipeline.rules import history
+from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.util.errors import NotAllowed, NotFound, UnknownTask
 
 MARK = "secret-of-b"
+KEPT = ("limit", "rule", "rule-history", "alert")
 OURS, THEIRS = "ours", f"{MARK}-task"
 A, B = "app-a", f"{MARK}-app"
 
 
 def clicked(task: str) -> DeviceEvent:
     return DeviceEvent(push_id=f"{task}-1", event=Event.CLICKED, at_ms=2_000_000_000_000)
+
+
+def a_rule(name: str, app: str) -> PutRule:
+    task = {"level": "low", "title": f"Hi of {app}", "app": app}
+    return PutRule(name=name, audience="users", cron="0 9 * * MON", task=task)
+
+
+def an_alert(name: str, app: str) -> PutAlert:
+    to = "https://hooks.example.com/alerts"
+    return PutAlert(name=name, metric=Metric.DEAD, when="> 5", to=to, app=app)
 
 
 Make = Callable[[str, str], Operation[Any]]
@@ -153,6 +183,18 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetAccepted: lambda task, app: GetAccepted(sink="default"),
     AcceptSink: lambda task, app: AcceptSink(sink="default"),
     ListAudit: lambda task, app: ListAudit(),
+    PutRule: a_rule,
+    ListRules: lambda task, app: ListRules(),
+    GetRule: lambda task, app: GetRule(name=task),
+    ListRuleRuns: lambda task, app: ListRuleRuns(),
+    PauseRule: lambda task, app: PauseRule(name=task),
+    ResumeRule: lambda task, app: ResumeRule(name=task),
+    RemoveRule: lambda task, app: RemoveRule(name=task),
+    PutAlert: an_alert,
+    ListAlerts: lambda task, app: ListAlerts(),
+    GetAlert: lambda task, app: GetAlert(name=task),
+    MeasureAlert: lambda task, app: MeasureAlert(name=task),
+    RemoveAlert: lambda task, app: RemoveAlert(name=task),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),
     RotateToken: lambda task, app: RotateToken(token=task),
@@ -177,7 +219,7 @@ def caller(role: Role = Role.ADMIN, *apps: str) -> Caller:
 
 
 async def fill(backend: Backend, settings: Settings) -> None:
-    """A task of each app, with a limit, a quota and an entry in the audit."""
+    """A task, a rule and an alert of each app, with a limit, a quota and entries in the audit."""
     admin = Caller("root", "cli")
     for task, app in ((OURS, A), (THEIRS, B)):
         made = Task(
@@ -195,6 +237,9 @@ async def fill(backend: Backend, settings: Settings) -> None:
         await do(backend, settings, admin, Suppress(values=("a",), app=app))
         await do(backend, settings, admin, SetQuota(task=made.id, quota=7))
         await do(backend, settings, admin, PutStream(name="paid", level=Level.LOW, app=app))
+        await do(backend, settings, admin, a_rule(made.id, app))
+        await RuleStore(backend.documents).change_history(made.id, history.request_run(5))
+        await do(backend, settings, admin, an_alert(made.id, app))
         dead = DeadPush(made.id, 1, 5, f"HTTP 410 {task}", now_ms(), encode(Push(made.id, 1, task)))
         await backend.broker.open_lane(dead_lane(made.id))
         await backend.broker.publish(dead_lane(made.id), [encode_dead(dead)])
@@ -208,7 +253,7 @@ async def test_nothing_shows_a_mark_of_another_app(
     async with connect(settings) as backend:
         await fill(backend, settings)
         theirs = await backend.registry.get(f"{THEIRS}-id")
-        limits = await backend.documents.list("limit")
+        before = [await backend.documents.list(kind) for kind in KEPT]
 
         for task, app in ((f"{OURS}-{word}", A), (f"{THEIRS}-{word}", A), (f"{OURS}-id", B)):
             asked = EXAMPLES[kind](task, app)
@@ -219,8 +264,9 @@ async def test_nothing_shows_a_mark_of_another_app(
             assert MARK not in shown.replace(task, "").replace(app, "")  # it may have its own words
 
         assert await backend.registry.get(f"{THEIRS}-id") == theirs
-        kept = await backend.documents.list("limit")
-        assert {one for one in limits if MARK in one.name} <= {*kept}
+        after = [await backend.documents.list(kind) for kind in KEPT]
+        for was, there in zip(before, after, strict=True):
+            assert {one for one in was if MARK in one.name} <= {*there}
 
 
 @each

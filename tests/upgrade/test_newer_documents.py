@@ -10,7 +10,7 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.model.documents import DocumentStore
-from pushlane.pipeline.alerts.watch import AlertStore
+from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.rules import history as run_transitions
 from pushlane.pipeline.rules.rule import make_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
@@ -41,7 +41,7 @@ async def test_what_was_added_to_a_rule_and_its_history_survives_a_change(tmp_pa
         )
         book = RuleStore(backend.documents)
 
-        changed = await book.change(name, lambda rule: rule.changed(paused=True))
+        changed = (await book.change(name, lambda rule: rule.changed(paused=True))).after
         await book.change_history(name, run_transitions.request_run(AT))
 
         assert (await kept(backend.documents, "rule", name))["later"] == {"a": [1]}

@@ -44,8 +44,7 @@ from pushlane.model.recipients import collapse_mark, dedupe_mark
 from pushlane.model.task_bytes import decode as decode_task
 from pushlane.model.task_bytes import encode as encode_task
 from pushlane.pipeline.alerts.alert_rule import decode_rule as decode_alert
-from pushlane.pipeline.alerts.measure import AlertGroup
-from pushlane.pipeline.alerts.watch import AlertStore
+from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertStore
 from pushlane.pipeline.fanout.fan_out import bundles_of
 from pushlane.pipeline.fanout.stage import FanoutStage
 from pushlane.pipeline.rules.history import RunState

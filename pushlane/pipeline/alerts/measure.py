@@ -18,6 +18,7 @@ import msgspec
 from pushlane.backends.ports import ReceiptLog
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
+from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertMessage, AlertState
 from pushlane.pipeline.reports import report, sections
 from pushlane.pipeline.reports.answers import QUANTILES, Count, Key, by_id
 from pushlane.pipeline.reports.engine import Engine
@@ -144,46 +145,6 @@ def _waited(sent: Iterable[SentByLevel], word: str) -> dict[tuple[int, str], flo
 
 MOST_KEPT = 100
 """The most groups of a rule that are kept; the first to fire keep their places."""
-
-
-class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON that a webhook gets.
-
-    `since_ms` is when the threshold was first crossed, `at_ms` when this message was made.
-    """
-
-    id: str
-    alert: str
-    status: str
-    metric: str
-    when: str
-    value: float
-    n: int
-    group: dict[str, str]
-    window_s: int
-    since_ms: int
-    at_ms: int
-    text: str
-
-
-class AlertGroup(msgspec.Struct, frozen=True):
-    """The state of a group that is alarming, or was until its recovery is told.
-
-    `told` says that its firing was announced, or is about to be, so that its recovery must be
-    announced too.
-    """
-
-    since_ms: int
-    told: bool = False
-    told_at_ms: int = 0
-    pending: AlertMessage | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.pending is not None and self.pending.status == "recovered"
-
-
-AlertState = dict[str, AlertGroup]
 
 
 def next_state(

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pushlane.core.errors import BadInput, UnknownFormat
 from pushlane.model.documents import checked
 from pushlane.model.times import find_zone
+from pushlane.util.errors import Unstorable
 from pushlane.util.texts import MASK, did_you_mean, masked
 
 _HOW = "use five fields: minute hour day month weekday, like '0 9 * * MON' (Mondays at 9)"
@@ -121,6 +122,11 @@ class Rule(BaseModel):
     def schedule(self) -> CronSchedule:
         return CronSchedule(self.cron, self.zone)
 
+    @property
+    def app(self) -> str:
+        """The app of its tasks."""
+        return str(self.task.get("app") or "default")
+
     def changed(self, **fields: Any) -> Rule:
         """Return the rule after a change of fields that are valid already."""
         return self.model_copy(update={**fields, "revision": self.revision + 1})
@@ -183,7 +189,13 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
     except ValidationError as error:
         raise _bad_field(name, error) from error
     schedule = parse_schedule(rule.cron, rule.zone)
-    if (size := len(rule.encode())) > MOST_BYTES:
+    try:
+        size = len(rule.encode())
+    except (Unstorable, RecursionError) as error:
+        raise BadInput(
+            f"rule {name!r} cannot be kept: its task holds what is nested too deeply, or is no JSON"
+        ) from error
+    if size > MOST_BYTES:
         raise BadInput(
             f"rule {name!r} has {size:,} bytes, and may have {MOST_BYTES:,}; shorten its SQL or "
             "its texts"

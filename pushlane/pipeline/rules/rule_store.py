@@ -11,6 +11,7 @@ from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.model.documents import DocumentStore
 from pushlane.pipeline.rules.history import History, decode_history
 from pushlane.pipeline.rules.rule import Rule, decode_rule
+from pushlane.util.errors import NotFound
 from pushlane.util.texts import Once, did_you_mean
 
 log = logging.getLogger("pushlane.shelf")
@@ -19,6 +20,17 @@ _RULE = "rule"
 _HISTORY = "rule-history"
 _MOST_TRIES = 100
 T = TypeVar("T")
+Check = Callable[[Rule | None], None]
+"""Raises what keeps a change from the rule that is there, None for none."""
+
+
+def every(rule: Rule) -> bool:
+    """Let all rules be seen."""
+    return True
+
+
+def anything(there: Rule | None) -> None:
+    """Let every rule be changed."""
 
 
 class RuleRecord(NamedTuple):
@@ -28,11 +40,19 @@ class RuleRecord(NamedTuple):
     history: History
 
 
-class RuleStore:
-    """Rules by name, each with its history."""
+class Changed(NamedTuple):
+    """A rule before and after a change."""
 
-    def __init__(self, documents: DocumentStore) -> None:
+    before: Rule
+    after: Rule
+
+
+class RuleStore:
+    """Rules by name, each with its history. One that is not `seen` is as if it were not there."""
+
+    def __init__(self, documents: DocumentStore, is_seen: Callable[[Rule], bool] = every) -> None:
         self._documents = documents
+        self._is_seen = is_seen
         self._once = Once(log)
 
     async def records(self) -> list[RuleRecord]:
@@ -42,18 +62,21 @@ class RuleStore:
         records: list[RuleRecord] = []
         for name, _, body in rules:
             try:
-                history = decode_history(name, kept[name]) if name in kept else History()
-                records.append(RuleRecord(decode_rule(name, body), history))
+                rule = decode_rule(name, body)
+                if self._is_seen(rule):
+                    history = decode_history(name, kept[name]) if name in kept else History()
+                    records.append(RuleRecord(rule, history))
             except UnknownFormat as error:
                 self._once.tell(name, error)
         return records
 
     async def record(self, name: str) -> RuleRecord:
-        """Return the rule of this name; raises BadInput, with a similar name, if there is none."""
+        """Return the rule of this name; raises NotFound, with a similar name, if there is none."""
         found = await self._documents.get(_RULE, name)
-        if found is None:
+        rule = decode_rule(name, found.body) if found else None
+        if rule is None or not self._is_seen(rule):
             raise await self._unknown(name)
-        return RuleRecord(decode_rule(name, found.body), await self.history(name))
+        return RuleRecord(rule, await self.history(name))
 
     async def history(self, name: str) -> History:
         found = await self._documents.get(_HISTORY, name)
@@ -65,29 +88,38 @@ class RuleStore:
             await self._documents.remove(_HISTORY, rule.name)  # of one that was removed
         if await self._documents.put(_RULE, rule.name, rule.encode(), None) is None:
             raise BadInput(
-                f"there is a rule {rule.name!r} already; add --replace to change it, or choose "
-                "another name"
+                f"there is a rule {rule.name!r} already; to change it replace it (--replace), or "
+                "choose another name"
             )
 
-    async def replace(self, rule: Rule) -> None:
-        """Store the rule in place of one of this name, or as a new one if there is none."""
+    async def replace(self, rule: Rule, check: Check = anything) -> Rule | None:
+        """Store the rule in place of one of this name, or as a new one if there is none.
+
+        Return the one that was there. `check` is asked in the step that changes it.
+        """
         if await self._documents.get(_RULE, rule.name) is None:
+            check(None)
             await self.add(rule)
-        else:
-            await self.change(rule.name, rule.replacing)
+            return None
+        return (await self.change(rule.name, rule.replacing, check)).before
 
-    async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
-        """Apply `edit` to the stored rule and return the result; raises BadInput for no rule."""
+    async def change(
+        self, name: str, edit: Callable[[Rule], Rule], check: Check = anything
+    ) -> Changed:
+        """Apply `edit` to the stored rule; raises NotFound, with a similar name, for no rule."""
 
-        def edited(body: bytes | None) -> tuple[Rule | None, bytes | None]:
+        def edited(body: bytes | None) -> tuple[Changed | None, bytes | None]:
             old = decode_rule(name, body) if body else None
-            rule = edit(old) if old else None
-            return rule, rule.encode() if rule and rule != old else None
+            if old is None or not self._is_seen(old):
+                return None, None
+            check(old)
+            rule = edit(old)
+            return Changed(old, rule), rule.encode() if rule != old else None
 
-        rule = await self._change(_RULE, name, edited)
-        if rule is None:
+        changed = await self._change(_RULE, name, edited)
+        if changed is None:
             raise await self._unknown(name)
-        return rule
+        return changed
 
     async def change_history(self, name: str, edit: Callable[[History], History]) -> History:
         """Apply `edit` to the stored history and return the result; it may be applied twice."""
@@ -100,7 +132,7 @@ class RuleStore:
         return await self._change(_HISTORY, name, edited)
 
     async def remove(self, name: str) -> None:
-        """Remove the rule and its history; raises BadInput if there is no such rule."""
+        """Remove the rule and its history; raises NotFound if there is no such rule."""
         if not await self._documents.remove(_RULE, name):
             raise await self._unknown(name)
         await self._documents.remove(_HISTORY, name)
@@ -124,6 +156,6 @@ class RuleStore:
             f"rule {name!r} is under change by other processes; see which still run, then try again"
         )
 
-    async def _unknown(self, name: str) -> BadInput:
-        hint = did_you_mean(name, [one.name for one in await self._documents.list(_RULE)])
-        return BadInput(f"there is no rule {name!r}{hint} (`pushlane rules list` lists them)")
+    async def _unknown(self, name: str) -> NotFound:
+        hint = did_you_mean(name, [one.rule.name for one in await self.records()])
+        return NotFound(f"there is no rule {name[:64]!r}{hint} (`pushlane rules list` lists them)")

@@ -11,10 +11,12 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
+from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import AlertStore, Webhook, check_all
+from pushlane.pipeline.alerts.watch import Webhook, check_all
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.settings import Settings
+from pushlane.util.errors import NotFound
 from pushlane.util.url_guard import UrlGuard
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
@@ -304,7 +306,7 @@ async def test_a_removed_alert_forgets_what_it_told(tmp_path):
             await alerts.add(rule())
             await check_all(alerts, root, tell, 0, NOW_MS)
             await alerts.remove("a")
-        with pytest.raises(BadInput, match="no alert"):
+        with pytest.raises(NotFound, match="no alert"):
             await alerts.remove("a")
     assert told == ["firing", "firing"]
 

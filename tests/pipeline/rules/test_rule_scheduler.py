@@ -22,6 +22,7 @@ from pushlane.pipeline.rules.rule_scheduler import (
     withdraw_request,
 )
 from pushlane.settings import Settings
+from pushlane.util.errors import NotFound
 from tests.rules import Clock, Leading, a_rule, ms
 
 NINE = ms("2026-01-01T09:00")
@@ -398,5 +399,5 @@ async def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
     async with leading(tmp_path) as one:
         await one.add(a_rule())
 
-        with pytest.raises(BadInput, match="did you mean 'weekly'"):
+        with pytest.raises(NotFound, match="did you mean 'weekly'"):
             await one.store.record("wekly")

@@ -1,0 +1,178 @@
+"""Keeps alert rules, and of each which groups fire and what is still to be told of them.
+
+It needs no package of the extra `pipeline`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.model.documents import DocumentStore, as_json
+from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
+from pushlane.util.errors import NotFound
+from pushlane.util.texts import Once, did_you_mean
+
+log = logging.getLogger("pushlane.shelf")
+
+_RULE = "alert"
+_STATE = "alert-state"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MOST_RULES = 1_000
+
+
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON that a webhook gets.
+
+    `since_ms` is when the threshold was first crossed, `at_ms` when this message was made.
+    """
+
+    id: str
+    alert: str
+    status: str
+    metric: str
+    when: str
+    value: float
+    n: int
+    group: dict[str, str]
+    window_s: int
+    since_ms: int
+    at_ms: int
+    text: str
+
+
+class AlertGroup(msgspec.Struct, frozen=True):
+    """The state of a group that is alarming, or was until its recovery is told.
+
+    `told` says that its firing was announced, or is about to be, so that its recovery must be
+    announced too.
+    """
+
+    since_ms: int
+    told: bool = False
+    told_at_ms: int = 0
+    pending: AlertMessage | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.pending is not None and self.pending.status == "recovered"
+
+
+AlertState = dict[str, AlertGroup]
+
+
+class StoredAlertState(NamedTuple):
+    """The state of a rule with its version in the store, which the next write has to name."""
+
+    state: AlertState
+    version: int | None
+
+
+Check = Callable[[AlertRule | None], None]
+"""Raises what keeps a change from the alert that is there, None for none."""
+
+
+def every(rule: AlertRule) -> bool:
+    """Let all alerts be seen."""
+    return True
+
+
+def anything(there: AlertRule | None) -> None:
+    """Let every alert be changed."""
+
+
+class AlertStore:
+    """Alert rules by name, each with the state of its alerts.
+
+    One that is not seen is as if it were not there, but for its name, which is taken.
+    """
+
+    def __init__(
+        self, documents: DocumentStore, is_seen: Callable[[AlertRule], bool] = every
+    ) -> None:
+        self._documents = documents
+        self._is_seen = is_seen
+        self._once = Once(log)
+
+    async def rules(self) -> list[AlertRule]:
+        """Return all rules by name, except those that only a newer version understands."""
+        rules: list[AlertRule] = []
+        for name, _, body in await self._documents.list(_RULE):
+            try:
+                rule = decode_rule(name, body)
+            except UnknownFormat as error:
+                self._once.tell(name, error)
+            else:
+                rules += [rule] if self._is_seen(rule) else []
+        return rules
+
+    async def rule(self, name: str) -> AlertRule:
+        """Return the rule of this name; raises NotFound, with a similar name, if there is none."""
+        found = await self._documents.get(_RULE, name)
+        rule = decode_rule(name, found.body) if found else None
+        if rule is None or not self._is_seen(rule):
+            raise await self._unknown(name)
+        return rule
+
+    async def add(
+        self, rule: AlertRule, *, replace: bool = False, check: Check = anything
+    ) -> AlertRule | None:
+        """Store a rule, whose alerts begin without a past even if it replaces an older rule.
+
+        Return the one that was there; `check` is asked before that is replaced. Raises BadInput if
+        there is a rule of this name, the name cannot be one, or there are too many.
+        """
+        found = await self._documents.get(_RULE, rule.name)
+        before = decode_rule(rule.name, found.body) if found else None
+        if before is not None and not (replace and self._is_seen(before)):
+            more = "to change it replace it (--replace), or " if self._is_seen(before) else ""
+            raise BadInput(f"there is an alert {rule.name!r} already; {more}choose another name")
+        if before is None:
+            _require_name(rule.name)
+        check(before)
+        if not found and len(await self._documents.list(_RULE)) >= MOST_RULES:
+            raise BadInput(f"there are {MOST_RULES:,} alerts already; remove some")
+        await self._documents.remove(_STATE, rule.name)
+        version = found.version if found else None
+        if await self._documents.put(_RULE, rule.name, rule.encode(), version) is None:
+            raise TaskConflict(f"the alert {rule.name!r} is being changed elsewhere; try again")
+        return before
+
+    async def remove(self, name: str) -> None:
+        """Remove the rule and its state; raises NotFound if there is no such rule."""
+        if not await self._documents.remove(_RULE, name):
+            raise await self._unknown(name)
+        await self._documents.remove(_STATE, name)
+
+    async def load_state(self, name: str) -> StoredAlertState:
+        """Return the stored state of a rule, which is empty for a rule that was never checked."""
+        found = await self._documents.get(_STATE, name)
+        state = msgspec.json.decode(found.body, type=AlertState) if found else {}
+        return StoredAlertState(state, found.version if found else None)
+
+    async def save_state(
+        self, name: str, state: AlertState, known: StoredAlertState
+    ) -> StoredAlertState | None:
+        """Store the state and return it with its version; None if another process was faster."""
+        if state == known.state:
+            return known
+        body = as_json(f"the state of alert {name!r}", state, AlertState)
+        version = await self._documents.put(_STATE, name, body, known.version)
+        return None if version is None else StoredAlertState(state, version)
+
+    async def _unknown(self, name: str) -> NotFound:
+        hint = did_you_mean(name, [rule.name for rule in await self.rules()])
+        return NotFound(f"there is no alert {name[:64]!r}{hint} (`pushlane alerts list`)")
+
+
+def _require_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"alert name {name[:80]!r} cannot be used; take up to 64 letters, digits, dots, dashes "
+            "and underscores, like failing"
+        )

@@ -1,0 +1,158 @@
+"""Operations on alerts: whose one is, what is seen of it, and what it measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushlane import BadInput, Settings
+from pushlane.backends.backend import connect
+from pushlane.core.task import now_ms
+from pushlane.model.access import Access, Role
+from pushlane.operations.alerts import (
+    GetAlert,
+    ListAlerts,
+    MeasureAlert,
+    PutAlert,
+    RemoveAlert,
+)
+from pushlane.operations.doing import do
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.session import Beside, Caller
+from pushlane.util.errors import NotFound
+from tests.receipt_stores import store_of
+
+ADMIN = Caller("ada", "cli")
+URL = "https://hooks.example.com/alerts?token=s3cret"
+
+
+def alert(name: str = "failing", **given: Any) -> PutAlert:
+    return PutAlert.made(**{"name": name, "metric": "dead", "when": "> 5", "to": URL, **given})
+
+
+def of(*apps: str) -> Caller:
+    return Caller("bob", "http", Access(Role.OPERATOR, frozenset(apps)))
+
+
+async def test_an_alert_is_saved_and_removed_and_the_audit_says_so(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        saved = await do(backend, settings, ADMIN, alert(app="shop", window_s="10m", for_s="1h"))
+        shown = await do(backend, settings, ADMIN, GetAlert(name="failing"))
+        await do(backend, settings, ADMIN, RemoveAlert(name="failing"))
+        entries = await do(backend, settings, ADMIN, ListAudit())
+
+    assert (saved.where, saved.window_s, saved.for_s) == (('"app=shop"',), 600, 3600)
+    assert (saved.to, shown.groups) == ("hooks.example.com", {})
+    assert [(one.operation, one.app) for one in entries] == [
+        ("remove-alert", "shop"),
+        ("put-alert", "shop"),
+    ]
+    assert "s3cret" not in repr((saved, shown, entries))
+
+
+@pytest.mark.parametrize(
+    ("given", "seen_by"),
+    [
+        ({"app": "shop"}, {"shop"}),
+        ({"where": ("app=shop",)}, {"shop"}),
+        ({"where": ("app=shop|news", "sink=fcm")}, set()),
+        ({"where": ("app=shop|news", "app=news|paper")}, set()),
+        ({"where": ("app!=news",)}, set()),
+        ({"where": ("app=shop|",)}, set()),
+        ({"where": ("sink=shop",)}, set()),
+        ({"by": "app"}, set()),
+        ({"metric": "lag_s"}, set()),
+        ({"app": 'a,"b'}, {'a,"b'}),
+    ],
+)
+async def test_it_is_of_the_apps_that_its_conditions_name(
+    settings: Settings, given: Any, seen_by: set[str]
+) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(**given))
+        for app in ("shop", "news", "paper", 'a,"b'):
+            found = await do(backend, settings, of(app), ListAlerts())
+            assert bool(found) == (app in seen_by)
+            if not found:
+                for asked in (GetAlert, MeasureAlert, RemoveAlert):
+                    with pytest.raises(NotFound, match="there is no alert 'failing' "):
+                        await do(backend, settings, of(app), asked(name="failing"))
+
+
+async def test_one_of_two_apps_is_seen_by_who_sees_both(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(where=("app=shop|news",)))
+
+        assert await do(backend, settings, of("shop", "news"), ListAlerts())
+        assert not await do(backend, settings, of("shop", "paper"), ListAlerts())
+
+
+async def test_one_of_a_caller_of_an_app_is_of_that_app(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        own = await do(backend, settings, of("shop"), alert())
+        by_where = await do(backend, settings, of("shop"), alert("b", where=("app=shop",)))
+        for given in ({}, {"where": ("app=paper",)}, {"where": ("app=shop|paper",)}):
+            with pytest.raises(BadInput, match="name one of yours with `app`: news, shop"):
+                await do(backend, settings, of("shop", "news"), alert("c", **given))
+        with pytest.raises(NotFound, match="no app 'news' that you may see"):
+            await do(backend, settings, of("shop"), alert("c", app="news"))
+        with pytest.raises(BadInput, match="lag_s is of the pipeline as a whole"):
+            await do(backend, settings, of("shop"), alert("c", metric="lag_s"))
+
+    assert (own.where, by_where.where) == (('"app=shop"',), ("app=shop",))
+
+
+async def test_anothers_alert_is_never_replaced_and_nothing_of_it_is_told(
+    settings: Settings,
+) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(app="news"))
+        for replace in (False, True):
+            with pytest.raises(BadInput) as caught:
+                await do(backend, settings, of("shop"), alert(replace=replace))
+            assert str(caught.value) == ("there is an alert 'failing' already; choose another name")
+        [left] = await do(backend, settings, ADMIN, ListAlerts())
+
+    assert left.where == ('"app=news"',)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"metric": "failure-rate"}, "did you mean 'failure_rate'"),
+        ({"when": "much"}, "not of a form"),
+        ({"where": ("appp=shop",)}, "did you mean 'app'"),
+        ({"to": "hooks.example.com"}, "not one like https://example.com/alerts"),
+        ({"name": "two words"}, "alert name 'two words' cannot be used"),
+        ({"window_s": "30s"}, "window_s"),
+    ],
+)
+async def test_what_cannot_be_is_refused(settings: Settings, given: Any, told: str) -> None:
+    async with connect(settings) as backend:
+        with pytest.raises(BadInput) as caught:
+            await do(backend, settings, ADMIN, alert(**given))
+
+        assert told in str(caught.value)
+        assert await do(backend, settings, ADMIN, ListAlerts()) == []
+
+
+async def test_it_measures_its_groups_page_by_page(settings: Settings) -> None:
+    at_ms = now_ms() - 120_000
+    sinks = ("apns", "fcm", "webpush")
+    rows = [{"outcome": "dead", "responded_at_ms": at_ms, "sink": sink} for sink in sinks]
+    store_of(Path(settings.reports_root), rows * 10)
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(by="sink", app="shop"))
+        whole = await do(backend, settings, of("shop"), MeasureAlert(name="failing"))
+        beside = Beside()
+        asked = MeasureAlert(name="failing", limit=2)
+        first = await do(backend, settings, of("shop"), asked, beside=beside)
+        rest = MeasureAlert(name="failing", limit=2, cursor=beside.next)
+        second = await do(backend, settings, of("shop"), rest)
+
+    assert [(one.group, one.receipts, one.alarming) for one in whole] == [
+        (sink, 10, True) for sink in sinks
+    ]
+    assert [*first, *second] == whole
