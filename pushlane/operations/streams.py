@@ -90,6 +90,7 @@ class PutStream(Operation[StreamView], frozen=True, kw_only=True):
     method, path, role, of = "PUT", "/streams/{name}", Role.SUBMITTER, Of.APP
     commands = ("streams put",)
     changes = True
+    etag = ETag.TAKEN
 
     name: Annotated[str, Meta(max_length=64, description="Its name, in the app.")]
     level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
@@ -138,12 +139,14 @@ class PutStream(Operation[StreamView], frozen=True, kw_only=True):
         await check_stream(at.backend, at.settings, wanted)
 
         def edit(was: Stream | None) -> Stream:
+            at.require_seen(f"stream/{wanted.place}", _set_of(was) if was else {})
             return wanted if was is None else _changed(at.caller, was, wanted)
 
         before, after = await change_stream(at.backend.documents, app, self.name, edit)
         if before is not None and before != after:
             await apply(at.backend, after)
         _note(at, before, after)
+        at.show(f"stream/{after.place}", _set_of(after))
         return _view(after)
 
 
@@ -293,8 +296,10 @@ async def _change(
 
 
 def _set_of(stream: Stream) -> dict[str, Any]:
-    """Return what is set of a stream once it is made."""
-    return {"quota": stream.quota, "paused": stream.paused}
+    """Return what is set of a stream: all but when it was made."""
+    found = {name: one for name, one in _noted(stream).items() if one is not None}
+    del found["created_at_ms"]
+    return found
 
 
 def _changed(caller: Caller, was: Stream, wanted: Stream) -> Stream:

@@ -188,6 +188,24 @@ async def test_what_is_right_whatever_was_before_needs_no_tag_and_minds_one(
     assert resumed.headers["etag"] == running != paused.headers["etag"]
 
 
+async def test_options_of_a_stream_are_set_over_those_that_were_seen(settings: Settings) -> None:
+    made = {"level": "high", "app": "shop"}
+    async with asking(settings) as ask:
+        first = await ask("PUT", STREAM, made, headers={"if-match": '"0000000000000000"'})
+        await ask("PUT", STREAM, made)
+        seen = await tag_at(ask, STREAM)
+        other = await ask("PUT", STREAM, {**made, "in_flight": 7})
+        stale = await ask("PUT", STREAM, {**made, "in_flight": 9}, headers={"if-match": seen})
+        now = {"if-match": other.headers["etag"]}
+        again = await ask("PUT", STREAM, {**made, "in_flight": 8}, headers=now)
+        there = await tag_at(ask, STREAM)
+
+    assert (first.status, first.json.get("present")) == (412, {})
+    assert (stale.status, stale.json["present"]["in_flight"]) == (412, 7)
+    assert stale.headers["etag"] == other.headers["etag"] != seen
+    assert (again.status, again.headers["etag"]) == (200, there)
+
+
 @each
 async def test_of_many_that_saw_the_same_one_sets_it(
     settings: Settings, look: str, method: str, path: str, body: Any
