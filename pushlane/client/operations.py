@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pushlane.client.dead import DeadOperations
 from pushlane.client.looks import LookOperations
 from pushlane.client.recipients import RecipientOperations
+from pushlane.client.reports import ReportOperations
 from pushlane.client.rules import RuleOperations
 from pushlane.client.shares import ShareOperations
 from pushlane.client.streams import StreamOperations
@@ -23,6 +24,7 @@ class Operations(
     StreamOperations,
     ShareOperations,
     LookOperations,
+    ReportOperations,
     DeadOperations,
     RecipientOperations,
     RuleOperations,
@@ -96,6 +98,8 @@ OPERATIONS = (
     _looks(Operations.results, "results"),
     _looks(Operations.receipts, "results"),
     _looks(Operations.push, "push show"),
+    _looks(Operations.report, "report"),
+    _looks(Operations.reported, "report"),
     _looks(Operations.dead, "dead list"),
     _looks(Operations.dead_push, "dead show"),
     _changes(Operations.retry_dead, "dead retry"),

@@ -197,6 +197,8 @@ class SyncClient:
     results = _blocking(Operations.results)
     receipts = _blocking(Operations.receipts)
     push = _blocking(Operations.push)
+    report = _blocking(Operations.report)
+    reported = _blocking(Operations.reported)
     dead = _blocking(Operations.dead)
     dead_push = _blocking(Operations.dead_push)
     retry_dead = _blocking(Operations.retry_dead)

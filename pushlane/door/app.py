@@ -33,8 +33,10 @@ from pushlane.door.watched import TASKS
 from pushlane.door.watching import Watch, Watching
 from pushlane.model.access import Role
 from pushlane.model.mode import refuse_read_only
+from pushlane.model.read_bounds import AT_A_SERVER
 from pushlane.operations.doing import do, refuse_role
 from pushlane.operations.listing import OPERATIONS
+from pushlane.operations.long_reads import LongReads
 from pushlane.operations.operation import Operation
 from pushlane.operations.problems import MEDIA_TYPE, UNKNOWN_PATH, problem
 from pushlane.operations.session import Beside, Caller, Session
@@ -104,6 +106,7 @@ class Door:
         issuer = Issuer(settings) if settings.oidc_issuer else None
         self.gate = Gate(backend.documents, issuer, most_per_s)
         self.stopping = asyncio.Event()
+        self.reads = LongReads(AT_A_SERVER)
         self.single = SinglePushes(backend, settings)
         self.watching = Watching(backend, settings, self.gate, self.stopping)
 
@@ -118,7 +121,9 @@ class Door:
         body = await body_of(request, MOST_BYTES)
         operation = operation_of(kind, request.path_params, request.query_params, body)
         beside = Beside(tags_of(kind, request.headers.getlist("if-match")))
-        shown = await do(self.backend, self.settings, caller, operation, beside=beside)
+        shown = await do(
+            self.backend, self.settings, caller, operation, beside=beside, reads=self.reads
+        )
         applied = {}
         if isinstance(shown, TaskNow) and (
             wait_s := most_wait_s(request.headers.get("prefer", ""))
@@ -160,6 +165,7 @@ class Door:
 
     async def close(self) -> None:
         """Look no more, and seal the tasks that this process feeds, as far as that is done soon."""
+        self.reads.close()
         await self.watching.close()
         await self.single.feeds.close(SEAL_S)
 

@@ -12,6 +12,7 @@ from pushlane.model import audit
 from pushlane.model.access import Role
 from pushlane.model.documents import DocumentStore
 from pushlane.model.mode import refuse_read_only
+from pushlane.operations.long_reads import LongReads
 from pushlane.operations.operation import ETag, Of, Operation
 from pushlane.operations.session import Begun, Beside, Caller, Change, Session, untold
 from pushlane.settings import Settings
@@ -29,14 +30,15 @@ async def do(
     operation: Operation[Result],
     begun: Begun = untold,
     beside: Beside | None = None,
+    reads: LongReads | None = None,
 ) -> Result:
-    """Do an operation, and return its view.
+    """Do an operation, and return its view. `reads` bounds what looks through all receipts.
 
     Raises what the operation does, NotAllowed where it is not the caller's to do, NotNow for a
     change while nothing may be changed, and Unseen where it has to say what it has seen.
     """
     kind = type(operation)
-    session = Session(backend, settings, caller, begun, beside or Beside())
+    session = Session(backend, settings, caller, begun, beside or Beside(), reads or LongReads())
     refuse(session, operation)
     if kind.changes and not kind.ends_read_only:
         await refuse_read_only(backend.documents)

@@ -39,6 +39,7 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
+from pushlane.operations.reports import GetReport, ListReported
 from pushlane.operations.rules import (
     GetRule,
     ListRuleRuns,
@@ -112,6 +113,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetResults,
     ListReceipts,
     GetPush,
+    GetReport,
+    ListReported,
     RecordEvents,
     ListDead,
     GetDead,

@@ -15,6 +15,7 @@ from pushlane.core.errors import UnknownFormat
 from pushlane.core.task import Task
 from pushlane.model import audit
 from pushlane.model.access import EVERYTHING, Access
+from pushlane.operations.long_reads import LongReads
 from pushlane.settings import Settings
 from pushlane.util.errors import NotFound, Overtaken, UnknownTask
 
@@ -78,6 +79,7 @@ class Session:
     caller: Caller
     begun: Begun = untold
     beside: Beside = field(default_factory=Beside)
+    reads: LongReads = field(default_factory=LongReads)
     _noted: list[Change] = field(default_factory=list)
 
     @property

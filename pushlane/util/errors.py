@@ -44,7 +44,7 @@ class Unauthorized(NotAllowed):
 
 
 class NotNow(UserError):
-    """Nothing may be changed for the time being."""
+    """It cannot be done for the time being: changes are forbidden, or too much is under way."""
 
 
 class NeedsBackend(UserError):

@@ -6,8 +6,8 @@ import pytest
 
 THROUGH_A_SERVER = (
     *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "push", "quota"),
-    *("reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables", "tasks"),
-    *("times", "tokens", "why"),
+    *("report", "reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables"),
+    *("tasks", "times", "tokens", "why"),
 )
 """The modules."""
 

@@ -33,7 +33,7 @@ from pushlane.core.push import Kind
 from pushlane.model.recipients import EVERYWHERE, SuppressionScope
 from tests.core.support import DEADLINE_S
 
-OF_SPARK = "it needs Spark or the store of reports"
+OF_SPARK = "it runs Spark, or works on the store of reports"
 OF_SETTINGS = "it reads the settings and sinks of the process that asks"
 OF_OPERATORS = "it is for who runs pushlane, where it runs"
 CLI_ONLY = {
@@ -41,7 +41,7 @@ CLI_ONLY = {
     "dispatch": "that is `Dispatcher`",
     "mcp": "an agent speaks with it",
     "spool *": "it is of a folder on the machine of a producer",
-    **dict.fromkeys(("fanout", "report", "rules run", "rules serve", "pipeline *"), OF_SPARK),
+    **dict.fromkeys(("fanout", "rules run", "rules serve", "pipeline *"), OF_SPARK),
     "alerts run": OF_SPARK,
     **dict.fromkeys(("sinks show", "sinks test", "config *"), OF_SETTINGS),
     **dict.fromkeys(("doctor", "stats-dump", "backup", "restore"), OF_OPERATORS),

@@ -126,6 +126,36 @@ def test_what_a_push_holds_is_the_same_with_what_is_null_in_it(
         assert "payloads" not in over_http["message"]
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "body"),
+    [
+        (("report", "TASK"), "/v1/reports", {"task": "TASK"}),
+        (("report", "--by", "app,outcome"), "/v1/reports", {"by": "app,outcome"}),
+        (("report", "--rows"), "/v1/reports/receipts", {}),
+    ],
+)
+def test_a_report_is_the_same(
+    command: Command, words: tuple[str, ...], path: str, body: dict[str, str]
+) -> None:
+    task = command.submit("high", 3, "--app", "shop", "--name", "sale")
+    command("dispatch", "--drain", "--sink", "null")
+    asked = {name: value.replace("TASK", task) for name, value in body.items()}
+    settings = Settings(data_dir=Path(command.folder / "data"))
+
+    async def ask() -> Any:
+        async with asking(settings) as http:
+            return (await http("POST", path, asked)).json
+
+    over_http = asyncio.run(ask())
+    printed = command(*(word.replace("TASK", task) for word in words), "--json").json
+
+    assert len(printed["rows"] if isinstance(printed, dict) else printed) > 0
+    for one in (over_http, printed):
+        if isinstance(one, dict):
+            del one["since_ms"], one["until_ms"]  # whose minutes may be others by now
+    assert over_http == printed
+
+
 def test_each_look_is_held_or_has_its_reason() -> None:
     looks = {one.word() for one in OPERATIONS if one.method == "GET"}
 

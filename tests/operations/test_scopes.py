@@ -51,6 +51,7 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
+from pushlane.operations.reports import GetReport, ListReported
 from pushlane.operations.rules import (
     GetRule,
     ListRuleRuns,
@@ -156,6 +157,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetOverview: lambda task, app: GetOverview(),
     GetResults: lambda task, app: GetResults(task=task),
     ListReceipts: lambda task, app: ListReceipts(task=task, seq=1),
+    GetReport: lambda task, app: GetReport(task=task, where=(f"app={app}",)),
+    ListReported: lambda task, app: ListReported(task=task),
     GetPush: lambda task, app: GetPush(push=f"{task}-1"),
     RecordEvents: lambda task, app: RecordEvents(events=(clicked(task),)),
     PutStream: lambda task, app: PutStream(name="news", level=Level.HIGH, app=app),

@@ -89,7 +89,7 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
 
 def _with_ids(engine: Engine, query: Query) -> Query:
     """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
-    known = report.names(engine)
+    known = report.names(engine, query)
     of_tasks = [one for one in query.where if one.dimension.word == "task"]
     named = (name for one in of_tasks for name in one.values)
     absent = dict.fromkeys((name for name in named if name not in known.values()), "")

@@ -7,6 +7,7 @@ that name the file and how to mend it.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,13 +16,13 @@ from typing import Any, NamedTuple, Self
 import duckdb
 
 from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.pipeline.reports.query import TIMES_MS, Period
 from pushlane.pipeline.store import CorruptStore, Store
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
 """The name of the table of all counts, whether they are kept by minute, hour or day."""
-MEMORY = "2GB"
 ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
 _PAGE = 10_000
 _MOST_THREADS = 8
@@ -42,10 +43,13 @@ class FilesMoved(PushlaneError):
 class Engine:
     """Runs queries on one period of a store; used as a context manager.
 
-    Raises BadInput if the store's folder has a name that DuckDB takes for a pattern.
+    Queries end after the time that their bounds have, counted from when it is entered. Raises
+    BadInput if the store's folder has a name that DuckDB takes for a pattern.
     """
 
-    def __init__(self, store: Store, root: Path, period: Period, memory: str = MEMORY) -> None:
+    def __init__(
+        self, store: Store, root: Path, period: Period, bounds: ReadBounds = NO_BOUNDS
+    ) -> None:
         if _GLOB_SIGNS & set(str(root)):
             raise BadInput(
                 f"the store's folder {str(root)!r} has one of * ? [ in its name; choose another "
@@ -55,8 +59,14 @@ class Engine:
         self._bounds = (period.since_ms, period.until_ms)
         self._store = store
         self._views: dict[str, list[str]] = {}
+        self._read_bounds = bounds
+        self._timer: threading.Timer | None = None
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
-        limits: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": ""}
+        limits: dict[str, Any] = {
+            "threads": threads,
+            "memory_limit": bounds.memory,
+            "temp_directory": "",
+        }
         offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self._connection = duckdb.connect(config={**limits, **offline})
         self._connection.execute("set allowed_directories = $roots", {"roots": [str(root)]})
@@ -64,9 +74,16 @@ class Engine:
         self._connection.execute("set lock_configuration = true")
 
     def __enter__(self) -> Self:
+        if self._read_bounds.most_s is not None:
+            self._timer = threading.Timer(self._read_bounds.most_s, self._connection.interrupt)
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
         self._connection.close()
 
     def table(self, name: str) -> str:
@@ -121,10 +138,15 @@ class Engine:
         return view
 
     def _translated(self, error: duckdb.Error) -> PushlaneError:
+        if isinstance(error, duckdb.InterruptException):
+            return BadInput(
+                f"this report takes longer than {self._read_bounds.most_s:g} s: shorten its "
+                "period, filter it, or break it down by less"
+            )
         if isinstance(error, duckdb.OutOfMemoryException):
             return BadInput(
-                f"this report needs more than {MEMORY} of memory: shorten its period, filter it "
-                "with --where, or break it down by less"
+                f"this report needs more than {self._read_bounds.memory} of memory: shorten its "
+                "period, filter it with --where, or break it down by less"
             )
         files = [file for files in self._views.values() for file in files]
         if any(not os.path.exists(file) for file in files):

@@ -7,8 +7,10 @@ the store has, and an event counts with the attributes that it brought.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +21,8 @@ from pushlane.backends.ports import ReceiptReader
 from pushlane.backends.queries import receipts_since
 from pushlane.core.errors import BadInput
 from pushlane.model.counted import LATENCY_BASE, STAGES, kind_of
-from pushlane.model.receipt import Event, ReceiptBatch
+from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
+from pushlane.model.receipt import Event, ReceiptBatch, TaskLabel
 from pushlane.pipeline.reports.answers import (
     COLUMNS,
     MOST_REASONS,
@@ -42,22 +45,22 @@ from pushlane.pipeline.reports.answers import (
 )
 from pushlane.pipeline.reports.query import Condition, Dimension, Query
 
-MOST = 5_000_000
-"""The most receipts that are counted so: the numbers of all are in memory."""
 _NOTE = "from the log of receipts: there is no store of reports (`pushlane pipeline run` makes one)"
 _EVENTS = frozenset(Event)
 _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 _DEAD = Condition(Dimension("outcome"), ("dead",))
 
 
-async def counts_of(log: ReceiptReader, query: Query, options: AnswerOptions) -> Answer:
+async def counts_of(
+    log: ReceiptReader, query: Query, options: AnswerOptions, bounds: ReadBounds = NO_BOUNDS
+) -> Answer:
     """Return the breakdown that is asked for, and nothing else.
 
     Raises:
         BadInput: there are more receipts than can be counted so.
         UnknownTask: the query names a task of which there are none.
     """
-    reading = await _begun(log, query)
+    reading = await _begun(log, query, bounds)
     tally = _Tally(reading.query, options.with_latency, options.with_recipients)
     async for batch, rows in reading.counted():
         tally.add(batch, rows)
@@ -66,10 +69,14 @@ async def counts_of(log: ReceiptReader, query: Query, options: AnswerOptions) ->
 
 
 async def report_of(
-    log: ReceiptReader, query: Query, options: AnswerOptions, submitted: int | None = None
+    log: ReceiptReader,
+    query: Query,
+    options: AnswerOptions,
+    submitted: int | None = None,
+    bounds: ReadBounds = NO_BOUNDS,
 ) -> tuple[Report, Table]:
     """Return a report without what only pictures show; raises what `counts_of` does."""
-    reading = await _begun(log, query)
+    reading = await _begun(log, query, bounds)
     query = reading.query
     main = _Tally(query, options.with_latency, options.with_recipients)
     whole = _Tally(query.broken_down_by(), with_recipients=True)
@@ -101,9 +108,11 @@ async def report_of(
     return made, _table(main, counts, reading.names, options)
 
 
-async def rows_of(log: ReceiptReader, query: Query, limit: int) -> ReceiptRows:
+async def rows_of(
+    log: ReceiptReader, query: Query, limit: int, bounds: ReadBounds = NO_BOUNDS
+) -> ReceiptRows:
     """Return the last receipts that meet the conditions; raises what `counts_of` does."""
-    reading = await _begun(log, query)
+    reading = await _begun(log, query, bounds)
     last: list[tuple[int, int, dict[str, Any]]] = []
     places = numbers()
     async for batch, rows in reading.counted():
@@ -122,14 +131,15 @@ class _Reading:
 
     log: ReceiptReader
     query: Query
+    bounds: ReadBounds
     names: Names = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict)
     _first_ms: dict[int, int] = field(default_factory=dict)
 
     async def begin(self) -> None:
-        first_ms, most = self._first_ms, MOST
+        first_ms, most = self._first_ms, self.bounds.most_receipts
         async for batch in self._batches():
-            for label in batch.tasks:
+            for label in filter(self._is_of_apps, batch.tasks):
                 self.names[label.task_id] = label.name or self.names.get(label.task_id, "")
             for key, at_ms in zip(self._keys(batch), batch.responded_at_ms, strict=True):
                 if key >= 0 and at_ms < first_ms.get(key, math.inf):
@@ -158,8 +168,12 @@ class _Reading:
 
     async def _batches(self) -> AsyncIterator[ReceiptBatch]:
         async for batch in receipts_since(self.log, self.query.period.since_ms):
-            if batch is not None:
-                yield batch
+            if batch is None:
+                continue
+            begun_s = time.monotonic()
+            yield batch
+            if self.bounds.gives_way:
+                await asyncio.sleep(time.monotonic() - begun_s)
 
     def _keys(self, batch: ReceiptBatch) -> Iterator[int]:
         """Yield a number for each push and what its receipt says; -1 for one that is not asked."""
@@ -173,16 +187,23 @@ class _Reading:
             place = of_task[task]
             yield place << 44 | kind_of(outcome, attempt) << 32 | seq if place >= 0 else -1
 
-    def _is_asked(self, label: Any) -> bool:
+    def _is_of_apps(self, label: TaskLabel) -> bool:
         return all(
+            (label.app in each.values) is not each.negated
+            for each in self.query.where
+            if each.dimension.word == "app"
+        )
+
+    def _is_asked(self, label: TaskLabel) -> bool:
+        return self._is_of_apps(label) and all(
             (label.task_id in each.values or label.name in each.values) is not each.negated
             for each in self.query.where
             if each.dimension.word == "task"
         )
 
 
-async def _begun(log: ReceiptReader, query: Query) -> _Reading:
-    reading = _Reading(log, query)
+async def _begun(log: ReceiptReader, query: Query, bounds: ReadBounds) -> _Reading:
+    reading = _Reading(log, query, bounds)
     await reading.begin()
     reading.query = by_id(query, reading.names)
     return reading

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.pipeline.reports import report
 from pushlane.pipeline.reports.answers import (
     COLUMNS,
@@ -57,7 +58,9 @@ _MOST_TRIES = 3
 T = TypeVar("T")
 
 
-def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
+def counts_of(
+    root: Path, query: Query, options: AnswerOptions, bounds: ReadBounds = NO_BOUNDS
+) -> Answer:
     """Return the breakdown that is asked for, and nothing else.
 
     Raises BadInput if there is no store, or the question is too large; UnknownTask if it names a
@@ -65,17 +68,21 @@ def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
     """
 
     def work(store: Store, engine: Engine) -> Answer:
-        names = report.names(engine)
+        names = report.names(engine, query)
         resolved = by_id(query, names)
         counts = count(engine, resolved, options.limit)
         shown = _table(engine, resolved, options, counts, names)
         return Answer(counts, shown, report.notes(store, query.period))
 
-    return run_query(root, query.period, work)
+    return run_query(root, query.period, work, bounds)
 
 
 def report_of(
-    root: Path, query: Query, options: AnswerOptions, submitted: int | None = None
+    root: Path,
+    query: Query,
+    options: AnswerOptions,
+    submitted: int | None = None,
+    bounds: ReadBounds = NO_BOUNDS,
 ) -> tuple[Report, Table]:
     """Return a whole report, and its breakdown as a table; raises what `counts_of` does."""
 
@@ -83,16 +90,16 @@ def report_of(
         made = report.build_report(store, engine, query, limit=options.limit, submitted=submitted)
         return made, _table(engine, made.query, options, made.counts, made.names)
 
-    return run_query(root, query.period, work)
+    return run_query(root, query.period, work, bounds)
 
 
-def rows_of(root: Path, query: Query, limit: int) -> ReceiptRows:
+def rows_of(root: Path, query: Query, limit: int, bounds: ReadBounds = NO_BOUNDS) -> ReceiptRows:
     """Return single receipts; raises what `counts_of` does."""
 
     def work(_store: Store, engine: Engine) -> ReceiptRows:
-        return last_rows(engine, by_id(query, report.names(engine)), limit)
+        return last_rows(engine, by_id(query, report.names(engine, query)), limit)
 
-    return run_query(root, query.period, work)
+    return run_query(root, query.period, work, bounds)
 
 
 def _table(
@@ -103,14 +110,19 @@ def _table(
     return table(counts, names, found, late)
 
 
-def run_query(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
+def run_query(
+    root: Path,
+    period: Period,
+    work: Callable[[Store, Engine], T],
+    bounds: ReadBounds = NO_BOUNDS,
+) -> T:
     """Return what `work` returns; it starts anew, a few times, if files were removed meanwhile."""
     tries = 0
     while True:
         tries += 1
         store = open_store(root)
         try:
-            with Engine(store, root, period) as engine:
+            with Engine(store, root, period, bounds) as engine:
                 return work(store, engine)
         except FilesMoved:
             if tries == _MOST_TRIES:

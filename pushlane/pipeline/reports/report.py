@@ -28,10 +28,19 @@ from pushlane.pipeline.store import SampledBatch, Store
 from pushlane.pipeline.store.reading import ADDITIVE
 
 
-def names(engine: Engine) -> Names:
-    """Return the names by id of all tasks of the period; empty for a task without a name."""
-    text = f"select task_id, max(task_name) from {engine.table(COUNTED)} group by all"
-    return dict(engine.rows(Sql(text)))
+def names(engine: Engine, query: Query) -> Names:
+    """Return the names by id of all tasks of the period; empty for a task without a name.
+
+    A query of some apps knows those of these alone.
+    """
+    of_apps = tuple(one for one in query.where if one.dimension.word == "app")
+    wanted = where_clause(Query(query.period, where=of_apps))
+    text = (
+        f"select task_id, max(task_name) from {engine.table(COUNTED)} "
+        f"where {wanted.text} group by all"
+    )
+    used = {name: one for name, one in wanted.values.items() if name.startswith("value")}
+    return dict(engine.rows(Sql(text, used)))
 
 
 DAY_MS = 86_400_000
@@ -114,7 +123,7 @@ def build_report(
 
     Raises what `by_id` does, and CorruptStore if a file cannot be read.
     """
-    known = names(engine)
+    known = names(engine, query)
     query = by_id(query, known)
     bare = query.broken_down_by()
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))

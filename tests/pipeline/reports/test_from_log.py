@@ -13,6 +13,7 @@ import pytest
 from pushlane.backends.memory import MemoryBackend
 from pushlane.backends.ports import ReceiptLog
 from pushlane.core.errors import BadInput
+from pushlane.model.read_bounds import ReadBounds
 from pushlane.model.receipt import ReceiptBatch, TaskLabel, encode_receipts
 from pushlane.pipeline.reports import from_log, query_runner
 from pushlane.pipeline.reports.answers import AnswerOptions
@@ -136,12 +137,12 @@ async def test_a_task_without_receipts_is_unknown_with_the_nearest() -> None:
             await from_log.counts_of(log, query("", "task=sprng"), AnswerOptions(1))
 
 
-async def test_very_many_receipts_are_left_to_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_log, "MOST", 3)
+async def test_very_many_receipts_are_left_to_the_pipeline() -> None:
+    most = ReadBounds(most_receipts=3)
 
     async with logged(body("a", range(1, 5)), body("b", [1])) as log:
         with pytest.raises(BadInput, match=r"more than 3 receipts: `pushlane pipeline run`"):
-            await from_log.counts_of(log, query("task"), AnswerOptions(1))
-        few = await from_log.counts_of(log, query("task", "task=b"), AnswerOptions(1))
+            await from_log.counts_of(log, query("task"), AnswerOptions(1), most)
+        few = await from_log.counts_of(log, query("task", "task=b"), AnswerOptions(1), most)
 
     assert few.counts.rows[0].n == 1

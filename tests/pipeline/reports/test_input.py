@@ -114,7 +114,7 @@ def test_a_period_must_not_end_before_it_starts():
 def test_a_task_is_found_by_its_id_or_its_name(tmp_path):
     root = store_of(tmp_path, [{"task_id": "a", "task_name": "one"}, {"task_id": "b"}])
     with engine_on(root) as engine:
-        known = report.names(engine)
+        known = report.names(engine, query(""))
     assert by_id(query("", "task=one|b"), known).where[0].values == ("a", "b")
 
 

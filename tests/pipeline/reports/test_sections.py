@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.model.read_bounds import ReadBounds
 from pushlane.pipeline.reports import query_runner, report, sections
 from pushlane.pipeline.reports.answers import QUANTILES, AnswerOptions, funnel, middle_ms, quantiles
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
@@ -261,7 +262,7 @@ def test_a_store_that_is_always_rewritten_is_given_up(root):
 
 
 def test_a_question_that_needs_too_much_memory_says_how_to_ask_for_less(root):
-    engine = Engine(open_store(root), root, PERIOD, memory="1MB")
+    engine = Engine(open_store(root), root, PERIOD, ReadBounds(memory="1MB"))
     with engine, pytest.raises(PushlaneError, match="shorten its period"):
         lateness(engine, query("attribute:version,task,minute,reason"))
 
