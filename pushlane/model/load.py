@@ -283,7 +283,7 @@ class _Part:
             return
         parts = list(self.parts.items())
         wants = [(part.weight, part.most_per_s) for _, part in parts]
-        for (below, part), given in zip(parts, _filled(wants, amount), strict=True):
+        for (below, part), given in zip(parts, filled(wants, amount), strict=True):
             part.share_out(given, found, below)
 
 
@@ -336,7 +336,7 @@ def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:
             app.own_most_per_s = min(app.own_most_per_s, part * of_high)
 
 
-def _filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:
+def filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:
     """Share an amount by weight; what one cannot take is shared among the others.
 
     Parts of weight 0 get what nobody else can take.
