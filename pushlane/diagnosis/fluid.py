@@ -38,12 +38,20 @@ class Expected(NamedTuple):
     ends_in_s: float
 
 
-def ends(load: SinkLoad, asked: Collection[str], per_s: float) -> dict[str, Expected]:
-    """Return by id when tasks of the load are through, if the sink takes so many pushes a second.
+def forecast(load: SinkLoad, task_id: str, per_s: float | None) -> Expected | None:
+    """Return when a task of the load will be through, if the sink takes so many pushes a second.
 
-    Those are left out of which nothing ever goes, and those that never end.
+    None when it cannot be told: nothing is known of the sink, or nothing of the task ever goes.
     """
-    return _Run(load, asked, per_s).run()
+    return forecasts(load, (task_id,), per_s).get(task_id)
+
+
+def forecasts(
+    load: SinkLoad, task_ids: Collection[str], per_s: float | None
+) -> dict[str, Expected]:
+    """Return the same by id of those of which it can be told."""
+    asked = {one.task.id for one in load.standings if one.backlog < math.inf}.intersection(task_ids)
+    return {} if per_s is None or not asked else _Run(load, asked, per_s).run()
 
 
 _Entry = tuple[float, int, Any]
@@ -212,10 +220,11 @@ class _Lane:
     That is a time of its app's clock, or in seconds while it is held.
     """
 
-    __slots__ = ("began_s", "entry", "is_held", "left", "most", "quota", "seen", "task_id")
+    __slots__ = ("app", "began_s", "entry", "is_held", "left", "most", "quota", "seen", "task")
 
-    def __init__(self, task_id: str, quota: int, most: float, left: float) -> None:
-        self.task_id = task_id
+    def __init__(self, task: Task, quota: int, most: float, left: float) -> None:
+        self.task = task
+        self.app: _App | None = None
         self.quota = quota
         self.most = most
         self.left = left
@@ -241,7 +250,7 @@ class _App(_Sharing[_Lane]):
         self.is_held = self.follows = False
         self.seen = 0.0
         self.entry: _Entry | None = None
-        self._fresh: list[_Lane] = []  # nothing of which has gone
+        self._fresh: dict[_Lane, None] = {}  # nothing of which has gone
 
     @property
     def can_take(self) -> float:
@@ -250,8 +259,12 @@ class _App(_Sharing[_Lane]):
 
     def add(self, one: _Lane) -> None:
         if one.began_s is None:
-            self._fresh.append(one)
+            self._fresh[one] = None
         super().add(one)
+
+    def remove(self, one: _Lane) -> None:
+        self._fresh.pop(one, None)
+        super().remove(one)
 
     def give(self, per_s: float) -> None:
         """Share so much from now on."""
@@ -372,13 +385,13 @@ class _Run:
         self._found: dict[str, Expected] = {}
         self._now_s = 0.0
         self._levels: dict[Level, _AtLevel] = {}
-        self._homes: dict[_Lane, tuple[Task, _App]] = {}
         self._queues: dict[str, list[tuple[int, str, Standing]]] = {}  # of lanes of the pool
         self._heads: dict[str, _Lane] = {}
         self._waiting: dict[str, _Lane] = {}  # lanes that an older task of the pool holds up
         self._has_parts = any(one.high_part is not None for one in load.limits.values())
         self._of_high = math.inf
         self._changed: set[Level] = set()
+        self._begun: dict[_App, _AtLevel] = {}  # apart from their levels, as lanes are added
 
     def run(self) -> dict[str, Expected]:
         coming = self._coming()
@@ -395,6 +408,8 @@ class _Run:
                 self._through(level)
             while coming and coming[-1][0] <= self._now_s:
                 self._start(coming.pop()[2])
+            if self._begun:
+                self._enter()
             if self._changed:
                 self._share()
         return self._found
@@ -418,23 +433,23 @@ class _Run:
             heappush(queue, (task.created_at_ms, task.id, one))
             self._put_first(task.lane)
             return
-        lane = _Lane(task.id, task.quota, load.most_per_s("task", task.id), one.backlog)
+        lane = _Lane(task, task.quota, load.most_per_s("task", task.id), one.backlog)
         self._add(task, _APP + task.app, lane)
 
     def _put_first(self, name: str) -> None:
         """Have the oldest task of a lane of the pool share, and no other of it."""
         queue, head = self._queues[name], self._heads.get(name)
         if head is not None:
-            if queue[0][1] == head.task_id:
+            if queue[0][1] == head.task.id:
                 return
             self._take(head)
-            self._waiting[head.task_id] = head
+            self._waiting[head.task.id] = head
         one, load = queue[0][2], self._load
         task = one.task
         lane = self._waiting.pop(task.id, None)
         if lane is None:
             most = min(load.most_per_s("app", task.app), load.most_per_s("task", task.id))
-            lane = _Lane(task.id, 1, most, one.backlog)
+            lane = _Lane(task, 1, most, one.backlog)
         self._heads[name] = lane
         self._add(task, name, lane)
 
@@ -444,17 +459,24 @@ class _Run:
         if level is None:
             weight = self._load.weights.by_level()[task.level]
             level = self._levels[task.level] = _AtLevel(weight)
-        level.move_to(self._now_s)
-        self._changed.add(task.level)
         if (app := level.apps.get(name)) is None:
             app = level.apps[name] = self._new_app(task, name)
-            app.add(lane)
-            level.enter(app)
-        else:
-            level.look_at(app)
-            app.add(lane)
-            level.go_on(app)
-        self._homes[lane] = task, app
+            self._begun[app] = level
+        elif app not in self._begun:
+            level.move_to(self._now_s)
+            level.leave(app)
+            self._begun[app] = level
+        lane.app = app
+        app.add(lane)
+
+    def _enter(self) -> None:
+        """Let apps share that have lanes that were not there before."""
+        for app, level in self._begun.items():
+            if app.members:
+                level.move_to(self._now_s)
+                level.enter(app)
+        self._changed.update(at for at, one in self._levels.items() if one in self._begun.values())
+        self._begun.clear()
 
     def _new_app(self, task: Task, name: str) -> _App:
         load, quota, most = self._load, 1, math.inf
@@ -469,20 +491,24 @@ class _Run:
 
     def _take(self, lane: _Lane) -> None:
         """Let a lane share no more; with the last one its app, and with that its level."""
-        task, app = self._homes.pop(lane)
-        level = self._levels[task.level]
+        app, at = lane.app, lane.task.level
+        assert app is not None
+        level = self._levels[at]
+        if app in self._begun:  # it shares nothing at this moment
+            app.remove(lane)
+            return
         level.move_to(self._now_s)
         level.look_at(app)
         app.remove(lane)
         if app.members:
             if level.go_on(app):
-                self._changed.add(task.level)
+                self._changed.add(at)
             return
         level.leave(app)
         del level.apps[app.name]
-        self._changed.add(task.level)
+        self._changed.add(at)
         if not level.apps:
-            del self._levels[task.level]
+            del self._levels[at]
 
     def _through(self, at: Level) -> None:
         """The first task of a level is through."""
@@ -491,7 +517,7 @@ class _Run:
         app = level.first()
         level.look_at(app)
         lane = app.first()
-        task, _ = self._homes[lane]
+        task = lane.task
         self._take(lane)
         if task.id in self._asked:
             self._asked.remove(task.id)
@@ -507,7 +533,7 @@ class _Run:
         """Share the sink anew among the levels, as something of them has changed."""
         changed, self._changed = self._changed, set()
         self._bound_high()
-        levels = self._levels
+        levels = {level: self._levels[level] for level in Level if level in self._levels}
         wants = [(one.weight, one.most_of_all) for one in levels.values()]
         for at, per_s in zip(levels, filled(wants, self._per_s), strict=True):
             level = levels[at]
@@ -523,14 +549,15 @@ class _Run:
             return
         total = sum(one.weight for one in self._levels.values())
         of_high = self._per_s * high.weight / total if total else 0.0
-        self._of_high = math.inf if len(self._levels) == len(high.apps) == 1 else of_high
+        of_high = math.inf if len(self._levels) == len(high.apps) == 1 else of_high
+        if of_high == self._of_high:
+            return
+        self._of_high = of_high
         high.move_to(self._now_s)
         for app in high.apps.values():
-            most = self._part_of(app)
-            if most != app.part_most:
-                high.look_at(app)
-                app.part_most = most
-                high.go_on(app)
+            high.look_at(app)
+            app.part_most = self._part_of(app)
+            high.go_on(app)
 
     def _part_of(self, app: _App) -> float:
         """Return the most that an app may have of the high level."""

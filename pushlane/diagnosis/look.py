@@ -20,6 +20,7 @@ from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
 from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses, causes
+from pushlane.diagnosis.fluid import Expected, forecast
 from pushlane.diagnosis.situation import (
     Cause,
     Situation,
@@ -28,7 +29,7 @@ from pushlane.diagnosis.situation import (
     not_before,
     unforeseen,
 )
-from pushlane.diagnosis.slowing import Expected, entitled_share, forecast
+from pushlane.diagnosis.slowing import entitled_share
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from pushlane.backends.backend import Backend
 from pushlane.core.task import Progress, Task, now_ms
+from pushlane.diagnosis.fluid import forecasts
 from pushlane.diagnosis.look import active, end_of, loads, put_offs_of
 from pushlane.diagnosis.situation import Situation, unforeseen
-from pushlane.diagnosis.slowing import forecasts
 from pushlane.model.due import PutOff
 from pushlane.model.load import SinkLoad, entitled_rates, shared_by_lane, sink_now
 from pushlane.model.presence import MOST_TASKS, Process

@@ -1,25 +1,22 @@
-"""What lets a task go more slowly than its sink could, and when it will be through. Pure."""
+"""What lets a task go more slowly than its sink could. Pure."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
 from pushlane.core.task import Level, Task
+from pushlane.diagnosis.fluid import forecast
 from pushlane.diagnosis.situation import Cause, Situation
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import (
     SinkLoad,
-    Standing,
     entitled_rates,
     entitled_shares,
-    shared_by_lane,
     subjects_of,
 )
 
@@ -51,148 +48,6 @@ def _share_in(load: SinkLoad, task: Task) -> float | None:
     if not per_s:
         return entitled_shares(load, going).get(task.lane)
     return entitled_rates(load, going, per_s)[task.lane] / per_s
-
-
-_MOST_EVENTS = 500
-_MOST_EXACT = 100
-_PARTS = 40
-_PARTS_FOR_ALL = 12
-_NOTHING = 1e-9
-
-
-class Expected(NamedTuple):
-    """Seconds from now until a task's first push goes, and until its last has."""
-
-    starts_in_s: float
-    ends_in_s: float
-
-
-def forecast(load: SinkLoad, task_id: str, per_s: float | None) -> Expected | None:
-    """Return when a task of the load will be through, if the sink takes so many pushes a second.
-
-    None when it cannot be told: nothing is known of the sink, or nothing of the task ever goes.
-    """
-    return forecasts(load, {task_id}, per_s).get(task_id)
-
-
-def forecasts(
-    load: SinkLoad, task_ids: Collection[str], per_s: float | None
-) -> dict[str, Expected]:
-    """Return the same by id of those of which it can be told.
-
-    In a load of very many tasks their ends are a few percent off.
-    """
-    asked = {one.task.id for one in load.standings if one.backlog < math.inf}.intersection(task_ids)
-    return {} if per_s is None or not asked else _Flow(load, per_s, asked).run()
-
-
-class _Flow:
-    """A fluid simulation of all tasks of a sink: how much is left of each, after `time_s`.
-
-    Between two events (a task is through, or one starts) each lane flows at its rate of
-    `entitled_rates`; so the shares of those that are left grow while others drain. Tasks of a lane
-    of the pool go one after the other. With very many tasks a step lasts until a part of the lanes
-    is empty; it is shortened by what these leave to others.
-    """
-
-    def __init__(self, load: SinkLoad, per_s: float, asked: AbstractSet[str]) -> None:
-        self._load = load
-        self._per_s = per_s
-        self._asked = asked
-        self._is_rough = len(load.standings) > _MOST_EXACT
-        self._parts = _PARTS if len(asked) == 1 else _PARTS_FOR_ALL
-        self._left = {one.task.id: one.backlog for one in load.standings}
-        self._starts_s = {
-            one.task.id: (one.starts_at_ms(load.now_ms) - load.now_ms) / 1000
-            for one in load.standings
-        }
-        self._time_s = 0.0
-        self._began_s: dict[str, float] = {}
-        self._found: dict[str, Expected] = {}
-
-    def run(self) -> dict[str, Expected]:
-        for _ in range(_MOST_EVENTS):
-            lanes = self._flowing()
-            rates = self._rates(lanes)
-            step_s = self._next_event_s(lanes, rates)
-            if step_s is None:
-                return self._found
-            takes = self._takes(step_s, lanes, rates) if self._is_rough else 1.0
-            for name, tasks in lanes.items():
-                self._pass(step_s, takes, tasks, rates[name])
-            self._time_s += takes * step_s
-            if len(self._found) == len(self._asked):
-                return self._found
-        return self._extrapolated()
-
-    def _flowing(self) -> Mapping[str, list[Standing]]:
-        """The tasks by lane that are left and have started: of each lane the oldest flows."""
-        return shared_by_lane(
-            [
-                one
-                for one in self._load.standings
-                if self._left[one.task.id] > _NOTHING
-                and self._starts_s[one.task.id] <= self._time_s + _NOTHING
-            ]
-        )
-
-    def _rates(self, lanes: Mapping[str, list[Standing]]) -> Mapping[str, float]:
-        heads = [tasks[0] for tasks in lanes.values()]
-        return entitled_rates(self._load, heads, self._per_s)
-
-    def _next_event_s(
-        self, lanes: Mapping[str, list[Standing]], rates: Mapping[str, float]
-    ) -> float | None:
-        """Return after how long a task is through or starts; None when nothing will happen."""
-        starts_s = [
-            start_s - self._time_s
-            for start_s in self._starts_s.values()
-            if start_s > self._time_s + _NOTHING
-        ]
-        ends_s = [
-            sum(self._left[one.task.id] for one in (tasks if self._is_rough else tasks[:1])) / per_s
-            for name, tasks in lanes.items()
-            if (per_s := rates[name]) > _NOTHING
-        ]
-        known_s = sorted(end_s for end_s in ends_s if end_s < math.inf)
-        next_s = known_s[len(known_s) // self._parts if self._is_rough else 0 :][:1]
-        return min((*next_s, *starts_s), default=None)
-
-    def _takes(
-        self, step_s: float, lanes: Mapping[str, list[Standing]], rates: Mapping[str, float]
-    ) -> float:
-        """Return the part of a step that it takes: others get what lanes leave that are empty."""
-        most = sum(rates.values()) * step_s
-        left = {name: sum(self._left[one.task.id] for one in of) for name, of in lanes.items()}
-        return sum(min(left[name], per_s * step_s) for name, per_s in rates.items()) / (most or 1.0)
-
-    def _pass(self, step_s: float, takes: float, tasks: Sequence[Standing], per_s: float) -> None:
-        """Let a lane flow for a step, which `takes` a part of it, and note what is through."""
-        gone = 0.0
-        for one in tasks:
-            if per_s <= _NOTHING or gone >= per_s * step_s:
-                return
-            task_id, left = one.task.id, self._left[one.task.id]
-            began_s = self._began_s.setdefault(task_id, self._time_s + takes * gone / per_s)
-            gone += left
-            over = gone - per_s * step_s
-            self._left[task_id] = 0.0 if over <= _NOTHING * max(1.0, gone) else over
-            if not self._left[task_id] and task_id in self._asked:
-                end_s = self._time_s + takes * min(step_s, gone / per_s)
-                self._found[task_id] = Expected(began_s, end_s)
-
-    def _extrapolated(self) -> dict[str, Expected]:
-        """Return the ends, those to come as if from now on nothing changed any more."""
-        lanes = self._flowing()
-        for name, per_s in self._rates(lanes).items():
-            left = 0.0
-            for one in lanes[name] if per_s > 0 else ():
-                task_id = one.task.id
-                left += self._left[task_id]
-                if task_id in self._asked:
-                    began_s = self._began_s.get(task_id, self._time_s)
-                    self._found[task_id] = Expected(began_s, self._time_s + left / per_s)
-        return self._found
 
 
 _MOST_MORE = 64

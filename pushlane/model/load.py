@@ -320,6 +320,7 @@ def _tree(load: SinkLoad, standings: Iterable[Standing], *, is_limited: bool) ->
             app_quota = load.limit("app", task.app, "quota") or 1
             app = level.part(_APP + task.app, app_quota, most_per_s[0])
             app.part(task.lane, task.quota, most_per_s[1])
+    root.parts = {level: root.parts[level] for level in Level if level in root.parts}
     return root
 
 
@@ -339,13 +340,14 @@ def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:
 def filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:
     """Share an amount by weight; what one cannot take is shared among the others.
 
-    Parts of weight 0 get what nobody else can take.
+    Parts of weight 0 get what nobody else can take, the first of them first.
     """
     given = _by_weight([(weight, most) for weight, most in wants], amount)
     left = amount - sum(given)
-    if left > 0 and any(weight == 0 for weight, _ in wants):
-        rest = _by_weight([(float(weight == 0), most) for weight, most in wants], left)
-        return [one + more for one, more in zip(given, rest, strict=True)]
+    for place, (weight, most) in enumerate(wants):
+        if weight == 0 and left > 0:
+            given[place] = min(most, left)
+            left -= given[place]
     return given
 
 

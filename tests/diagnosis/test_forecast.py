@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pushlane.diagnosis.slowing
 from pushlane.core.names import pool_lanes
 from pushlane.core.task import Level, Weights
-from pushlane.diagnosis.slowing import forecast
+from pushlane.diagnosis.fluid import forecast, forecasts
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import SinkLoad, Standing, entitled_rates, entitled_shares, sink_now
 from tests.diagnosis.support import NOW_MS, busy_sink, load_of, process_of, task_of
@@ -196,23 +195,16 @@ def test_a_task_that_gets_nothing_for_ever_has_no_end() -> None:
     assert forecast(load, "b", 100.0) is None
 
 
-@pytest.mark.parametrize("place", [0, 350, 699])
-def test_the_end_among_very_many_tasks_is_about_right(place: int) -> None:
-    """They share equally: the task at `place` ends once each has sent as much as it has."""
-    lefts = [100 + number for number in range(700)]
+def test_the_end_among_very_many_tasks_is_exact() -> None:
+    """They share equally: a task ends once each has sent as much as it has."""
+    lefts = [100 + number for number in range(7_000)]
     load = load_of(*(standing(f"t{number}", left) for number, left in enumerate(lefts)))
 
-    sent = sum(min(left, lefts[place]) for left in lefts)
-    assert ends_in_s(load, f"t{place}") == pytest.approx(sent / 100, rel=0.03)
+    found = forecasts(load, [f"t{place}" for place in (0, 3_500, 6_999)], 100.0)
 
-
-def test_what_is_left_after_very_many_events_is_extrapolated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pushlane.diagnosis.slowing, "_MOST_EVENTS", 1)
-    load = load_of(standing("a", 200), standing("b", 300))
-
-    assert ends_in_s(load, "b") == pytest.approx(5)
+    for place in (0, 3_500, 6_999):
+        sent = sum(min(left, lefts[place]) for left in lefts)
+        assert found[f"t{place}"].ends_in_s == pytest.approx(sent / 100)
 
 
 def test_a_busy_sink_is_taken_at_its_pace_and_an_idle_one_by_its_slots() -> None:

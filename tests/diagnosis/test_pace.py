@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +12,9 @@ import pytest
 import pushlane.diagnosis.look
 from pushlane.backends.backend import Backend
 from pushlane.core.task import Level, Task
-from pushlane.diagnosis import slowing
+from pushlane.diagnosis.fluid import forecast, forecasts
 from pushlane.diagnosis.look import why
 from pushlane.diagnosis.pace import Pace, paces_of
-from pushlane.diagnosis.slowing import forecast, forecasts
 from pushlane.model.limits import Limit, Subject, change_limit
 from pushlane.model.load import Standing
 from pushlane.model.presence import MOST_TASKS, Process, ServedSink
@@ -145,26 +144,3 @@ def test_the_ends_of_a_few_tasks_are_those_of_each_by_itself() -> None:
 
     for task_id in ids[1:]:
         assert found[task_id] == pytest.approx(forecast(load, task_id, 100.0))
-
-
-def one_of_many(number: int) -> Task:
-    """Of each level a third of them, the low ones on two lanes of the pool."""
-    level = list(Level)[number % 3]
-    lane = {"lane": f"pool-{number % 2}"} if level is Level.LOW else {}
-    return task_of(f"t{number}", level, app=f"a{number % 7}", created_at_ms=number, **lane)
-
-
-@pytest.mark.parametrize("size", [lambda n: 37 * n % 901 + 1, lambda n: int(1.02**n) + 1])
-def test_the_ends_of_very_many_tasks_are_a_few_percent_off_at_most(
-    monkeypatch: pytest.MonkeyPatch, size: Callable[[int], int]
-) -> None:
-    load = load_of(*(Standing(one_of_many(n), size(n)) for n in range(400)))
-    ids = [one.task.id for one in load.standings]
-
-    roughly = forecasts(load, ids, 100.0)
-    monkeypatch.setattr(slowing, "_MOST_EXACT", 400)
-    exactly = forecasts(load, ids, 100.0)
-
-    assert len(roughly) == len(exactly) == 400
-    for task_id, expected in exactly.items():
-        assert roughly[task_id].ends_in_s == pytest.approx(expected.ends_in_s, rel=0.09)

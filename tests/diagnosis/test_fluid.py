@@ -1,0 +1,209 @@
+"""One run for all ends is as exact as steps from event to event, and as what the scheduler does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from heapq import heappop, heappush
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pushlane.core.names import pool_lanes
+from pushlane.core.task import Level, Task, Weights
+from pushlane.core.turns import Scheduler
+from pushlane.diagnosis.fluid import Expected, forecasts
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import SinkLoad, Standing, entitled_rates, shared_by_lane
+from tests.diagnosis.support import NOW_MS, load_of, task_of
+
+LEVELS = tuple(Level)
+PER_S = 500.0
+WEIGHTS = [Weights(6, 3, 1), Weights(1, 1, 1), Weights(1, 0, 0), Weights(5, 3, 2)]
+
+
+def stepped(load: SinkLoad, per_s: float) -> dict[str, Expected]:
+    """Go from event to event, and share anew at each: slow, and plainly what is meant."""
+    left = {one.task.id: float(one.backlog) for one in load.standings}
+    starts = {one.task.id: (one.starts_at_ms(NOW_MS) - NOW_MS) / 1000 for one in load.standings}
+    now_s, began, found = 0.0, {}, {}
+    while True:
+        going = [
+            one
+            for one in load.standings
+            if left[one.task.id] > 1e-9 and starts[one.task.id] <= now_s + 1e-9
+        ]
+        heads = {lane: tasks[0].task.id for lane, tasks in shared_by_lane(going).items()}
+        by_lane = entitled_rates(
+            load, [one for one in going if heads[one.task.lane] == one.task.id], per_s
+        )
+        flows = {heads[lane]: rate for lane, rate in by_lane.items() if rate > 1e-9}
+        events = [left[one] / rate for one, rate in flows.items()]
+        events += [start - now_s for start in starts.values() if start > now_s + 1e-9]
+        if not events or min(events) == float("inf"):
+            return found
+        step_s = min(events)
+        for one, rate in flows.items():
+            began.setdefault(one, now_s)
+            left[one] -= rate * step_s
+            if left[one] <= 1e-9 * max(1.0, rate * step_s):
+                left[one] = 0.0
+                found[one] = Expected(began[one], now_s + step_s)
+        now_s += step_s
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> SinkLoad:
+    """Some tasks of several apps, some of a pool, some that start later, with limits on some."""
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    has_limits = draw(st.booleans())
+    standings, limits = [], {}
+    for number in range(draw(st.integers(1, 25))):
+        level = rng.choice(LEVELS)
+        is_pooled = level is Level.LOW and rng.random() < 0.6
+        task = task_of(
+            f"t{number}",
+            level,
+            app=rng.choice("xyz"),
+            quota=rng.choice([1, 1, 2, 5]),
+            created_at_ms=rng.randrange(1, 10**6),
+            not_before_ms=NOW_MS + rng.randrange(1, 90_000) if rng.random() < 0.3 else 0,
+            **({"lane": rng.choice(pool_lanes(2))} if is_pooled else {}),
+        )
+        standings.append(Standing(task, rng.randrange(1, 20_000)))
+        if has_limits and rng.random() < 0.4:
+            limits[Subject("task", task.id)] = Limit(rate_per_s=rng.choice([1, 5, 50, 200]))
+    for app in "xyz" if has_limits else "":
+        part = rng.choice([None, 0.3, 0.6])
+        limits[Subject("app", app)] = Limit(
+            rate_per_s=rng.choice([None, 20, 100]), quota=rng.choice([None, 3]), high_part=part
+        )
+    return load_of(*standings, limits=limits, weights=draw(st.sampled_from(WEIGHTS)))
+
+
+def ids(load: SinkLoad) -> list[str]:
+    return [one.task.id for one in load.standings]
+
+
+@given(loads())
+def test_all_ends_are_those_of_steps_from_event_to_event(load: SinkLoad) -> None:
+    found, expected = forecasts(load, ids(load), PER_S), stepped(load, PER_S)
+
+    assert found.keys() == expected.keys()
+    for task_id, one in expected.items():
+        assert found[task_id] == pytest.approx(one, rel=1e-6, abs=1e-6), task_id
+
+
+@given(loads(), st.data())
+def test_more_quota_ends_no_task_later(load: SinkLoad, data: st.DataObject) -> None:
+    chosen = data.draw(st.sampled_from(load.standings))
+    more = replace(chosen.task, quota=chosen.task.quota * 3)
+    others = [one for one in load.standings if one is not chosen]
+    changed = load_of(
+        *others, Standing(more, chosen.left), limits=load.limits, weights=load.weights
+    )
+
+    before = forecasts(load, [more.id], PER_S).get(more.id)
+    after = forecasts(changed, [more.id], PER_S).get(more.id)
+
+    assert (before is None) == (after is None)
+    if before is not None and after is not None:
+        assert after.ends_in_s <= before.ends_in_s * (1 + 1e-6) + 1e-6
+
+
+@given(loads())
+def test_who_is_asked_about_changes_nothing(load: SinkLoad) -> None:
+    everybody = forecasts(load, ids(load), PER_S)
+
+    for task_id in ids(load)[:5]:
+        assert forecasts(load, [task_id], PER_S).get(task_id) == everybody.get(task_id)
+
+
+class Lane:
+    """A task in the scheduler's hands: how much is left, and how fast it may go."""
+
+    def __init__(self, one: Standing, most_per_s: float) -> None:
+        self.task = one.task
+        self.left = int(one.backlog)
+        self.apart_s = 1 / most_per_s
+        self.next_s = 0.0
+
+    def sent(self, now_s: float) -> float:
+        """Return when its limit lets the next one go."""
+        self.left -= 1
+        self.next_s = max(self.next_s, now_s) + self.apart_s
+        return self.next_s
+
+
+def dispatched(load: SinkLoad, per_s: float) -> Mapping[str, float]:
+    """By task, when the real scheduler has sent all of it, a push each 1 / per_s."""
+    turns: Scheduler[Lane] = Scheduler(load.weights)
+    for subject, limit in load.limits.items():
+        if subject.kind == "app" and limit.quota:
+            turns.set_app_quota(subject.name, limit.quota)
+    waiting: list[tuple[float, int, Lane]] = []
+    for place, one in enumerate(load.standings):
+        lane = Lane(one, load.most_per_s("task", one.task.id))
+        turns.add(lane, one.task.level, one.task.quota, one.task.app)
+        start_s = (one.starts_at_ms(NOW_MS) - NOW_MS) / 1000
+        heappush(waiting, (start_s, place, lane))
+    found: dict[str, float] = {}
+    slot = 0
+    while len(found) < len(load.standings):
+        now_s = slot / per_s
+        while waiting and waiting[0][0] <= now_s:
+            turns.ready(heappop(waiting)[2])
+        slot += 1
+        if (lane := turns.pick()) is None:
+            slot = max(slot, int(waiting[0][0] * per_s))
+            continue
+        turns.charge()
+        next_s = lane.sent(now_s)
+        if not lane.left:
+            turns.remove(lane)
+            found[lane.task.id] = now_s
+        elif next_s > slot / per_s:
+            turns.rest(lane)
+            heappush(waiting, (next_s, slot + len(load.standings), lane))
+    return found
+
+
+def mix(seed: int) -> SinkLoad:
+    """A mix of tasks after somebody has paused, promoted or limited one, or changed its quota."""
+    rng = random.Random(seed)
+    tasks: list[Task] = [
+        task_of(
+            f"t{number}",
+            rng.choice(LEVELS),
+            app=rng.choice("xyz"),
+            quota=rng.choice([1, 1, 2, 5, 10]),
+            not_before_ms=NOW_MS + rng.randrange(1, 60_000) if rng.random() < 0.2 else 0,
+        )
+        for number in range(rng.randrange(5, 25))
+    ]
+    limits = {Subject("app", "x"): Limit(quota=rng.choice([1, 2, 3]))}
+    change, chosen = seed % 4, rng.randrange(len(tasks))
+    if change == 0:
+        del tasks[chosen]  # it is paused: it takes no turns
+    elif change == 1:
+        tasks[chosen] = replace(tasks[chosen], level=Level.HIGH)
+    elif change == 2:
+        tasks[chosen] = replace(tasks[chosen], quota=tasks[chosen].quota * 5)
+    for task in rng.sample(tasks, 3) if change == 3 else ():
+        limits[Subject("task", task.id)] = Limit(rate_per_s=rng.choice([2, 10, 40]))
+    standings = [Standing(task, rng.randrange(50, 4_000)) for task in tasks]
+    return load_of(*standings, limits=limits, weights=rng.choice(WEIGHTS))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ends_come_true_in_lockstep_with_the_scheduler(seed: int) -> None:
+    """Within a tenth or two seconds, as is promised of a preview."""
+    load = mix(seed)
+
+    told, done = forecasts(load, ids(load), PER_S), dispatched(load, PER_S)
+
+    assert told.keys() == done.keys()
+    for task_id, end_s in done.items():
+        assert told[task_id].ends_in_s == pytest.approx(end_s, rel=0.1, abs=2.0), task_id
