@@ -6,16 +6,18 @@ It also predicts how a task would fare that is not there yet, from how its sinks
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace as with_fields
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import are_lines_awaited, is_awaited
-from pushlane.backends.ports import Delayed, TaskQuery, pages
+from pushlane.backends.ports import Delayed, Registry, TaskQuery, pages
 from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
 from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
@@ -29,18 +31,19 @@ from pushlane.diagnosis.situation import (
     not_before,
     unforeseen,
 )
-from pushlane.diagnosis.slowing import entitled_share
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of
-from pushlane.model.presence import Process
+from pushlane.model.presence import MOST_TASKS, Process
 from pushlane.model.reasons import Reasons
 from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.settings import Settings
 
 _UNKNOWN = TaskStatus("")
 
-_MOST_OTHERS = 2_000  # the newest tasks that are not finished
+_MOST_OTHERS = 50_000  # the newest tasks that are not finished
+_MANY = 1_000  # from so many on a look is kept for others who ask
+_LOOK_S = 2.0
 _BETWEEN_S = 1.0
 _JUST_BEGUN_MS = 10_000
 
@@ -85,7 +88,7 @@ def diagnose(now: Situation) -> Diagnosis:
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, status=status, unread_limits=unread)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
-    share = None if waits else entitled_share(now)
+    share = None if waits else now.entitled_share
     eta_s, eta_note = _end(now, found)
     return Diagnosis(
         task,
@@ -124,7 +127,7 @@ def expected_end(now: Situation, found: Sequence[Cause], per_s: float | None) ->
     if is_held or any(cause.at_later for cause in found):
         return None
     goes = None if now.all_wait else forecast(now.load, now.task.id, per_s)
-    share = entitled_share(now)
+    share = now.entitled_share
     return end_of(now, goes, per_s if per_s is None or share is None else share * per_s)
 
 
@@ -147,21 +150,34 @@ async def why(backend: Backend, task_id: str, settings: Settings | None = None) 
 
     With settings it says, too, which sinks those lack.
 
-    Looks at it twice, a second apart, for how fast it goes.
+    How fast it goes is what processes say; where one may have left it out, it looks twice, a second
+    apart.
 
     Raises:
         UnknownTask: there is none of this id, key or name.
     """
     task = await backend.registry.get(task_id)
+    now = await situation_of(backend, task, settings)
     if task.state.is_terminal:
-        return diagnose(await situation_of(backend, task, settings))
-    [before] = await backend.registry.progress([task.id])
-    began_s = time.monotonic()
-    await asyncio.sleep(_BETWEEN_S)
-    now = await situation_of(backend, await backend.registry.get(task.id), settings)
-    passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
-    observed_per_s = (now.progress.finished - before.finished) / passed_s
+        return diagnose(now)
+    observed_per_s = rate_of(task, now.processes)
+    if observed_per_s is None:
+        [before] = await backend.registry.progress([task.id])
+        began_s = time.monotonic()
+        await asyncio.sleep(_BETWEEN_S)
+        now = await situation_of(backend, await backend.registry.get(task.id), settings)
+        passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
+        observed_per_s = (now.progress.finished - before.finished) / passed_s
     return diagnose(replace(now, observed_per_s=observed_per_s))
+
+
+def rate_of(task: Task, processes: Sequence[Process]) -> float | None:
+    """Return how fast a task goes; None where a process may have left it out, or none says it."""
+    stands = [one for process in processes for one in process.served if one.name in task.chain]
+    said = [one.tasks_per_s for one in stands if one.tasks_per_s is not None]
+    rates = [per_s[task.id] for per_s in said if task.id in per_s]
+    names_all = len(said) == len(stands) and all(len(per_s) < MOST_TASKS for per_s in said)
+    return sum(rates) if rates or (said and names_all) else None
 
 
 async def situation_of(backend: Backend, task: Task, settings: Settings | None = None) -> Situation:
@@ -247,11 +263,36 @@ async def active_at(backend: Backend, sink: str) -> list[Standing]:
     ]
 
 
+class _Look:
+    """The tasks that are not finished, as they were at a moment, for all who ask."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.until_s = -math.inf
+        self.found: list[Standing] = []
+
+
+_looks: WeakKeyDictionary[Registry, _Look] = WeakKeyDictionary()
+
+
 async def active(backend: Backend, sinks: Container[str]) -> list[Standing]:
-    """Return the same of several sinks; the broker is not asked which of them have moved on."""
+    """Return the same of several sinks; the broker is not asked which of them have moved on.
+
+    Of many tasks the answer may be two seconds old.
+    """
+    look = _looks.setdefault(backend.registry, _Look())
+    async with look.lock:
+        if time.monotonic() >= look.until_s:
+            began_s = time.monotonic()
+            look.found = await _all_active(backend)
+            is_dear = len(look.found) >= _MANY
+            look.until_s = began_s + _LOOK_S if is_dear else -math.inf
+    return [one for one in look.found if one.task.chain[0] in sinks]
+
+
+async def _all_active(backend: Backend) -> list[Standing]:
     found: list[Standing] = []
-    async for page in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
-        tasks = [task for task in page if task.chain[0] in sinks]
+    async for tasks in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
         progress = await backend.registry.progress([task.id for task in tasks])
         later = await later_of(backend, tasks)
         for task, counts in zip(tasks, progress, strict=True):
@@ -379,7 +420,7 @@ def _predicted(now: Situation) -> SinkPrediction:
     found = causes(now)
     expected = expected_end(now, found, per_s)
     begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
-    share = entitled_share(begins)
+    share = begins.entitled_share
     return SinkPrediction(
         task.chain[0], task.total or 0, found, share, per_s, expected, now.waits, now.unread_limits
     )

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from pushlane.backends.backend import Backend
 from pushlane.core.task import Progress, Task, now_ms
 from pushlane.diagnosis.fluid import forecasts
-from pushlane.diagnosis.look import active, end_of, loads, put_offs_of
+from pushlane.diagnosis.look import active, end_of, loads, put_offs_of, rate_of
 from pushlane.diagnosis.situation import Situation, unforeseen
 from pushlane.model.due import PutOff
 from pushlane.model.load import SinkLoad, entitled_rates, shared_by_lane, sink_now
-from pushlane.model.presence import MOST_TASKS, Process
+from pushlane.model.presence import Process
 
 
 class Pace(NamedTuple):
@@ -32,7 +32,7 @@ async def paces_of(
 ) -> dict[str, Pace]:
     """Return by id how these tasks go, which run and are not held."""
     dispatching = [one for one in processes if one.kind == "dispatcher"]
-    rates = {task.id: _rate(task, dispatching) for task, _ in going}
+    rates = {task.id: rate_of(task, dispatching) for task, _ in going}
     sinks = {name: sink_now(dispatching, name) for name in {task.chain[0] for task, _ in going}}
     known = {name: sink for name, sink in sinks.items() if sink.capacity_per_s}
     if not known:
@@ -46,15 +46,6 @@ async def paces_of(
         mine = [one for one in going if one[0].chain[0] == name]
         found |= _paces(load_of(sink=sink, standings=at_sink), mine, rates, put_off)
     return {task_id: found.get(task_id, Pace(rate)) for task_id, rate in rates.items()}
-
-
-def _rate(task: Task, processes: Sequence[Process]) -> float | None:
-    """Return how fast a task goes; None where a process may have left it out."""
-    stands = [one for process in processes for one in process.served if one.name in task.chain]
-    said = [one.tasks_per_s for one in stands if one.tasks_per_s is not None]
-    rates = [per_s[task.id] for per_s in said if task.id in per_s]
-    names_all = len(said) == len(stands) and all(len(per_s) < MOST_TASKS for per_s in said)
-    return sum(rates) if rates or (said and names_all) else None
 
 
 def _paces(

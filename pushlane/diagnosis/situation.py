@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 from pushlane.backends.ports import Delayed
 from pushlane.core.endings import WaitReason
 from pushlane.core.task import Progress, Task, Weights
 from pushlane.model.due import PutOff, Waiting, waiting_of
 from pushlane.model.limits import Limits, Subject
-from pushlane.model.load import SinkLoad, Standing, quiet_until, sink_now
+from pushlane.model.load import (
+    SinkLoad,
+    Standing,
+    entitled_rates,
+    entitled_shares,
+    quiet_until,
+    sink_now,
+)
 from pushlane.model.presence import Process, Resting, continued
 from pushlane.model.reasons import DEAD_ADDRESS, Reasons
 from pushlane.model.times import zone_or_utc
@@ -170,9 +178,18 @@ class Situation:
         """Return whether its pushes get to a sink only after its first one."""
         return sink != self.task.chain[0]
 
-    @property
+    @cached_property
+    def entitled_share(self) -> float | None:
+        """The part of its sink that the task, or its lane of the pool, is entitled to now.
+
+        What others may not take by their limits is shared by those that may. None while it has
+        nothing to send, or may not.
+        """
+        return share_in(self.load, self.task)
+
+    @cached_property
     def load(self) -> SinkLoad:
-        """Return what its first sink has to do, the task itself included."""
+        """What its first sink has to do, the task itself included."""
         mine = Standing(self.task, self.left, self.has_moved_on, self.later)
         load = self._load_at(self.task.chain[0], [*self.others, mine])
         if not self.spent:
@@ -194,6 +211,17 @@ class Situation:
             spent=self.spent,
             now_ms=self.now_ms,
         )
+
+
+def share_in(load: SinkLoad, task: Task) -> float | None:
+    """Return the part of a load's sink that a task of it is entitled to; None while it has none."""
+    going = load.going
+    if task.id not in {one.task.id for one in going}:
+        return None
+    per_s = load.sink.capacity_per_s
+    if not per_s:
+        return entitled_shares(load, going).get(task.lane)
+    return entitled_rates(load, going, per_s)[task.lane] / per_s
 
 
 def unserved_sinks(task: Task, processes: Sequence[Process]) -> list[str]:

@@ -9,45 +9,23 @@ from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level
 from pushlane.diagnosis.fluid import forecast
-from pushlane.diagnosis.situation import Cause, Situation
+from pushlane.diagnosis.situation import Cause, Situation, share_in
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import (
-    SinkLoad,
-    entitled_rates,
-    entitled_shares,
     subjects_of,
 )
 
 _ENDLESS = 10**9
 
 
-def entitled_share(now: Situation) -> float | None:
-    """Return the part of its sink that the task, or its lane of the pool, is entitled to now.
-
-    What others may not take by their limits is shared by those that may. None while it has nothing
-    to send, or may not.
-    """
-    return _share_in(now.load, now.task)
-
-
 def share_without_own_limits(now: Situation) -> float | None:
-    """Return what `entitled_share` would be if the task and its app had no rate or places set."""
+    """Return what its entitled share would be if the task and its app had no rate or places set."""
     load, unlimited = now.load, {"rate_per_s": math.inf, "in_flight": _ENDLESS}
     own = (Subject("task", now.task.id), Subject("app", now.task.app))
     freed = {one: with_fields(load.limits.get(one, Limit()), **unlimited) for one in own}
-    return _share_in(replace(load, limits={**load.limits, **freed}), now.task)
-
-
-def _share_in(load: SinkLoad, task: Task) -> float | None:
-    going = load.going
-    if task.id not in {one.task.id for one in going}:
-        return None
-    per_s = load.sink.capacity_per_s
-    if not per_s:
-        return entitled_shares(load, going).get(task.lane)
-    return entitled_rates(load, going, per_s)[task.lane] / per_s
+    return share_in(replace(load, limits={**load.limits, **freed}), now.task)
 
 
 _MOST_MORE = 64
@@ -66,12 +44,14 @@ def _limited(now: Situation) -> Iterator[Cause]:
 def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
     load, is_later = now.load_at(sink), now.is_later(sink)
     most_per_s = load.most_per_s(*subject)
+    if most_per_s == math.inf:
+        return
     is_alone = is_later or subject.kind == "sink"
     takes = load.sink.capacity_per_s
     if not is_alone:  # what it would get without limits of its own
         share, capacity = share_without_own_limits(now), now.load.sink.capacity_per_s
         takes = None if share is None or capacity is None else share * capacity
-    if most_per_s < math.inf and (takes is None or most_per_s <= takes):
+    if takes is None or most_per_s <= takes:
         rate, places = load.rate_limits(*subject)
         by_rate = rate is not None and rate / load.sink.cost == most_per_s
         what = "" if by_rate else f"{places:,} in flight, so about "
@@ -178,7 +158,7 @@ def _moved_on(now: Situation) -> Iterator[Cause]:
 
 
 def _sharing(now: Situation) -> Iterator[Cause]:
-    share, sink = entitled_share(now), now.load.sink.name
+    share, sink = now.entitled_share, now.load.sink.name
     if share is None:
         return
     task = now.task

@@ -161,10 +161,11 @@ class SinkLoad:
         """
         if not self.limits:
             return None
-        names = (name, EVERY_APP) if kind == "app" else (name,)
-        found = (self.limits.get(Subject(kind, one), Limit()) for one in names)
-        values = (getattr(one, field_name) for one in found)
-        return next((value for value in values if value is not None), None)
+        found = self.limits.get(Subject(kind, name))
+        value = None if found is None else getattr(found, field_name)
+        if value is None and kind == "app" and name != EVERY_APP:
+            return self.limit(kind, EVERY_APP, field_name)
+        return value
 
     def most_per_s(self, kind: str, name: str) -> float:
         """Return how many pushes a second a subject may send, without end when it has no limit.
