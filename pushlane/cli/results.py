@@ -4,47 +4,54 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.queries import receipt_hasher, receipts_since
-from pushlane.cli.doing import done
+from pushlane.cli.doing import CommandLine, done, on_client
 from pushlane.cli.errors import note
-from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, on_backend, option, switch
+from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, option, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task, pushes_text
 from pushlane.cli.push import print_receipts
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, UserError
-from pushlane.core.task import Level, Task
-from pushlane.diagnosis.results import ReceiptRow, TaskReceipts, begun_ms, results_of
+from pushlane.core.task import Level
 from pushlane.model.counted import ENDS
 from pushlane.model.recipients import Hasher
+from pushlane.operations.ends import MOST_HASHED, EndView, HashRecipients, ListEnds, hash_texts
 from pushlane.operations.looks import (
     GetResults,
     ListReceipts,
     ReasonCount,
     ResultsView,
     TimesView,
-    results_view,
 )
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
+from pushlane.util.errors import NeedsBackend
 from pushlane.util.texts import did_you_mean
 
+if TYPE_CHECKING:
+    from pushlane.producers.rows import RowSource
+
+Hashing = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+_PAGE = 10_000
 _REASONS: tuple[Column[ReasonCount], ...] = (
     Column("OUTCOME", lambda one: one.outcome),
     Column("PUSHES", lambda one: f"{one.pushes:,}", number=True),
     Column("REASON", lambda one: one.reason or "-", elastic=True),
 )
 _TIMES = ("submitted_at_ms", "dispatched_at_ms", "responded_at_ms")
-_SHOWN = [name for name in ReceiptRow._fields if name not in ("task_id", "recipient_hash")]
+_SHOWN = [name for name in EndView.__struct_fields__ if name != "recipient_hash"]
 _HEADINGS = [name.removesuffix("_ms") for name in _SHOWN]
 
 
@@ -99,12 +106,14 @@ def results(
     if written != FileFlags() and asked.join is None:
         raise BadInput("--format, --delimiter and --encoding say how the file of --join is written")
     settings = flags.settings()
+    if asked.reveal and settings.url:
+        raise NeedsBackend(settings.url)
     give_way()
     if task is None or asked.is_of_pushes:
         _show_pushes(settings, task, asked)
         return
     if asked.as_csv:
-        said = on_backend(settings, lambda backend: _rows(backend, settings, task, asked, written))
+        said = on_client(settings, lambda client: _rows(client, settings, task, asked, written))
     else:
         said = done(settings, GetResults(task=task))
         if asked.as_json:
@@ -133,49 +142,60 @@ def _show_pushes(settings: Settings, task: str | None, asked: _Asked) -> None:
 
 
 async def _rows(
-    backend: Backend, settings: Settings, word: str, asked: _Asked, written: FileFlags
+    client: CommandLine, settings: Settings, task: str, asked: _Asked, written: FileFlags
 ) -> ResultsView:
     """Write a row for each push as the log of receipts is read: no answer could hold them all."""
-    task = await backend.registry.get(word)
-    [progress] = await backend.registry.progress([task.id])
-    [why] = await backend.registry.reasons([task.id])
-    results, receipts = await results_of(backend.receipts, task, progress, why)
-    said = results_view(task, results)
+    said = await client.do(GetResults(task=task))
     by_hash = {}
     if asked.join:
-        hasher = await receipt_hasher(backend.receipts, settings)
-        by_hash = await _joined(hasher, asked.join, asked.join_by, written)
-    names = Names(by_hash, await _kept(backend, task) if asked.reveal else {})
-    unnamed = await _write_csv(backend, task, receipts, names)
-    _check_named(asked, said, unnamed)
+        by_hash = await _joined(_hashing(client, settings), asked.join, asked.join_by, written)
+    by_seq = await _kept(client.backend, said.task_id) if asked.reveal else {}
+    names = Names(by_hash, by_seq)
+    with TemporaryFile() as spool:
+        wanted = ListEnds(task=said.task_id, hashes=bool(asked.join), limit=_PAGE)
+        counting = await _spooled(client.pages(wanted), spool)
+        _check_named(asked, *_write_csv(spool, counting, names))
     return said
 
 
 class Names(NamedTuple):
     """Those whom pushes were for, as far as that is known."""
 
-    by_hash: Mapping[int, str]
+    by_hash: Mapping[str, str]
     by_seq: Mapping[int, str]
 
-    def of(self, row: ReceiptRow) -> str | None:
-        return self.by_seq.get(row.seq) or self.by_hash.get(row.recipient_hash)
+    def of(self, row: EndView) -> str | None:
+        found = self.by_seq.get(row.seq)
+        return found or (self.by_hash.get(row.recipient_hash) if row.recipient_hash else None)
 
 
-async def _kept(backend: Backend, task: Task) -> dict[int, str]:
+async def _kept(backend: Backend, task_id: str) -> dict[int, str]:
     """Return the recipients that the lane of the task still has, by seq."""
     from pushlane.producers.replay import retained_pushes  # which loads how tasks are made
 
+    task = await backend.registry.get(task_id)
     return {one.seq: one.recipient async for one in retained_pushes(backend, task)}
 
 
-async def _joined(hasher: Hasher, given: Path, column: str, written: FileFlags) -> dict[int, str]:
-    """Return the recipients in the file by their hashes. Raises BadInput if it cannot be read."""
-    from pushlane.producers.encoder import recipient_text
-    from pushlane.producers.request import SubmitRequest, as_file
-    from pushlane.producers.rows import BadRow, open_source
-    from pushlane.producers.rows import Wanted as Columns
+def _hashing(client: CommandLine, settings: Settings) -> Hashing:
+    """Return what hashes recipients: their key, where it is known here, else who has it."""
+    key = settings.receipts_key
+    hasher = None if key is None else Hasher(key.reveal().encode())
 
-    found: dict[int, str] = {}
+    async def hashed(recipients: Sequence[str]) -> Sequence[str]:
+        if hasher is not None:
+            return hash_texts(hasher, recipients)
+        return (await client.do(HashRecipients(recipients=tuple(recipients)))).hashes
+
+    return hashed
+
+
+async def _joined(hashing: Hashing, given: Path, column: str, written: FileFlags) -> dict[str, str]:
+    """Return the recipients in the file by their hashes. Raises BadInput if it cannot be read."""
+    from pushlane.producers.request import SubmitRequest, as_file
+    from pushlane.producers.rows import open_source
+
+    found: dict[str, str] = {}
     request = SubmitRequest(source=given, level=Level.LOW, **vars(written))
     async with as_file(request, lambda progress: None) as file:
         source = open_source(*file)
@@ -184,27 +204,55 @@ async def _joined(hasher: Hasher, given: Path, column: str, written: FileFlags) 
                 f"{source.name} has no column {column!r}{did_you_mean(column, source.columns)}; "
                 "say with --join-by which one has the recipients"
             )
-        for _, values in source.rows(Columns((column,))):
-            if not isinstance(values, BadRow) and (who := recipient_text(values[0])):
-                [hashed] = hasher.hashes([who])
-                found[hashed] = who
+        recipients = _recipients_in(source, column)
+        while some := tuple(islice(recipients, MOST_HASHED)):
+            found.update(zip(await hashing(some), some, strict=True))
     return found
 
 
-async def _write_csv(backend: Backend, task: Task, receipts: TaskReceipts, names: Names) -> int:
-    """Write a row for each push that has ended; return how many of them stay masked."""
+def _recipients_in(source: RowSource, column: str) -> Iterator[str]:
+    from pushlane.producers.encoder import recipient_text
+    from pushlane.producers.rows import BadRow
+    from pushlane.producers.rows import Wanted as Columns
+
+    for _, values in source.rows(Columns((column,))):
+        if not isinstance(values, BadRow) and (who := recipient_text(values[0])):
+            yield who
+
+
+async def _spooled(pages: AsyncIterator[list[EndView]], spool: IO[bytes]) -> dict[int, int]:
+    """Write rows to a file, as they are, masked; return when each push ended first (Unix ms)."""
+    first_ms: dict[int, int] = {}
+    async for page in pages:
+        for row in page:
+            before = first_ms.get(row.seq, row.responded_at_ms)
+            first_ms[row.seq] = min(before, row.responded_at_ms)
+        spool.writelines(msgspec.json.encode(row) + b"\n" for row in page)
+    spool.seek(0)
+    return first_ms
+
+
+def _write_csv(spool: IO[bytes], first_ms: dict[int, int], names: Names) -> tuple[int, int]:
+    """Write a row for each push that has ended; return how many stay masked, and how many in all.
+
+    One that ended twice did when it ended first.
+    """
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(_HEADINGS)
-    unnamed = 0
-    async for batch in receipts_since(backend.receipts, begun_ms(task)):
-        for row in receipts.take(batch) if batch is not None else ():
-            who = names.of(row)
-            unnamed += who is None
-            out.writerow(_csv_row(row if who is None else row._replace(recipient=who)))
-    return unnamed
+    unnamed, pushes = 0, len(first_ms)
+    read = msgspec.json.Decoder(EndView)
+    for line in spool:
+        row = read.decode(line)
+        if first_ms.get(row.seq) != row.responded_at_ms:
+            continue
+        del first_ms[row.seq]
+        who = names.of(row)
+        unnamed += who is None
+        out.writerow(_csv_row(row if who is None else msgspec.structs.replace(row, recipient=who)))
+    return unnamed, pushes
 
 
-def _check_named(asked: _Asked, said: ResultsView, unnamed: int) -> None:
+def _check_named(asked: _Asked, unnamed: int, pushes: int) -> None:
     """Say how many recipients stay masked. Raises UserError when the file has none of them."""
     if not unnamed or not (asked.join or asked.reveal):
         return
@@ -217,7 +265,7 @@ def _check_named(asked: _Asked, said: ResultsView, unnamed: int) -> None:
         f"{asked.join} does not have the recipients of {pushes_text(unnamed)}: is it the file that "
         f"was submitted, and {asked.join_by!r} its column of recipients (--join-by)?"
     )
-    if unnamed == sum(said.counts.values()):
+    if unnamed == pushes:
         raise UserError(told)
     note(told)
 
@@ -267,7 +315,7 @@ def _remarks(said: ResultsView, settings: Settings) -> Iterator[str]:
         yield f"{said.unread:,} bodies of the log were left out: this version cannot read them"
 
 
-def _csv_row(row: ReceiptRow) -> list[Any]:
+def _csv_row(row: EndView) -> list[Any]:
     return [
         _iso(value) if name in _TIMES else value for name, value in picked(row, *_SHOWN).items()
     ]

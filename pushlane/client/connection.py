@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
 
 from pushlane.backends.backend import Backend, Connect, connect, this_user
 from pushlane.core.errors import PushlaneError
 from pushlane.operations.doing import do
 from pushlane.operations.operation import Operation
-from pushlane.operations.session import Begun, Caller, untold
+from pushlane.operations.session import Begun, Beside, Caller, untold
 from pushlane.settings import Settings, load
 from pushlane.util.conversion import instance
 from pushlane.util.errors import NeedsBackend
@@ -74,6 +77,21 @@ class Connection:
             return await self._remote.do(operation)
         caller = Caller(this_user(), self.face)
         return await do(self._open, self._settings, caller, operation, begun)
+
+    async def pages(self, operation: Operation[Result]) -> AsyncIterator[Result]:
+        """Yield what a list shows, a page of its `limit` at a time."""
+        cursor = operation.cursor  # type: ignore[attr-defined]
+        while cursor is not None:
+            asked = msgspec.structs.replace(operation, cursor=cursor)
+            if self._remote is not None:
+                self._refuse_other_loop()
+                shown, cursor = await self._remote.page(asked)
+            else:
+                caller, beside = Caller(this_user(), self.face), Beside()
+                shown = await do(self._open, self._settings, caller, asked, beside=beside)
+                cursor = beside.next
+            yield shown
+            cursor = cursor or None
 
     @property
     def _open(self) -> Backend:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pushlane.client.connection import Connection
+from pushlane.operations.ends import EndView, HashRecipients, ListEnds
 from pushlane.operations.looks import (
     GetOverview,
     GetPush,
@@ -34,6 +37,18 @@ class LookOperations(Connection):
         Raises Unreachable when the log of receipts does not answer.
         """
         return await self.do(GetResults.made(task=task_id))
+
+    async def ends(self, task_id: str, *, hashes: bool = False, limit: int = 0) -> list[EndView]:
+        """List how the pushes of the task ended, one by one; with a `limit` only the first so many.
+
+        Recipients are masked; with `hashes` each has the one that `recipient_hashes` returns. A
+        push that ended twice is there twice: the earlier one counts.
+        """
+        return await self.do(ListEnds.made(task=task_id, hashes=hashes, limit=limit))
+
+    async def recipient_hashes(self, recipients: Sequence[str]) -> list[str]:
+        """Return the hashes that receipts have for these recipients, 10,000 at most at once."""
+        return [*(await self.do(HashRecipients.made(recipients=recipients))).hashes]
 
     async def receipts(
         self,

@@ -97,6 +97,8 @@ OPERATIONS = (
     _looks(Operations.overview, "why"),
     _looks(Operations.results, "results"),
     _looks(Operations.receipts, "results"),
+    _looks(Operations.ends, "results"),
+    _looks(Operations.recipient_hashes, "results"),
     _looks(Operations.push, "push show"),
     _looks(Operations.report, "report"),
     _looks(Operations.reported, "report"),

@@ -85,19 +85,19 @@ class Remote:
 
         Of a list it asks for as many pages as have what is wanted.
         """
-        shown, cursor = await self._page(operation)
+        shown, cursor = await self.page(operation)
         if not operation.has_pages():
             return shown
         limit: int = operation.limit  # type: ignore[attr-defined]
         while cursor and (not limit or operation.size(shown) < limit):
             left = limit - operation.size(shown) if limit else 0
             rest = msgspec.structs.replace(operation, limit=left, cursor=cursor)
-            following, cursor = await self._page(rest)
+            following, cursor = await self.page(rest)
             shown = operation.joined(shown, following)
         return shown
 
-    async def _page(self, operation: Operation[Result]) -> tuple[Result, str]:
-        """Return what is shown there, and the cursor of what comes behind it."""
+    async def page(self, operation: Operation[Result]) -> tuple[Result, str]:
+        """Return a page that is shown there, and the cursor of the next; empty at the end."""
         kind = type(operation)
         fields: dict[str, Any] = msgspec.to_builtins(operation)
         _refuse_unsendable(fields)

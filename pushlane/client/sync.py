@@ -196,6 +196,8 @@ class SyncClient:
     overview = _blocking(Operations.overview)
     results = _blocking(Operations.results)
     receipts = _blocking(Operations.receipts)
+    ends = _blocking(Operations.ends)
+    recipient_hashes = _blocking(Operations.recipient_hashes)
     push = _blocking(Operations.push)
     report = _blocking(Operations.report)
     reported = _blocking(Operations.reported)

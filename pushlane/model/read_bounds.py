@@ -9,7 +9,8 @@ class ReadBounds(NamedTuple):
     """The bounds of a read; those that are None are not there.
 
     `most_receipts` of the log are counted at most, `memory` is that of queries on the store. A read
-    that `gives_way` takes half of the time that there is, and leaves the rest to others.
+    that `gives_way` takes half of the time that there is, and leaves the rest to others. A page of
+    the log ends after `page_s`, with what was found.
     """
 
     at_once: int | None = None
@@ -18,6 +19,7 @@ class ReadBounds(NamedTuple):
     most_rows: int = 1_000_000
     memory: str = "2GB"
     gives_way: bool = False
+    page_s: float | None = None
 
 
 NO_BOUNDS = ReadBounds()
@@ -30,5 +32,6 @@ AT_A_SERVER = ReadBounds(
     most_rows=10_000,
     memory="512MB",
     gives_way=True,
+    page_s=1.0,
 )
 """Of a process that answers others meanwhile; a client waits for 60 s."""

@@ -23,6 +23,7 @@ from pushlane.operations.alerts import (
     RemoveAlert,
 )
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
+from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import RecordEvents
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Operation
@@ -112,6 +113,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetOverview,
     GetResults,
     ListReceipts,
+    ListEnds,
+    HashRecipients,
     GetPush,
     GetReport,
     ListReported,

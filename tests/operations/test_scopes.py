@@ -34,6 +34,7 @@ from pushlane.operations.alerts import (
 )
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.doing import do
+from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import DeviceEvent, RecordEvents
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
@@ -157,6 +158,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetOverview: lambda task, app: GetOverview(),
     GetResults: lambda task, app: GetResults(task=task),
     ListReceipts: lambda task, app: ListReceipts(task=task, seq=1),
+    ListEnds: lambda task, app: ListEnds(task=task, hashes=True),
+    HashRecipients: lambda task, app: HashRecipients(recipients=("a",)),
     GetReport: lambda task, app: GetReport(task=task, where=(f"app={app}",)),
     ListReported: lambda task, app: ListReported(task=task),
     GetPush: lambda task, app: GetPush(push=f"{task}-1"),
