@@ -6,6 +6,7 @@ An alert is of the apps that its conditions name; one that names none is of all 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from pushlane.util.extras import needs_extra
 
 _DAY_S = 86_400
 _MOST_RECEIPTS = 10**12
+_QUOTED = re.compile(r'[",\r\n]')
 
 
 class AlertView(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +168,8 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
             remind_s=self.remind_s,
         )
         parse_where(rule.where)
+        if app and (app,) not in _named(rule):
+            raise BadInput(f"no alert can be about the app {app[:60]!r} alone: `|` means several")
         return rule
 
 
@@ -273,9 +277,9 @@ def _app_of(rule: AlertRule) -> str:
 
 
 def _condition(app: str) -> str:
-    """Return the condition that a push is of this app, as a report reads it."""
+    """Return the condition that a push is of this app, in quotes where a report needs them."""
     quoted = app.replace('"', '""')
-    return f'"app={quoted}"'
+    return f'"app={quoted}"' if _QUOTED.search(app) else f"app={app}"
 
 
 def _subject(name: str) -> str:

@@ -43,7 +43,7 @@ async def test_an_alert_is_saved_and_removed_and_the_audit_says_so(settings: Set
         await do(backend, settings, ADMIN, RemoveAlert(name="failing"))
         entries = await do(backend, settings, ADMIN, ListAudit())
 
-    assert (saved.where, saved.window_s, saved.for_s) == (('"app=shop"',), 600, 3600)
+    assert (saved.where, saved.window_s, saved.for_s) == (("app=shop",), 600, 3600)
     assert (saved.to, shown.groups) == ("hooks.example.com", {})
     assert [(one.operation, one.app) for one in entries] == [
         ("remove-alert", "shop"),
@@ -101,7 +101,7 @@ async def test_one_of_a_caller_of_an_app_is_of_that_app(settings: Settings) -> N
         with pytest.raises(BadInput, match="lag_s is of the pipeline as a whole"):
             await do(backend, settings, of("shop"), alert("c", metric="lag_s"))
 
-    assert (own.where, by_where.where) == (('"app=shop"',), ("app=shop",))
+    assert (own.where, by_where.where) == (("app=shop",), ("app=shop",))
 
 
 async def test_anothers_alert_is_never_replaced_and_nothing_of_it_is_told(
@@ -115,7 +115,7 @@ async def test_anothers_alert_is_never_replaced_and_nothing_of_it_is_told(
             assert str(caught.value) == ("there is an alert 'failing' already; choose another name")
         [left] = await do(backend, settings, ADMIN, ListAlerts())
 
-    assert left.where == ('"app=news"',)
+    assert left.where == ("app=news",)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,7 @@ async def test_anothers_alert_is_never_replaced_and_nothing_of_it_is_told(
         ({"to": "hooks.example.com"}, "not one like https://example.com/alerts"),
         ({"name": "two words"}, "alert name 'two words' cannot be used"),
         ({"window_s": "30s"}, "window_s"),
+        ({"app": "shop|news"}, "no alert can be about the app 'shop|news' alone"),
     ],
 )
 async def test_what_cannot_be_is_refused(settings: Settings, given: Any, told: str) -> None:
