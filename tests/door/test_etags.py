@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane import Settings
 from pushlane.core.push import FORMAT
@@ -204,6 +205,36 @@ async def test_options_of_a_stream_are_set_over_those_that_were_seen(settings: S
     assert (stale.status, stale.json["present"]["in_flight"]) == (412, 7)
     assert stale.headers["etag"] == other.headers["etag"] != seen
     assert (again.status, again.headers["etag"]) == (200, there)
+
+
+RULE = {"audience": "users", "cron": "0 9 * * MON", "task": {"level": "low", "title": "Hi"}}
+ALERT = {"metric": "dead", "when": "> 5", "to": "https://hooks.example.com/alerts"}
+
+
+@pytest.mark.parametrize(
+    ("path", "made", "other"),
+    [
+        ("/v1/rules/weekly", RULE, {"cron": "0 8 * * MON"}),
+        ("/v1/alerts/failing", ALERT, {"when": "> 7"}),
+    ],
+)
+async def test_a_rule_and_an_alert_are_replaced_as_they_were_seen(
+    settings: Settings, path: str, made: dict[str, Any], other: dict[str, Any]
+) -> None:
+    [(field, value)] = other.items()
+    changed = {**made, "replace": True, **other}
+    async with asking(replace(settings, rules_over_http=True)) as ask:
+        first = await ask("PUT", path, made, headers={"if-match": '"0000000000000000"'})
+        await ask("PUT", path, made)
+        seen = await tag_at(ask, path)
+        set_over = await ask("PUT", path, changed, headers={"if-match": seen})
+        stale = await ask("PUT", path, {**made, "replace": True}, headers={"if-match": seen})
+        there = await ask("GET", path)
+
+    assert (first.status, first.json["present"]) == (412, {})
+    assert (set_over.status, stale.status) == (200, 412)
+    assert stale.json["present"][field] == there.json[field] == value
+    assert stale.headers["etag"] == set_over.headers["etag"] == there.headers["etag"] != seen
 
 
 @each
