@@ -5,9 +5,9 @@ An alert is of the apps that its conditions name; one that names none is of all 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -220,8 +220,10 @@ class MeasureAlert(Operation[list[AlertFigure]], frozen=True, kw_only=True):
         with needs_extra("pipeline", "measuring an alert"):
             from pushlane.pipeline.alerts.measure import group_name, is_alarming, lag_of, measure
         root = at.settings.reports_root
-        lag = await lag_of(at.backend.receipts, root)
-        found = await asyncio.to_thread(measure, root, rule, now_ms(), lag)
+        async with at.reads.one():
+            lag = await lag_of(at.backend.receipts, root)
+            work = partial(measure, root, rule, now_ms(), lag, at.reads.bounds)
+            found = await at.reads.in_thread(work)
         by_name = {group_name(key): (key, one) for key, one in found.items()}
         return [
             AlertFigure(

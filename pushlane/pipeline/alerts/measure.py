@@ -17,6 +17,7 @@ import msgspec
 
 from pushlane.backends.ports import ReceiptLog
 from pushlane.core.errors import BadInput
+from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
 from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertMessage, AlertState
 from pushlane.pipeline.reports import report, sections
@@ -25,7 +26,7 @@ from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query
 from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.reports.sections import TRIED, SentByLevel, count, lateness
-from pushlane.pipeline.store import CorruptStore, open_store
+from pushlane.pipeline.store import CorruptStore, Store, open_store
 from pushlane.util.errors import ReceiptsGone
 
 MINUTE_MS = 60_000
@@ -49,8 +50,14 @@ class Measured:
 Figures = dict[Key, tuple[float, int]]
 
 
-def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[Key, Measured]:
-    """Measure every group that has receipts in one of the two windows.
+def measure(
+    root: Path,
+    rule: AlertRule,
+    now_ms: int,
+    lag: int | None,
+    bounds: ReadBounds = NO_BOUNDS,
+) -> dict[Key, Measured]:
+    """Measure every group that has receipts in one of the two windows, within the bounds of a read.
 
     `lag` is how many bodies of the log the store has not read; None when that is not known.
     Raises BadInput if there is no store, CorruptStore if a file cannot be read.
@@ -63,7 +70,7 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
     end_ms = (now_ms if lag == 0 else min(now_ms, known_ms)) // MINUTE_MS * MINUTE_MS
     length_ms = rule.window_s * 1000
     ends = (end_ms, end_ms - length_ms)
-    now, before = (_figures(root, rule, Period.of(end - length_ms, end)) for end in ends)
+    now, before = (_figures(root, rule, Period.of(end - length_ms, end), bounds) for end in ends)
     return {key: _measured(key, now, before) for key in {**now, **before}}
 
 
@@ -82,9 +89,13 @@ async def lag_of(log: ReceiptLog, root: Path) -> int | None:
         return None
 
 
-def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
+def _figures(root: Path, rule: AlertRule, period: Period, bounds: ReadBounds) -> Figures:
     query = Query(period, rule.dimensions, rule.conditions)
-    return run_query(root, period, lambda _, found: _answer(found, rule, _with_ids(found, query)))
+
+    def work(_: Store, engine: Engine) -> Figures:
+        return _answer(engine, rule, _with_ids(engine, query))
+
+    return run_query(root, period, work, bounds)
 
 
 def _with_ids(engine: Engine, query: Query) -> Query:
