@@ -10,8 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane import Settings
+from pushlane.core.task import now_ms
 from pushlane.door.problems import _STATUS
 from tests.door.asking import Answer, Asking, asking
+from tests.receipt_stores import store_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 LINES = PAGE.partition("```json\n")[2].partition("```")[0]
@@ -58,6 +60,10 @@ async def test_what_it_shows_is_so(settings: Settings) -> None:
                 async with ask.events(found[1]) as events:
                     assert (await events.next()).name == "snapshot"
                 continue
+            if "/reports" in line and not settings.has_reports:
+                task = (await ask("GET", "/v1/tasks/sale-7")).json["id"]
+                read = {"task_id": task, "app": "shop", "responded_at_ms": now_ms() - 120_000}
+                store_of(settings.reports_root, [read] * 3)
             answer = await run(ask, line, etag.replace('"', r"\""))
             etag = answer.headers.get("etag", "")
             assert answer.status == (201 if "/streams/orders/pushes" in line else 200), answer.body

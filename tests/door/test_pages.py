@@ -219,6 +219,8 @@ BOUNDED = {
     "RetriedView": "those that this request has retried",
     "SuppressedIn": "where one value is suppressed",
     "PoolView": "1,024 lanes, and those that tasks have from when there were more",
+    "ReportView": "as many rows as are asked for: `rows_in_all`",
+    "ReportedReceipt": "as many as are asked for, the last of them",
     "RuleView": GIVEN,
     "AlertView": GIVEN,
     "AlertNow": GIVEN,
