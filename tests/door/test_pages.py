@@ -221,6 +221,7 @@ BOUNDED = {
     "PoolView": "1,024 lanes, and those that tasks have from when there were more",
     "ReportView": "as many rows as are asked for: `rows_in_all`",
     "ReportedReceipt": "as many as are asked for, the last of them",
+    "Hashes": "as many as were sent",
     "RuleView": GIVEN,
     "AlertView": GIVEN,
     "AlertNow": GIVEN,
@@ -427,7 +428,7 @@ async def test_a_cursor_that_somebody_has_made_finds_no_more_than_they_may_see(
 
 
 def test_each_list_with_a_cursor_is_held_and_told() -> None:
-    elsewhere = {"list-dead-addresses", "measure-alert"}  # tests/operations/test_alerts.py
+    elsewhere = {"list-dead-addresses", "measure-alert", "list-ends"}  # tests/operations
 
     assert LISTS.keys() | elsewhere == PAGED
     for kind in OPERATIONS:
