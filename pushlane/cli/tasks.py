@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pushlane.backends.backend import Backend
 from pushlane.cli.doing import done, on_client
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import (
@@ -18,7 +17,6 @@ from pushlane.cli.flags import (
     WideFlag,
     YesFlag,
     argument,
-    on_backend,
     option,
     switch,
 )
@@ -33,7 +31,7 @@ from pushlane.cli.parsing import (
 from pushlane.cli.processes import resting_text, seen_processes, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.client.connection import Connection
-from pushlane.core.errors import BadInput, UnknownFormat
+from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.core.task import Level, State
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
@@ -51,6 +49,7 @@ from pushlane.operations.tasks import (
     PromoteTask,
     ResumeTask,
 )
+from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable, UnreadableTask
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
@@ -63,7 +62,9 @@ def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, ye
         UserError: the answer is no, or there is nobody to ask.
     """
     task_ids = [fault.task_id for fault in faults]
-    on_backend(settings, partial(_refuse_newer, task_ids=task_ids))  # before anybody is asked
+    for found in on_client(settings, partial(_unreadable, task_ids=task_ids)):
+        if found.kept_for:  # before anybody is asked
+            raise TaskConflict(found.kept_for)
     for fault in faults:
         if not yes:
             what = f"task {fault.task_id}"
@@ -72,21 +73,16 @@ def remove_unreadable(settings: Settings, faults: Sequence[UnknownFormat], *, ye
                 "pushes? What it has not sent will not go out."
             )
             confirm(f"removing {what}", question, f"{what} is not removed")
-    on_backend(settings, partial(_remove_all, task_ids=task_ids))
+    on_client(settings, partial(_remove_all, task_ids=task_ids))
 
 
-async def _refuse_newer(backend: Backend, task_ids: Sequence[str]) -> None:
+async def _unreadable(client: Connection, task_ids: Sequence[str]) -> list[UnreadableTask]:
+    return [await client.do(GetUnreadable(task=task_id)) for task_id in task_ids]
+
+
+async def _remove_all(client: Connection, task_ids: Sequence[str]) -> None:
     for task_id in task_ids:
-        await backend.refuse_newer(f"task {task_id}")
-
-
-async def _remove_all(backend: Backend, task_ids: Sequence[str]) -> None:
-    from pushlane.producers.forgetting import removed_in_time  # which loads how tasks are made
-
-    await _refuse_newer(backend, task_ids)
-    for task_id in task_ids:
-        await _purge_dead(backend, task_id)
-        is_gone = await removed_in_time(partial(backend.discard, task_id))
+        is_gone = (await client.do(RemoveUnreadable(task=task_id))).is_lane_gone
         later = "" if is_gone else "; its lane goes in about 10 minutes, as somebody still reads it"
         note(f"task {task_id} could not be read: it is removed, and sends nothing more{later}")
 
@@ -338,12 +334,6 @@ async def _forget_all(client: Connection, tasks: list[str]) -> None:
     for task in tasks:
         await client.do(ForgetTask(task=task))
         note(f"task {task} is forgotten")
-
-
-async def _purge_dead(backend: Backend, task_id: str) -> None:
-    from pushlane.producers.dead import DeadLetters, Selection  # which loads how tasks are made
-
-    await DeadLetters(backend).purge(Selection(task=task_id))
 
 
 task = Group("Look at one task: `task TASK` is `task show TASK`.", (show,), has_default=True)

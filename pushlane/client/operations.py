@@ -66,6 +66,8 @@ OPERATIONS = (
     _changes(Operations.set_stop_if_dead, "stop-if-dead"),
     _changes(Operations.reschedule, "reschedule"),
     _changes(Operations.forget, "forget"),
+    _looks(Operations.unreadable, "forget"),
+    _changes(Operations.remove_unreadable, "forget"),
     _changes(Operations.clone, "clone"),
     _changes(Operations.replay, "replay"),
     _changes(Operations.put_stream, "streams put"),

@@ -165,6 +165,8 @@ class SyncClient:
     set_stop_if_dead = _blocking(Operations.set_stop_if_dead)
     reschedule = _blocking(Operations.reschedule)
     forget = _blocking(Operations.forget)
+    unreadable = _blocking(Operations.unreadable)
+    remove_unreadable = _blocking(Operations.remove_unreadable)
     clone = _blocking(Operations.clone)
     replay = _blocking(Operations.replay)
     put_stream = _blocking(Operations.put_stream)

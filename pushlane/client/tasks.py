@@ -26,6 +26,12 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
+from pushlane.operations.unreadable import (
+    GetUnreadable,
+    RemovedTask,
+    RemoveUnreadable,
+    UnreadableTask,
+)
 from pushlane.producers.new_times import Moment, given_new_times
 from pushlane.producers.request import OnProgress, SubmitRequest
 from pushlane.util.conversion import instance, seconds
@@ -169,6 +175,18 @@ class TaskOperations(Connection):
             UserError: somebody still reads its lane.
         """
         await self.do(ForgetTask.made(task=task_id))
+
+    async def unreadable(self, task_id: str) -> UnreadableTask:
+        """Say what is wrong with a task that cannot be read. Raises InvalidChange for another."""
+        return await self.do(GetUnreadable.made(task=task_id))
+
+    async def remove_unreadable(self, task_id: str) -> RemovedTask:
+        """Remove a task that cannot be read, with all that is its own; nothing more is sent.
+
+        Raises InvalidChange for one that can be read, and TaskConflict while a process of a newer
+        version lives.
+        """
+        return await self.do(RemoveUnreadable.made(task=task_id))
 
     async def clone(self, task_id: str) -> ReplayedView:
         """Send all its pushes in a new task. Raises InvalidChange when not all are retained."""

@@ -12,6 +12,7 @@ from pushlane.core.errors import (
     InvalidChange,
     PushlaneError,
     TaskConflict,
+    UnknownFormat,
     Unreachable,
     UserError,
 )
@@ -47,6 +48,7 @@ _STATUS: tuple[tuple[type[PushlaneError], int], ...] = (
     (NotNow, 503),
     (TooMany, 429),
     (UserError, 409),
+    (UnknownFormat, 409),
     (Unreachable, 503),
     (BufferFull, 503),
     (StreamEnded, 503),
@@ -75,6 +77,8 @@ def refusal_of(error: PushlaneError, safe_line: int | None = None) -> Refusal:
     shown = problem(status, type(error).__name__, str(error))
     line = getattr(error, "line", None)
     whole = msgspec.structs.replace(shown, line=line, safe_line=safe_line, present=present)
+    if isinstance(error, UnknownFormat) and error.task_id:
+        whole = msgspec.structs.replace(whole, task=error.task_id)
     return Refusal(whole, headers)
 
 

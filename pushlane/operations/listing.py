@@ -84,6 +84,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
+from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     CreateTask,
@@ -100,6 +101,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     SetStopIfDead,
     RescheduleTask,
     ForgetTask,
+    GetUnreadable,
+    RemoveUnreadable,
     CloneTask,
     ReplayTask,
     PutStream,

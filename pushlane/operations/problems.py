@@ -11,14 +11,17 @@ import msgspec
 from pushlane.core.errors import (
     BadInput,
     InvalidChange,
+    OutdatedFormat,
     PushlaneError,
     TaskConflict,
+    UnknownFormat,
     UnknownLane,
     Unreachable,
     UserError,
 )
 from pushlane.util.errors import (
     BufferFull,
+    DamagedRecord,
     Denied,
     MissingPermission,
     NoLeader,
@@ -64,7 +67,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a refusal. `detail` says what is wrong, with which value, and what to do.
 
     `line` is the number of the line that is no push, `safe_line` the last that is on the lane.
-    `present` is the value that is there instead of the one that was seen.
+    `present` is the value that is there instead of the one that was seen, `task` the id of a task
+    that cannot be read.
     """
 
     type: str
@@ -74,6 +78,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int | None = None
     safe_line: int | None = None
     present: Mapping[str, Any] | None = None
+    task: str | None = None
 
 
 def problem(status: int, name: str, detail: str) -> Problem:
@@ -84,8 +89,23 @@ def problem(status: int, name: str, detail: str) -> Problem:
 
 def error_of(shown: Problem) -> PushlaneError:
     """Return the error that a problem tells of: of its name, else the nearest for its status."""
+    if shown.type in _UNREAD:
+        return UnreadElsewhere(shown.detail, shown.task or "")
     kind = _BY_TYPE.get(shown.type) or _BY_STATUS.get(shown.status, PushlaneError)
     return kind(shown.detail or shown.title)
 
 
+class UnreadElsewhere(UnknownFormat):
+    """A server cannot read something that is stored there."""
+
+    def __init__(self, told: str, task_id: str) -> None:
+        self.version = 0
+        fault, _, way_out = told.partition("; ")
+        self._set(fault, way_out, task_id)
+        PushlaneError.__init__(self, told)
+
+
+_UNREAD = {
+    problem(0, kind.__name__, "").type for kind in (UnknownFormat, OutdatedFormat, DamagedRecord)
+}
 _BY_TYPE = {problem(0, kind.__name__, "").type: kind for kind in _OF_ONE_TEXT}

@@ -7,7 +7,7 @@ import pytest
 THROUGH_A_SERVER = (
     *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "push", "quota"),
     *("report", "reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables"),
-    *("tasks", "times", "tokens", "why"),
+    *("unreadable", "tasks", "times", "tokens", "why"),
 )
 """The modules."""
 
@@ -38,6 +38,8 @@ BESIDE_THE_BACKEND = frozenset(
         "test_what_cannot_be_is_refused",
         "test_what_cannot_be_registered_is_refused",
         "test_what_no_push_can_have_is_refused_and_not_shown",
+        # doctor, which looks at what is at hand
+        "test_doctor_lists_them_as_errors",
         # a part that is replaced in this process, or a look at what is stored
         "test_a_dry_run_says_whose_key_it_is",
         "test_a_submit_that_goes_on_makes_the_pushes_that_it_would_have_made",

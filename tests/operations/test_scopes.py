@@ -97,6 +97,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
+from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
 from pushlane.operations.views import plain
 from pushlane.pipeline.alerts.alert_rule import Metric
 from pushlane.pipeline.rules import history
@@ -152,6 +153,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     SetStopIfDead: lambda task, app: SetStopIfDead(task=task, rule="5%"),
     RescheduleTask: lambda task, app: RescheduleTask(task=task, not_before_ms=0),
     ForgetTask: lambda task, app: ForgetTask(task=task),
+    GetUnreadable: lambda task, app: GetUnreadable(task=task),
+    RemoveUnreadable: lambda task, app: RemoveUnreadable(task=task),
     CloneTask: lambda task, app: CloneTask(task=task),
     ReplayTask: lambda task, app: ReplayTask(task=task, since_ms=0),
     WhyTask: lambda task, app: WhyTask(task=task),
