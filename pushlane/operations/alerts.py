@@ -17,12 +17,13 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.operations.operation import LONGEST_S, ETag, Of, Operation, Role, read_by
 from pushlane.operations.paging import AtMost, Cursor, page
-from pushlane.operations.session import Session
+from pushlane.operations.session import Session, tag_of
 from pushlane.operations.views import Removed
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertStore
 from pushlane.pipeline.reports.query import parse_where
 from pushlane.util.conversion import seconds
+from pushlane.util.errors import Overtaken
 from pushlane.util.extras import needs_extra
 
 _DAY_S = 86_400
@@ -133,13 +134,15 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
         rule = self._rule(at)
 
         def check(there: AlertRule | None) -> None:
-            at.require_seen(_subject(self.name), _set_of(there) if there else {})
+            tag, seen = _tag(self.name, there), at.beside.seen
+            if seen is not None and tag not in seen:
+                raise Overtaken(_subject(self.name), _set_of(there) if there else {}, tag)
 
         before = await _store(at).add(rule, replace=self.replace, check=check)
         at.changed(
             _subject(self.name), _set_of(before) if before else {}, _set_of(rule), _app_of(rule)
         )
-        at.show(_subject(self.name), _set_of(rule))
+        at.beside.tag = _tag(self.name, rule)
         return AlertView(**_fields(rule))
 
     def _rule(self, at: Session) -> AlertRule:
@@ -200,7 +203,7 @@ class GetAlert(Operation[AlertNow], frozen=True, kw_only=True):
         store = _store(at)
         rule = await store.rule(self.name)
         groups = (await store.load_state(self.name)).state
-        at.show(_subject(self.name), _set_of(rule))
+        at.beside.tag = _tag(self.name, rule)
         shown = {name: _group_view(one) for name, one in groups.items()}
         return AlertNow(**_fields(rule), groups=shown)
 
@@ -298,6 +301,11 @@ def _set_of(rule: AlertRule) -> dict[str, Any]:
     """Return what is set of an alert, but for what of its URL may be a secret."""
     shown: dict[str, Any] = msgspec.to_builtins(_fields(rule))
     return shown
+
+
+def _tag(name: str, rule: AlertRule | None) -> str:
+    """Return the tag of an alert, None for none: of its whole URL too, which is not shown."""
+    return tag_of(_subject(name), {**_set_of(rule), "url": rule.url} if rule else {})
 
 
 def _group_view(group: AlertGroup) -> AlertGroupView:

@@ -237,6 +237,25 @@ async def test_a_rule_and_an_alert_are_replaced_as_they_were_seen(
     assert stale.headers["etag"] == set_over.headers["etag"] == there.headers["etag"] != seen
 
 
+async def test_another_path_of_a_webhook_is_another_alert_and_is_not_told(
+    settings: Settings,
+) -> None:
+    path, seen = "/v1/alerts/failing", {}
+    async with asking(settings) as ask:
+        for secret in ("one", "two"):
+            to = f"https://hooks.example.com/{secret}"
+            put = await ask("PUT", path, {**ALERT, "to": to, "replace": True})
+            seen[secret] = put.headers["etag"]
+        stale = await ask(
+            "PUT", path, {**ALERT, "replace": True}, headers={"if-match": seen["one"]}
+        )
+        there = await tag_at(ask, path)
+
+    assert (stale.status, stale.json["present"]["to"]) == (412, "hooks.example.com")
+    assert b"/two" not in stale.body
+    assert stale.headers["etag"] == there == seen["two"] != seen["one"]
+
+
 @each
 async def test_of_many_that_saw_the_same_one_sets_it(
     settings: Settings, look: str, method: str, path: str, body: Any
