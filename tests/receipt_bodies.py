@@ -20,6 +20,7 @@ def body(
     attempt: int = 1,
     reason: str = "",
     level: str = "high",
+    app: str = "shop",
     attributes: dict[str, str] | None = None,
 ) -> bytes:
     """Receipts of one task that came out the same way, a millisecond apart."""
@@ -30,7 +31,7 @@ def body(
             version=1,
             batch_id=f"batch-{next(_ids)}",
             sink="webhook",
-            tasks=[TaskLabel(task, "shop", f"the {task}")],
+            tasks=[TaskLabel(task, app, f"the {task}")],
             task=[0] * count,
             seq=list(seqs),
             level=[level] * count,

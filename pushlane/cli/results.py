@@ -25,6 +25,7 @@ from pushlane.cli.push import print_receipts
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import Level
+from pushlane.diagnosis.ends import FirstEnds
 from pushlane.model.counted import ENDS
 from pushlane.model.recipients import Hasher
 from pushlane.operations.ends import MOST_HASHED, EndView, HashRecipients, ListEnds, hash_texts
@@ -153,8 +154,8 @@ async def _rows(
     names = Names(by_hash, by_seq)
     with TemporaryFile() as spool:
         wanted = ListEnds(task=said.task_id, hashes=bool(asked.join), limit=_PAGE)
-        counting = await _spooled(client.pages(wanted), spool)
-        _check_named(asked, *_write_csv(spool, counting, names))
+        firsts = await _spooled(client.pages(wanted), spool)
+        _check_named(asked, *_write_csv(spool, firsts, names))
     return said
 
 
@@ -220,32 +221,30 @@ def _recipients_in(source: RowSource, column: str) -> Iterator[str]:
             yield who
 
 
-async def _spooled(pages: AsyncIterator[list[EndView]], spool: IO[bytes]) -> dict[int, int]:
-    """Write rows to a file, as they are, masked; return when each push ended first (Unix ms)."""
-    first_ms: dict[int, int] = {}
+async def _spooled(pages: AsyncIterator[list[EndView]], spool: IO[bytes]) -> FirstEnds:
+    """Write rows to a file, as they are, masked; return which of them count."""
+    firsts = FirstEnds()
     async for page in pages:
         for row in page:
-            before = first_ms.get(row.seq, row.responded_at_ms)
-            first_ms[row.seq] = min(before, row.responded_at_ms)
+            firsts.add(row.seq, row.responded_at_ms)
         spool.writelines(msgspec.json.encode(row) + b"\n" for row in page)
     spool.seek(0)
-    return first_ms
+    return firsts
 
 
-def _write_csv(spool: IO[bytes], first_ms: dict[int, int], names: Names) -> tuple[int, int]:
+def _write_csv(spool: IO[bytes], firsts: FirstEnds, names: Names) -> tuple[int, int]:
     """Write a row for each push that has ended; return how many stay masked, and how many in all.
 
     One that ended twice did when it ended first.
     """
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(_HEADINGS)
-    unnamed, pushes = 0, len(first_ms)
+    unnamed, pushes = 0, len(firsts)
     read = msgspec.json.Decoder(EndView)
     for line in spool:
         row = read.decode(line)
-        if first_ms.get(row.seq) != row.responded_at_ms:
+        if not firsts.take(row.seq, row.responded_at_ms):
             continue
-        del first_ms[row.seq]
         who = names.of(row)
         unnamed += who is None
         out.writerow(_csv_row(row if who is None else msgspec.structs.replace(row, recipient=who)))

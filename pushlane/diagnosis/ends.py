@@ -34,6 +34,27 @@ class EndsPlace(NamedTuple):
     row: int = 0
 
 
+class FirstEnds:
+    """Tells which rows of a task count: of each push the first in time, and that once."""
+
+    def __init__(self) -> None:
+        self._first_ms: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._first_ms)
+
+    def add(self, seq: int, at_ms: int) -> None:
+        """Note a row, of the push `seq`, which ended then (Unix ms)."""
+        self._first_ms[seq] = min(at_ms, self._first_ms.get(seq, at_ms))
+
+    def take(self, seq: int, at_ms: int) -> bool:
+        """Tell whether this is the row that counts, once all are noted: add nothing after."""
+        if self._first_ms.get(seq) != at_ms:
+            return False
+        del self._first_ms[seq]
+        return True
+
+
 class EndsPage(NamedTuple):
     """Rows in the order of the log, and where they go on: None at their end."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,15 +111,6 @@ class TaskReceipts:
             reason = batch.reason[row]
             self._reason[place] = self._reasons.setdefault(reason, len(self._reasons))
 
-    def take(self, batch: ReceiptBatch) -> Iterator[ReceiptRow]:
-        """Yield the rows of a batch that count, each push once in all calls: add nothing after."""
-        for row in rows_of(self.task_id, batch):
-            seq, at_ms = batch.seq[row], batch.responded_at_ms[row]
-            place = self._places.get(seq)
-            if place is not None and self._at_ms[place] == at_ms:
-                del self._places[seq]
-                yield row_of(batch, row)
-
     def results(self, task: Task, progress: Progress, known: Reasons, unread: int = 0) -> Results:
         """Return what they come to, beside what is counted of the task, and why."""
         found = {kind: self._end.count(number) for number, kind in enumerate(ENDS, 1)}
@@ -203,10 +194,8 @@ def begun_ms(task: Task) -> int:
     return max(1, task.created_at_ms - _BEFORE_MS)
 
 
-async def results_of(
-    log: ReceiptReader, task: Task, progress: Progress, known: Reasons
-) -> tuple[Results, TaskReceipts]:
-    """Read how a task went, of which so much is counted, and the receipts that say so.
+async def results_of(log: ReceiptReader, task: Task, progress: Progress, known: Reasons) -> Results:
+    """Read how a task went, of which so much is counted.
 
     Raises Unreachable when the log does not answer.
     """
@@ -216,7 +205,7 @@ async def results_of(
             unread += 1
         else:
             receipts.add(batch)
-    return receipts.results(task, progress, known, unread), receipts
+    return receipts.results(task, progress, known, unread)
 
 
 def _times(since: Sequence[int], until: Sequence[int], places: Sequence[int]) -> Times | None:

@@ -242,7 +242,7 @@ class GetResults(Operation[ResultsView], frozen=True, kw_only=True):
         task = await at.task(self.task)
         [progress] = await at.backend.registry.progress([task.id])
         [why] = await at.backend.registry.reasons([task.id])
-        said, _ = await results_of(at.backend.receipts, task, progress, why)
+        said = await results_of(at.backend.receipts, task, progress, why)
         return results_view(task, said)
 
 

@@ -192,8 +192,8 @@ async def test_results_are_read_by_position_and_commit_nothing(connections: Conn
         await log.append([body("a", range(1, 21)), body("b", [1, 2]), b"no receipts"])
         await log.append([body("a", [21, 22], "dead", reason="HTTP 410"), body("a", [5, 6])])
 
-        said, _ = await results_of(log, task, counted, Reasons("a"))
-        again, _ = await results_of(log, task, counted, Reasons("a"))
+        said = await results_of(log, task, counted, Reasons("a"))
+        again = await results_of(log, task, counted, Reasons("a"))
 
         assert (said.counts[Kind.DELIVERED], said.counts[Kind.DEAD], said.unread) == (30, 2, 1)
         assert said.reasons == [(Kind.DEAD, "HTTP 410", 2)]

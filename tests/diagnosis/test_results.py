@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pushlane.core.push import Kind
 from pushlane.core.task import Level, Progress, Task
-from pushlane.diagnosis.results import MOST_REASONS, Results, TaskReceipts, Times
+from pushlane.diagnosis.ends import FirstEnds
+from pushlane.diagnosis.results import (
+    MOST_REASONS,
+    Results,
+    TaskReceipts,
+    Times,
+    row_of,
+    rows_of,
+)
 from pushlane.model.reasons import Reasons
 from pushlane.model.receipt import decode_receipts
 from tests.receipt_bodies import NOON_MS, body
@@ -82,11 +90,12 @@ def test_rows_are_those_that_count_each_once() -> None:
         decode_receipts(body("a", [2], at_ms=NOON_MS)),
         decode_receipts(body("a", [2], at_ms=NOON_MS)),
     ]
-    receipts = TaskReceipts("a")
-    for batch in batches:
-        receipts.add(batch)
+    ends = [row_of(batch, row) for batch in batches for row in rows_of("a", batch)]
+    firsts = FirstEnds()
+    for end in ends:
+        firsts.add(end.seq, end.responded_at_ms)
 
-    rows = [row for batch in batches for row in receipts.take(batch)]
+    rows = [end for end in ends if firsts.take(end.seq, end.responded_at_ms)]
 
     assert [(row.seq, row.outcome, row.reason) for row in rows] == [
         (1, "dead", "HTTP 410"),

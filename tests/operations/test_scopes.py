@@ -103,6 +103,7 @@ from pushlane.pipeline.alerts.alert_rule import Metric
 from pushlane.pipeline.rules import history
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.util.errors import NotAllowed, NotFound, UnknownTask
+from tests.receipt_bodies import body
 
 MARK = "secret-of-b"
 KEPT = ("limit", "rule", "rule-history", "alert")
@@ -163,8 +164,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     ListReceipts: lambda task, app: ListReceipts(task=task, seq=1),
     ListEnds: lambda task, app: ListEnds(task=task, hashes=True),
     HashRecipients: lambda task, app: HashRecipients(recipients=("a",)),
-    GetReport: lambda task, app: GetReport(task=task, where=(f"app={app}",)),
-    ListReported: lambda task, app: ListReported(task=task),
+    GetReport: lambda task, app: GetReport(by="app,task,reason"),
+    ListReported: lambda task, app: ListReported(where=(f"task!={task}",)),
     GetPush: lambda task, app: GetPush(push=f"{task}-1"),
     RecordEvents: lambda task, app: RecordEvents(events=(clicked(task),)),
     PutStream: lambda task, app: PutStream(name="news", level=Level.HIGH, app=app),
@@ -250,6 +251,9 @@ async def fill(backend: Backend, settings: Settings) -> None:
         await RuleStore(backend.documents).change_history(made.id, history.request_run(5))
         await do(backend, settings, admin, an_alert(made.id, app))
         dead = DeadPush(made.id, 1, 5, f"HTTP 410 {task}", now_ms(), encode(Push(made.id, 1, task)))
+        why = f"HTTP 410 {task}"
+        said = body(made.id, [1, 2], at_ms=now_ms() - 60_000, reason=why, app=app)
+        await backend.receipts.append([said])
         await backend.broker.open_lane(dead_lane(made.id))
         await backend.broker.publish(dead_lane(made.id), [encode_dead(dead)])
 

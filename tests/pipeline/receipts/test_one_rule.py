@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.core.push import Kind
-from pushlane.diagnosis.results import TaskReceipts
+from pushlane.diagnosis.ends import FirstEnds
+from pushlane.diagnosis.results import row_of
+from pushlane.diagnosis.results import rows_of as ends_in
 from pushlane.model.counted import ENDS, FINISHED, read_receipts
 from pushlane.model.receipt import Event
 from pushlane.pipeline.receipts.log_source import KEY_COLUMNS, rows_of
@@ -36,11 +38,16 @@ def test_of_several_receipts_of_an_end_both_count_the_same(drawn) -> None:
         body(task, seqs, outcome, at_ms=NOON_MS + late_ms, attempt=attempt, reason=f"why {place}")
         for place, (task, seqs, outcome, late_ms, attempt) in enumerate(drawn)
     ]
-    receipts = TaskReceipts("a")
     batches = [read_receipts(one) for one in bodies]
-    for batch in batches:
-        receipts.add(batch)
-    read = {(row.seq, row.outcome, row.reason) for batch in batches for row in receipts.take(batch)}
+    ends = [row_of(batch, row) for batch in batches for row in ends_in("a", batch)]
+    firsts = FirstEnds()
+    for end in ends:
+        firsts.add(end.seq, end.responded_at_ms)
+    read = {
+        (end.seq, end.outcome, end.reason)
+        for end in ends
+        if firsts.take(end.seq, end.responded_at_ms)
+    }
 
     table = pa.Table.from_batches(list(rows_of(0, "0", [bodies])))
     table = table.filter(pc.greater_equal(table["kind"], FINISHED))
