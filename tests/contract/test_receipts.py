@@ -7,6 +7,7 @@ import asyncio
 from pushlane.backends.ports import ReceiptLog
 from pushlane.core.push import Kind
 from pushlane.core.task import Level, Progress, Task, now_ms
+from pushlane.diagnosis.ends import EndsPlace, ends_of
 from pushlane.diagnosis.results import results_of
 from pushlane.model.reasons import Reasons
 from tests.contract.conftest import Connections
@@ -199,4 +200,26 @@ async def test_results_are_read_by_position_and_commit_nothing(connections: Conn
         assert said.reasons == [(Kind.DEAD, "HTTP 410", 2)]
         assert said.lacking[Kind.DELIVERED] == 10
         assert again == said
+        assert await log.committed() is None
+
+
+async def test_ends_of_pushes_are_read_in_pages_each_row_once(connections: Connections):
+    task = Task(id="a", level=Level.HIGH, lane="a", created_at_ms=now_ms())
+    async with connections:
+        log = (await connections.one()).receipts
+        for seq in range(1, 60, 3):
+            await log.append([body("a", [seq, seq + 1, seq + 2]), body("b", [seq]), b"no receipts"])
+
+        for limit in (0, 1, 4, 60):
+            found: list[int] = []
+            place: EndsPlace | None = None
+            while True:
+                page = await ends_of(log, task, place, limit=limit)
+                found += [row.seq for row in page.rows]
+                assert not limit or len(page.rows) <= limit
+                if page.next is None:
+                    break
+                place = page.next
+            assert sorted(found) == [*range(1, 61)]
+
         assert await log.committed() is None
