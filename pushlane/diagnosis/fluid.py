@@ -269,15 +269,19 @@ class _App(_Sharing[_Lane]):
     def give(self, per_s: float) -> None:
         """Share so much from now on."""
         self.per_s = per_s
-        if per_s > _NOTHING:
-            self.begin(self.at_s)
         self.share()
 
-    def begin(self, now_s: float) -> None:
-        """Note that its lanes flow now."""
-        for lane in self._fresh:
-            lane.began_s = now_s
-        self._fresh.clear()
+    @property
+    def is_fresh(self) -> bool:
+        """True while nothing has gone of a lane of it."""
+        return bool(self._fresh)
+
+    def begin(self, now_s: float, per_s: float) -> None:
+        """Note that its lanes flow from now on, if so much is anything."""
+        if per_s > _NOTHING:
+            for lane in self._fresh:
+                lane.began_s = now_s
+            self._fresh.clear()
 
     def _settle(self, one: _Lane) -> None:
         if one.is_held:
@@ -305,6 +309,7 @@ class _AtLevel(_Sharing[_App]):
         self.apps: dict[str, _App] = {}
         self._mixed: dict[_App, None] = {}  # not held, but a lane of theirs is
         self._faster: _Heap = []  # apps that follow, by the speed above which a lane is held
+        self._beginning: dict[_App, None] = {}  # may have lanes that flow once it is shared
 
     def enter(self, app: _App) -> None:
         """Let an app share; `share` is to follow."""
@@ -315,6 +320,7 @@ class _AtLevel(_Sharing[_App]):
         """Let an app share no more; `share` is to follow."""
         self.remove(app)
         self._mixed.pop(app, None)
+        self._beginning.pop(app, None)
 
     def look_at(self, app: _App) -> None:
         """Bring an app up to now, before its lanes are changed."""
@@ -333,9 +339,6 @@ class _AtLevel(_Sharing[_App]):
         """Do as for all that share, then give apps their parts that do not just follow."""
         stood = self.speed <= 0
         super().share()
-        if stood and self.speed > 0:
-            for app in self.apps.values():
-                app.begin(self.at_s)
         for app in [*self._mixed]:
             self._settle(app)
             self._queue(app)
@@ -344,6 +347,12 @@ class _AtLevel(_Sharing[_App]):
             if app.entry is not None and app.follows and speed == self._limit_of(app):
                 self._settle(app)
                 self._queue(app)
+        for app in self.apps.values() if stood and self.speed > 0 else [*self._beginning]:
+            app.begin(self.at_s, self._given_to(app))
+        self._beginning.clear()
+
+    def _given_to(self, app: _App) -> float:
+        return app.most if app.is_held else app.quota * self.speed
 
     def _settle(self, one: _App) -> None:
         if one.follows:
@@ -355,7 +364,9 @@ class _AtLevel(_Sharing[_App]):
 
     def _queue(self, one: _App) -> None:
         """Give an app its part, and put it among the next."""
-        one.give(one.most if one.is_held else one.quota * self.speed)
+        one.give(self._given_to(one))
+        if one.is_fresh:
+            self._beginning[one] = None
         one.follows, one.seen = not (one.is_held or one.held), self.clock
         self._mixed.pop(one, None)
         if one.follows:
@@ -404,7 +415,7 @@ class _Run:
             self._now_s = min(event_s, start_s)
             if self._now_s == math.inf:
                 break
-            if event_s < start_s:
+            if event_s <= start_s:
                 self._through(level)
             while coming and coming[-1][0] <= self._now_s:
                 self._start(coming.pop()[2])
@@ -535,8 +546,8 @@ class _Run:
         self._bound_high()
         levels = {level: self._levels[level] for level in Level if level in self._levels}
         wants = [(one.weight, one.most_of_all) for one in levels.values()]
-        for at, per_s in zip(levels, filled(wants, self._per_s), strict=True):
-            level = levels[at]
+        for at, given in zip(levels, filled(wants, self._per_s), strict=True):
+            level, per_s = levels[at], given if given > _NOTHING else 0.0
             if at in changed or per_s != level.per_s or at is Level.HIGH:
                 level.move_to(self._now_s)
                 level.per_s = per_s

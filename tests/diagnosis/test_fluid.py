@@ -121,6 +121,48 @@ def test_who_is_asked_about_changes_nothing(load: SinkLoad) -> None:
         assert forecasts(load, [task_id], PER_S).get(task_id) == everybody.get(task_id)
 
 
+def test_what_gets_nothing_beside_others_begins_only_after_them() -> None:
+    first = Standing(task_of("first", Level.HIGH, app="x"), 500)
+    idle = Standing(task_of("idle", Level.MEDIUM, app="y"), 100)
+    load = load_of(first, idle, weights=Weights(1, 0, 0))
+
+    assert forecasts(load, ["idle"], PER_S)["idle"] == pytest.approx((1.0, 1.2))
+
+
+def test_what_starts_as_another_takes_all_begins_only_after_that() -> None:
+    """At that moment its level had the sink still, but what it gets is nothing."""
+    at_ms = NOW_MS + 1_000
+    going = Standing(task_of("going", Level.MEDIUM, app="x"), 5_000)
+    first = Standing(task_of("first", Level.HIGH, app="x", not_before_ms=at_ms), 500)
+    second = Standing(task_of("second", Level.MEDIUM, app="y", not_before_ms=at_ms), 100)
+    load = load_of(going, first, second, weights=Weights(1, 0, 0))
+
+    assert forecasts(load, ["second"], PER_S)["second"] == pytest.approx((2.0, 2.4))
+
+
+def test_an_app_that_may_have_no_part_of_high_begins_only_after_the_others() -> None:
+    """High has no weight and is alone, so one that is bound to a part of that gets nothing."""
+    bound = Standing(task_of("bound", Level.HIGH, app="x"), 100)
+    other = Standing(task_of("other", Level.HIGH, app="y"), 500)
+    load = load_of(
+        bound,
+        other,
+        weights=Weights(0, 1, 0),
+        limits={Subject("app", "x"): Limit(high_part=0.5)},
+    )
+
+    assert forecasts(load, ["bound"], PER_S)["bound"] == pytest.approx((1.0, 1.2))
+
+
+def test_a_task_of_the_pool_is_through_before_an_older_one_starts_at_that_moment() -> None:
+    pool = pool_lanes(1)[0]
+    young = task_of("young", Level.LOW, created_at_ms=2, lane=pool)
+    old = task_of("old", Level.LOW, created_at_ms=1, lane=pool, not_before_ms=NOW_MS + 1_000)
+    load = load_of(Standing(young, 500), Standing(old, 500))
+
+    assert forecasts(load, ["young"], PER_S)["young"].ends_in_s == pytest.approx(1.0)
+
+
 class Lane:
     """A task in the scheduler's hands: how much is left, and how fast it may go."""
 
