@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 import msgspec
@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from pushlane.agents.tools import TOOLS, Do, tame, use
+from pushlane.agents.tools import Do, tame, tools_for, use
 from pushlane.core.errors import PushlaneError
 from pushlane.version import VERSION
 
@@ -25,34 +25,47 @@ MOST_BODY_BYTES = 1024 * 1024
 _ABOUT = (
     "pushlane sends push notifications by priority: each task has a lane, levels (high, medium, "
     "low) share a sink by weights, and inside a level tasks take turns by quota. Begin with "
-    "`health`; `why_task` says why a task is late and what would help. Nothing can be changed here."
+    "`health`; `why_task` says why a task is late and what would help. What changes something is "
+    "previewed first: `preview` tells what it would do, and its token is what `apply` takes."
 )
 
 Context = ServerRequestContext[Any, Any]
-Rights = Callable[[Context], Awaitable[Do]]
-"""Return what does operations with the rights of who makes a request. Raises Unauthorized."""
+
+
+class Hands(NamedTuple):
+    """What does operations with the rights of who asks, and whether they may change anything."""
+
+    do: Do
+    may_apply: bool
+
+
+Rights = Callable[[Context], Awaitable[Hands]]
+"""Return the hands of who makes a request. Raises Unauthorized."""
 
 
 def server(rights: Rights) -> Server[Any]:
     """Return a server of the tools; each call is done with the rights of its request."""
 
     async def listed(ctx: Context, params: Any) -> types.ListToolsResult:
-        read_only = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        hands = await rights(ctx)
         return types.ListToolsResult(
             tools=[
                 types.Tool(
                     name=one.name,
                     description=one.told,
                     input_schema=one.schema,
-                    annotations=read_only,
+                    annotations=types.ToolAnnotations(
+                        read_only_hint=not one.changes, open_world_hint=False
+                    ),
                 )
-                for one in TOOLS
+                for one in tools_for(may_apply=hands.may_apply)
             ]
         )
 
     async def called(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            shown = await use(params.name, params.arguments or {}, await rights(ctx))
+            do, may_apply = await rights(ctx)
+            shown = await use(params.name, params.arguments or {}, do, may_apply=may_apply)
         except PushlaneError as error:
             return _answer(tame(f"{error}"), is_error=True)
         except Exception as error:
@@ -72,11 +85,11 @@ def server(rights: Rights) -> Server[Any]:
     )
 
 
-async def serve_stdio(do: Do) -> None:
+async def serve_stdio(hands: Hands) -> None:
     """Serve on standard input and output until the input ends."""
 
-    async def rights(ctx: Context) -> Do:
-        return do
+    async def rights(ctx: Context) -> Hands:
+        return hands
 
     told = server(rights)
     async with stdio_server() as (incoming, outgoing):

@@ -19,6 +19,7 @@ from pushlane.core.errors import BadInput
 from pushlane.operations.dead import ListDead
 from pushlane.operations.looks import GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Operation
+from pushlane.operations.previewing import Apply, Preview
 from pushlane.operations.processes import ListAudit, ListProcesses
 from pushlane.operations.shares import GetLevels, ListLimits
 from pushlane.operations.sinks import ListSinks
@@ -34,6 +35,7 @@ DATA = (
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 _PERSONAL = frozenset({"recipient", "reveal", "cursor"})
+_OURS = frozenset({"token"})  # what we have made ourselves, and is of use as a whole alone
 
 Result = TypeVar("Result")
 
@@ -53,6 +55,11 @@ class Tool:
     told: str
     kind: type[Operation[Any]] | None
     run: Callable[[Do, Mapping[str, Any]], Awaitable[Any]]
+
+    @property
+    def changes(self) -> bool:
+        """True for the one that does something."""
+        return self.kind is not None and self.kind.changes
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -101,16 +108,36 @@ TOOLS: Sequence[Tool] = (
     _of("get_levels", GetLevels, "How the levels (high, medium, low) share a sink."),
     _of("list_dead", ListDead, "Dead pushes with reasons; give a task to narrow it."),
     _of("list_processes", ListProcesses, "The processes that dispatch now."),
+    _of(
+        "preview",
+        Preview,
+        "What a change would do to all ends and shares, before it is done: set-quota, set-levels, "
+        "set-limit, promote-task, pause-task, cancel-task and others. Nothing is changed.",
+    ),
+    _of(
+        "apply",
+        Apply,
+        "Do a change just as `preview` showed it, by the token of that, within ten minutes. Ask "
+        "the person whom you work for first. It is refused when it would do otherwise now.",
+    ),
     _of("list_audit", ListAudit, "Who changed what, from what to what, newest first."),
 )
 """All, in the order in which they are listed."""
 
 
-async def use(name: str, given: Mapping[str, Any], do: Do) -> dict[str, Any]:
+def tools_for(*, may_apply: bool) -> list[Tool]:
+    """Return the tools of who may change something, or may not."""
+    return [one for one in TOOLS if may_apply or not one.changes]
+
+
+async def use(
+    name: str, given: Mapping[str, Any], do: Do, *, may_apply: bool = False
+) -> dict[str, Any]:
     """Return what a tool shows, as data. Raises BadInput for none that is there, and as it does."""
-    tool = next((one for one in TOOLS if one.name == name), None)
+    tools = tools_for(may_apply=may_apply)
+    tool = next((one for one in tools if one.name == name), None)
     if tool is None:
-        names = ", ".join(one.name for one in TOOLS)
+        names = ", ".join(one.name for one in tools)
         raise BadInput(f"there is no tool {tame(name)!r}; there are {names}")
     return {"note": DATA, "data": tame(await tool.run(do, given))}
 
@@ -125,7 +152,9 @@ def tame(value: Any) -> Any:
             text = _CONTROL.sub(" ", value)
             return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
         case Mapping():
-            return {tame(str(name)): tame(one) for name, one in value.items()}
+            return {
+                tame(str(name)): one if name in _OURS else tame(one) for name, one in value.items()
+            }
         case list() | tuple():
             some = [tame(one) for one in value[:MOST_ITEMS]]
             left = len(value) - len(some)

@@ -14,6 +14,7 @@ from pushlane.cli.doing import done
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, argument, option, switch
 from pushlane.cli.parsing import complete_task, parse_pairs
+from pushlane.cli.preview import PreviewFlag, show_preview
 from pushlane.cli.render import Column, print_json, print_rows
 from pushlane.cli.task_texts import stop_text
 from pushlane.core.errors import BadInput
@@ -68,6 +69,7 @@ def limit(
         str | None, option("LEVEL=N,...", "So many to one recipient: low=2,all=5.")
     ] = None,
     none: Annotated[bool, switch("--none", "Take all of its limits away.")] = False,
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Limit what a task, an app or a sink may take, from now on, over all processes.
@@ -88,17 +90,28 @@ def limit(
     if changes and none:
         raise BadInput(f"{subject}: give a limit, like --rate 100/s, or --none alone")
     if not changes and not none:
+        _refuse_preview(preview)
         _show_limit(flags.settings(), subject, as_json)
         return
-    _set_limit(flags.settings(), subject, changes, as_json)
+    _set_limit(flags.settings(), subject, changes, preview, as_json)
 
 
-def _set_limit(settings: Settings, subject: str, changes: dict[str, Any], as_json: bool) -> None:
+def _refuse_preview(preview: bool) -> None:
+    """Raise BadInput for a preview of nothing."""
+    if preview:
+        raise BadInput("--preview is of a change; say what is to be changed")
+
+
+def _set_limit(
+    settings: Settings, subject: str, changes: dict[str, Any], preview: bool, as_json: bool
+) -> None:
     """Change these limits, or take all of them away if there are none, and say so."""
     wanted: Operation[LimitView] = ClearLimit(subject=subject)
     with _flags_named():
         if changes:
             wanted = SetLimit.made(subject=subject, **changes)
+        if show_preview(settings, wanted, preview=preview, as_json=as_json):
+            return
         now = done(settings, wanted, create=bool(changes))
     if as_json:
         print_json(plain(now))
@@ -250,6 +263,7 @@ def quota(
     none: Annotated[
         bool, switch("--none", "With --app: take its quota and its part away.")
     ] = False,
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Change how many pushes a task or an app sends in its turn, from now on; without N show it.
@@ -258,7 +272,7 @@ def quota(
     --app alone it shows the app's part of the high level, too.
     """
     if app is not None:
-        _of_app(flags, app, _quota_number(task, pushes), high_part, none, as_json)
+        _of_app(flags, app, _quota_number(task, pushes), high_part, none, preview, as_json)
     elif none or high_part is not None:
         given = "--none" if none else "--high-part"
         raise BadInput(f"{given} is of an app, and no app is named; add --app NAME")
@@ -267,9 +281,10 @@ def quota(
             "a quota is of a task: pushlane quota TASK N; of an app: pushlane quota --app NAME N"
         )
     elif pushes is None:
+        _refuse_preview(preview)
         _show_quota(flags, task, as_json)
     else:
-        _set_quota(flags, task, pushes, as_json)
+        _set_quota(flags, task, pushes, preview, as_json)
 
 
 def _show_quota(flags: Flags, task: str, as_json: bool) -> None:
@@ -285,8 +300,11 @@ def _show_quota(flags: Flags, task: str, as_json: bool) -> None:
         typer.echo(f"task {found.id} sends {found.quota} in its turn")
 
 
-def _set_quota(flags: Flags, task: str, pushes: int, as_json: bool) -> None:
-    changed = done(flags.settings(), SetQuota(task=task, quota=pushes))
+def _set_quota(flags: Flags, task: str, pushes: int, preview: bool, as_json: bool) -> None:
+    settings, wanted = flags.settings(), SetQuota(task=task, quota=pushes)
+    if show_preview(settings, wanted, preview=preview, as_json=as_json):
+        return
+    changed = done(settings, wanted)
     if as_json:
         print_json(plain(changed))
     has_moved = "pooled" in changed.changed
@@ -300,6 +318,7 @@ def _of_app(
     pushes: int | None,
     high_part: float | None,
     none: bool,
+    preview: bool,
     as_json: bool,
 ) -> None:
     is_shown = pushes is None and high_part is None
@@ -314,6 +333,10 @@ def _of_app(
         wanted = GetAppQuota(app=app)
     else:
         wanted = SetAppQuota(app=app, quota=pushes, high_part=high_part)
+    if is_shown and not none:
+        _refuse_preview(preview)
+    elif show_preview(settings, wanted, preview=preview, as_json=as_json):
+        return
     found = done(settings, wanted, create=not (is_shown or none))
     if as_json:
         print_json(plain(found))

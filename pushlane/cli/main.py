@@ -86,6 +86,7 @@ _COMMANDS = {
     ),
     "reschedule": ("reschedule",),
     "limits": ("limit", "limits", "quota", "stop-if-dead"),
+    "preview": ("apply",),
     "why": ("why",),
     "results": ("results",),
     "push": ("push",),

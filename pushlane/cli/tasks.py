@@ -28,6 +28,7 @@ from pushlane.cli.parsing import (
     parse_word,
     pushes_text,
 )
+from pushlane.cli.preview import PreviewFlag, show_preview
 from pushlane.cli.processes import resting_text, seen_processes, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.client.connection import Connection
@@ -182,10 +183,15 @@ def levels(
     weights: Annotated[
         str | None, argument("[HIGH:MEDIUM:LOW]", "New weights, like 6:3:1.")
     ] = None,
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show how the levels share the sink, or change it from now on."""
     wanted = GetLevels() if weights is None else SetLevels(weights=weights)
+    if weights is None and preview:
+        raise BadInput("--preview is of new weights; give some, like 5:3:2")
+    if show_preview(flags.settings(), wanted, preview=preview, as_json=as_json):
+        return
     found = done(flags.settings(), wanted, create=weights is not None)
     if as_json:
         print_json(plain(found))
@@ -198,27 +204,44 @@ def pause(
     flags: Flags,
     task: TaskId,
     reason: Annotated[str, typer.Option(help="Kept with the task.")] = "",
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Hold a task; its pushes wait."""
-    changed = done(flags.settings(), PauseTask(task=task, reason=reason))
+    settings, wanted = flags.settings(), PauseTask(task=task, reason=reason)
+    if show_preview(settings, wanted, preview=preview, as_json=as_json):
+        return
+    changed = done(settings, wanted)
     if as_json:
         print_json(plain(changed))
     note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
 
 
-def resume(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
+def resume(
+    flags: Flags, task: TaskId, preview: PreviewFlag = False, as_json: JsonFlag = False
+) -> None:
     """Let a paused task go on."""
-    changed = done(flags.settings(), ResumeTask(task=task))
+    settings, wanted = flags.settings(), ResumeTask(task=task)
+    if show_preview(settings, wanted, preview=preview, as_json=as_json):
+        return
+    changed = done(settings, wanted)
     if as_json:
         print_json(plain(changed))
     not_again = "; it is not stopped again however many die" if changed.stopped else ""
     note(f"task {changed.id} is {changed.state}{not_again}")
 
 
-def cancel(flags: Flags, task: TaskId, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+def cancel(
+    flags: Flags,
+    task: TaskId,
+    yes: YesFlag = False,
+    preview: PreviewFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
     """End a task; what it has not sent is never sent. One that cannot be read is removed."""
     settings = flags.settings()
+    if show_preview(settings, CancelTask(task=task), preview=preview, as_json=as_json):
+        return
     try:
         view = done(settings, GetTask(task=task))
     except UnknownFormat as error:
@@ -247,10 +270,12 @@ def promote(
         str | None,
         option("high|medium|low", "The level; one up unless given.", autocompletion=complete_level),
     ] = None,
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
-    _move(flags, PromoteTask(task=task, level=None if to is None else parse_level(to)), as_json)
+    level = None if to is None else parse_level(to)
+    _move(flags, PromoteTask(task=task, level=level), preview, as_json)
 
 
 def demote(
@@ -260,14 +285,19 @@ def demote(
         str | None,
         option("medium|low", "The level; one down unless given.", autocompletion=complete_level),
     ] = None,
+    preview: PreviewFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
-    _move(flags, DemoteTask(task=task, level=None if to is None else parse_level(to)), as_json)
+    level = None if to is None else parse_level(to)
+    _move(flags, DemoteTask(task=task, level=level), preview, as_json)
 
 
-def _move(flags: Flags, wanted: PromoteTask | DemoteTask, as_json: bool) -> None:
-    changed = done(flags.settings(), wanted)
+def _move(flags: Flags, wanted: PromoteTask | DemoteTask, preview: bool, as_json: bool) -> None:
+    settings = flags.settings()
+    if show_preview(settings, wanted, preview=preview, as_json=as_json):
+        return
+    changed = done(settings, wanted)
     if as_json:
         print_json(plain(changed))
     note(f"task {changed.id} is {changed.level}{'' if changed.changed else ' already'}")

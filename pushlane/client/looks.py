@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pushlane.client.connection import Connection
+from pushlane.operations.access import CallerView, GetCaller
 from pushlane.operations.ends import EndView, HashRecipients, ListEnds
 from pushlane.operations.looks import (
     GetOverview,
@@ -22,6 +23,10 @@ from pushlane.operations.looks import (
 
 class LookOperations(Connection):
     """What can be seen of tasks and pushes beside what the registry has of them."""
+
+    async def me(self) -> CallerView:
+        """Return who asks, with which role and apps: of a server, whose the token is."""
+        return await self.do(GetCaller())
 
     async def why(self, task_id: str) -> WhyView:
         """Say what the task waits for now and when it ends; it takes a second."""

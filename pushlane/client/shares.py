@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -12,6 +13,7 @@ from pushlane.model.audit import Entry
 from pushlane.model.limits import Subject
 from pushlane.model.presence import Process
 from pushlane.operations.pool import GetPool, PoolView, SetPool
+from pushlane.operations.previewing import AppliedView, Apply, Preview, PreviewView
 from pushlane.operations.processes import (
     FormatsView,
     GetFormats,
@@ -108,6 +110,22 @@ class ShareOperations(Connection):
     async def weights(self) -> Weights:
         """Return the weights by which the levels share the sink."""
         return (await self.do(GetLevels())).weights
+
+    async def preview(self, operation: str, parameters: Mapping[str, Any]) -> PreviewView:
+        """Return what a change would do to all ends; its name and fields are as over HTTP.
+
+            await client.preview("set-quota", {"task": "sale", "quota": 5})
+
+        Raises BadInput for what cannot be previewed, and as the change itself would.
+        """
+        return await self.do(Preview(operation=operation, parameters=dict(parameters)))
+
+    async def apply(self, token: str) -> AppliedView:
+        """Do a change just as it was previewed, within ten minutes.
+
+        Raises PreviewChanged, with the preview of now, when it would do otherwise.
+        """
+        return await self.do(Apply(token=token))
 
     async def set_levels(self, weights: Weights | str) -> LevelShares:
         """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""

@@ -11,10 +11,10 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from pushlane.agents.server import Context, over_http
-from pushlane.agents.tools import Do
+from pushlane.agents.server import Context, Hands, over_http
 from pushlane.backends.backend import Backend
 from pushlane.operations.doing import do
+from pushlane.operations.operation import Role
 from pushlane.operations.session import Caller
 from pushlane.settings import Settings
 
@@ -49,7 +49,9 @@ class Agents:
         assert self._manager is not None
         await self._manager.handle_request(scope, receive, send)
 
-    async def _rights(self, ctx: Context) -> Do:
+    async def _rights(self, ctx: Context) -> Hands:
         request = ctx.request
         assert isinstance(request, Request)
-        return partial(do, self._door.backend, self._door.settings, request.scope[_CALLER])
+        caller: Caller = request.scope[_CALLER]
+        hands = partial(do, self._door.backend, self._door.settings, caller)
+        return Hands(hands, caller.access.role.may(Role.SUBMITTER))

@@ -27,6 +27,7 @@ from pushlane.util.errors import (
     NotNow,
     OversizedPush,
     Overtaken,
+    PreviewChanged,
     TooMany,
     Unauthorized,
     Unseen,
@@ -74,6 +75,8 @@ def refusal_of(error: PushlaneError, safe_line: int | None = None) -> Refusal:
     present = None
     if isinstance(error, Overtaken):
         present, headers = error.present, {"ETag": error.tag}
+    if isinstance(error, PreviewChanged):
+        present = error.present
     shown = problem(status, type(error).__name__, str(error))
     line = getattr(error, "line", None)
     whole = msgspec.structs.replace(shown, line=line, safe_line=safe_line, present=present)

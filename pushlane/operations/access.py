@@ -57,6 +57,40 @@ class NewTokenView(TokenView, frozen=True, kw_only=True):
     token: str
 
 
+class CallerView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: the role, and the apps that they see, absent for all.
+
+    A submitter may ask for these `levels` and `sinks` (none named: all), and for no more than
+    `most_quota` and `most_per_s`.
+    """
+
+    name: str
+    role: Role
+    apps: tuple[str, ...] | None
+    levels: tuple[Level, ...]
+    sinks: tuple[str, ...]
+    most_quota: int | None
+    most_per_s: float | None
+
+
+class GetCaller(Operation[CallerView], frozen=True, kw_only=True):
+    """Say who asks, and what they may do."""
+
+    method, path, role, of = "GET", "/me", Role.VIEWER, Of.APPS
+
+    async def run(self, at: Session) -> CallerView:
+        granted = at.caller.access
+        return CallerView(
+            name=at.caller.name,
+            role=granted.role,
+            apps=None if granted.apps is None else tuple(sorted(granted.apps)),
+            levels=tuple(level for level in Level if level in granted.levels),
+            sinks=tuple(sorted(granted.sinks)),
+            most_quota=granted.most_quota,
+            most_per_s=granted.most_per_s,
+        )
+
+
 TokenWord = Annotated[str, Meta(description="Its id, as `pushlane access list` shows it.")]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pushlane.operations.access import (
     CreateToken,
+    GetCaller,
     GetMode,
     ListTokens,
     RevokeToken,
@@ -28,6 +29,7 @@ from pushlane.operations.events import RecordEvents
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Operation
 from pushlane.operations.pool import GetPool, SetPool
+from pushlane.operations.previewing import Apply, Preview
 from pushlane.operations.processes import GetFormats, ListAudit, ListProcesses, SetFormats
 from pushlane.operations.receiving import CreateTask, GetSafeLine, SealTask
 from pushlane.operations.recipients import (
@@ -143,6 +145,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetAppQuota,
     SetAppQuota,
     ClearAppQuota,
+    Preview,
+    Apply,
     ListProcesses,
     GetFormats,
     SetFormats,
@@ -164,6 +168,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     MeasureAlert,
     RemoveAlert,
     ListAudit,
+    GetCaller,
     CreateToken,
     ListTokens,
     RotateToken,

@@ -29,6 +29,7 @@ from pushlane.util.errors import (
     NotFound,
     NotNow,
     OversizedPush,
+    PreviewChanged,
     ReceiptsGone,
     RefillRefused,
     StorageFull,
@@ -45,7 +46,7 @@ UNKNOWN_PATH = "UnknownPath"
 
 _OF_ONE_TEXT: tuple[type[PushlaneError], ...] = (
     *(UserError, BadInput, OversizedPush, TaskConflict, InvalidChange),
-    *(NotFound, UnknownTask, NotAllowed, Unauthorized, NotNow),
+    *(NotFound, UnknownTask, NotAllowed, Unauthorized, NotNow, PreviewChanged),
     *(Unreachable, Denied, MissingPermission, RefillRefused, StorageFull),
     *(BufferFull, ReceiptsGone, NoLeader, UnknownLane),
 )

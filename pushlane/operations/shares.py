@@ -163,7 +163,7 @@ class GetLimit(Operation[LimitView], frozen=True, kw_only=True):
     subject: SubjectWord
 
     async def run(self, at: Session) -> LimitView:
-        subject = await _subject_of(at, self.subject)
+        subject = await subject_of(at, self.subject)
         return await _shown(at, subject)
 
 
@@ -194,7 +194,7 @@ class SetLimit(Operation[LimitView], frozen=True, kw_only=True):
     ] = UNSET
 
     async def run(self, at: Session) -> LimitView:
-        subject = await _subject_of(at, self.subject)
+        subject = await subject_of(at, self.subject)
         names = (name for name in self.__struct_fields__ if name != "subject")
         given = {name: value for name in names if (value := getattr(self, name)) is not UNSET}
         before = await limit_of(at.backend.documents, subject)
@@ -214,7 +214,7 @@ class ClearLimit(Operation[LimitView], frozen=True, kw_only=True):
     subject: SubjectWord
 
     async def run(self, at: Session) -> LimitView:
-        subject = await _subject_of(at, self.subject)
+        subject = await subject_of(at, self.subject)
         [before] = [
             *(one.limit for one in await limits_in_use(at.backend) if one.subject == subject),
             Limit(),
@@ -341,7 +341,7 @@ def _fields(limit: Limit) -> dict[str, Any]:
     return found
 
 
-async def _subject_of(at: Session, word: str) -> Subject:
+async def subject_of(at: Session, word: str) -> Subject:
     """Return the subject that is named, if it is the caller's. Raises as `find_subject` does."""
     if at.apps is None:
         return await find_subject(at.backend, word)

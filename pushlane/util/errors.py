@@ -35,6 +35,14 @@ class Overtaken(UserError):
         )
 
 
+class PreviewChanged(UserError):
+    """A change would do other than was previewed; `present` is the preview of now."""
+
+    def __init__(self, message: str, present: Mapping[str, Any] | None = None) -> None:
+        self.present = present
+        super().__init__(message)
+
+
 class Unseen(UserError):
     """A value is to be set over another, and the caller has not said over which."""
 

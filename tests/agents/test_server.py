@@ -15,7 +15,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from pushlane.agents.tools import TOOLS
+from pushlane.agents.tools import tools_for
 from pushlane.settings import Settings
 from tests.command import Command
 from tests.served import served
@@ -67,7 +67,8 @@ def test_each_call_has_the_rights_of_its_token(shop: tuple[Agent, Agent, str]) -
     hidden, told = theirs.use("why_task", task=task)
 
     assert (status, is_refused, hidden) == (200, False, True)
-    assert [one["name"] for one in listed["result"]["tools"]] == [one.name for one in TOOLS]
+    names = [one.name for one in tools_for(may_apply=False)]
+    assert [one["name"] for one in listed["result"]["tools"]] == names
     assert all(one["annotations"]["readOnlyHint"] for one in listed["result"]["tools"])
     assert json.loads(why)["data"]["task_id"] == task
     assert told == f"there is no task '{task}' of an app that you may see"

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from pushlane import Settings, UserError
-from pushlane.agents.tools import DATA, MOST_CHARACTERS, MOST_ITEMS, TOOLS, Do, Tool, tame, use
+from pushlane.agents.tools import (
+    DATA,
+    MOST_CHARACTERS,
+    MOST_ITEMS,
+    TOOLS,
+    Do,
+    Tool,
+    tame,
+    tools_for,
+    use,
+)
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.names import dead_lane
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
@@ -44,10 +54,11 @@ def of(backend: Backend, role: Role = Role.ADMIN, *apps: str) -> Do:
 GIVEN = {
     **{"get_task": {"task": "t"}, "why_task": {"task": "t"}, "task_results": {"task": "t"}},
     **{"find_push": {"push": "t-1"}, "find_receipts": {"task": "t", "seq": 1}},
+    "preview": {"operation": "pause-task", "parameters": {"task": "t"}},
 }
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda one: one.name)
+@pytest.mark.parametrize("tool", tools_for(may_apply=False), ids=lambda one: one.name)
 async def test_each_tool_shows_data_that_is_bounded_and_no_recipient(
     tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,9 +75,10 @@ async def test_each_tool_shows_data_that_is_bounded_and_no_recipient(
     assert len(text) < 20_000
 
 
-def test_no_tool_changes_anything_or_shows_what_is_personal() -> None:
+def test_one_tool_changes_something_and_none_shows_what_is_personal() -> None:
+    assert [one.name for one in TOOLS if one.changes] == ["apply"]
+    assert "apply" not in {one.name for one in tools_for(may_apply=False)}
     for tool in TOOLS:
-        assert tool.kind is None or not (tool.kind.changes or tool.kind.destroys)
         assert not {"recipient", "reveal", "cursor"} & {*tool.schema["properties"]}
 
 
@@ -132,3 +144,15 @@ def test_long_texts_and_lists_are_cut_and_say_so() -> None:
     assert shown["name"] == MOST_CHARACTERS * "x" + "…"
     assert shown["items"][-1] == "… 7 more are not shown: narrow it"
     assert len(shown["items"]) == MOST_ITEMS + 1
+
+
+async def test_an_agent_applies_what_it_has_previewed_if_it_may(tmp_path: Path) -> None:
+    async with waiting(tmp_path) as backend:
+        hands = of(backend)
+        asked = {"operation": "pause-task", "parameters": {"task": "t"}}
+        token = (await use("preview", asked, hands))["data"]["token"]
+        with pytest.raises(UserError, match="there is no tool 'apply'"):
+            await use("apply", {"token": token}, hands)
+        await use("apply", {"token": token}, hands, may_apply=True)
+
+        assert (await backend.registry.get("t")).state is State.PAUSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 THROUGH_A_SERVER = (
-    *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "push", "quota"),
+    *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "preview", "push", "quota"),
     *("report", "reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables"),
     *("unreadable", "tasks", "times", "tokens", "why"),
 )

@@ -17,12 +17,14 @@ from tests.receipt_stores import store_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 LINES = PAGE.partition("```json\n")[2].partition("```")[0]
-CURLS = [line for line in PAGE.splitlines() if line.startswith(("curl ", "ETAG=$(curl "))]
+_CURL = ("curl ", "ETAG=$(curl ", "PREVIEW=$(curl ")
+CURLS = [line for line in PAGE.splitlines() if line.startswith(_CURL)]
 
 
 async def run(ask: Asking, line: str, etag: str) -> Answer:
     """Ask what a line of the page asks with curl; `$ETAG` is what the line before it has kept."""
-    line, headers = line.removeprefix("ETAG=$(").partition(" | ")[0].replace("$ETAG", etag), {}
+    asked, headers = re.sub(r"^\w+=\$\(", "", line).partition(" | ")[0], {}
+    line = asked.replace("$ETAG", etag)
     words = shlex.split(line.replace("$URL", "").replace('"$AUTH"', "AUTH"))[1:]
     method, body, path = "GET", b"", ""
     while words:
@@ -52,7 +54,7 @@ async def run(ask: Asking, line: str, etag: str) -> Answer:
 async def test_what_it_shows_is_so(settings: Settings) -> None:
     async with asking(replace(settings, rules_over_http=True)) as ask:
         token = await ask.made("operator", "shop")
-        everything, etag = ask.token, ""
+        everything, etag, preview = ask.token, "", ""
         for line in CURLS:
             of_all = "/levels" in line or "PUT $URL/v1/rules" in line
             ask.token = everything if of_all else token
@@ -64,11 +66,13 @@ async def test_what_it_shows_is_so(settings: Settings) -> None:
                 task = (await ask("GET", "/v1/tasks/sale-7")).json["id"]
                 read = {"task_id": task, "app": "shop", "responded_at_ms": now_ms() - 120_000}
                 store_of(settings.reports_root, [read] * 3)
-            answer = await run(ask, line, etag.replace('"', r"\""))
+            answer = await run(ask, line.replace("$PREVIEW", preview), etag.replace('"', r"\""))
             etag = answer.headers.get("etag", "")
             assert answer.status == (201 if "/streams/orders/pushes" in line else 200), answer.body
             if "/tasks/" in line and "/pushes" in line:
                 assert answer.json["safe_line"] == 3
+            if line.startswith("PREVIEW="):
+                preview = answer.json["token"]
             if "Prefer" in line:
                 assert answer.headers["preference-applied"] == "wait=30"
             if line.startswith("curl -sX POST $URL/v1/tasks/sale-7/seal"):

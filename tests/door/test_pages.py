@@ -226,6 +226,8 @@ BOUNDED = {
     "AlertView": GIVEN,
     "AlertNow": GIVEN,
     "AcceptedView": "the targets of one sink",
+    "PreviewView": "the 100 ends and parts that move most; all are counted",
+    "CallerView": GIVEN,
 }
 """What has a list and no pages: why its length does not grow with all that there is."""
 

@@ -19,6 +19,7 @@ from pushlane.model.access import Access, Role
 from pushlane.model.receipt import Event
 from pushlane.operations.access import (
     CreateToken,
+    GetCaller,
     GetMode,
     ListTokens,
     RevokeToken,
@@ -40,6 +41,7 @@ from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Of, Operation
 from pushlane.operations.pool import GetPool, SetPool
+from pushlane.operations.previewing import Apply, Preview
 from pushlane.operations.processes import GetFormats, ListAudit, ListProcesses, SetFormats
 from pushlane.operations.receiving import CreateTask, GetSafeLine, SealTask
 from pushlane.operations.recipients import (
@@ -176,6 +178,10 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     SetStreamQuota: lambda task, app: SetStreamQuota(name="paid", quota=2, app=app),
     EndStream: lambda task, app: EndStream(name="paid", app=app),
     GetLevels: lambda task, app: GetLevels(),
+    Preview: lambda task, app: Preview(
+        operation="set-quota", parameters={"task": task, "quota": 3}
+    ),
+    Apply: lambda task, app: Apply(token="none"),
     SetLevels: lambda task, app: SetLevels(weights="1:1:1"),
     ListLimits: lambda task, app: ListLimits(),
     GetLimit: lambda task, app: GetLimit(subject=f"app/{app}"),
@@ -205,6 +211,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetAlert: lambda task, app: GetAlert(name=task),
     MeasureAlert: lambda task, app: MeasureAlert(name=task),
     RemoveAlert: lambda task, app: RemoveAlert(name=task),
+    GetCaller: lambda task, app: GetCaller(),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),
     RotateToken: lambda task, app: RotateToken(token=task),

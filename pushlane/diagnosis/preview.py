@@ -1,0 +1,140 @@
+"""What a change of shares, limits or a task does to all ends: before and after, side by side. Pure.
+
+Both are told by the fluid model (`fluid`), from one look at the backlog. Nobody can tell the ends
+of tasks whose total is open, of those with pushes that wait for their time or went on to a later
+sink, and of any at a sink of which nothing is known: these are counted, and not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pushlane.core.task import Task
+from pushlane.diagnosis.fluid import forecasts
+from pushlane.model.load import SinkLoad, Standing, entitled_rates, shared_by_lane
+
+_SAME_S = 1.0
+_SAME_PART = 0.001
+_LEAST_PART = 1e-9
+
+
+@dataclass(frozen=True)
+class EndMoved:
+    """A task's end in seconds from now, before and after; None where it has none, as while paused.
+
+    An end that nobody can tell is in neither.
+    """
+
+    task: Task
+    before_s: float | None
+    after_s: float | None
+
+    def misses(self, now_ms: int) -> tuple[bool, bool]:
+        """Tell whether it is through only after its expiry, before and after the change."""
+        expires_ms = self.task.expires_at_ms
+        if not expires_ms:
+            return False, False
+        by_s = (expires_ms - now_ms) / 1000
+        before, after = (end_s is None or end_s > by_s for end_s in (self.before_s, self.after_s))
+        return before, after
+
+    @property
+    def is_moved(self) -> bool:
+        if self.before_s is None or self.after_s is None:
+            return self.before_s is not self.after_s
+        return abs(self.after_s - self.before_s) > _SAME_S
+
+    @property
+    def later_s(self) -> float:
+        """By how much later it ends; without end when it no longer does."""
+        if self.before_s is None or self.after_s is None:
+            return 0.0 if self.before_s is self.after_s else _sign(self.after_s is None)
+        return self.after_s - self.before_s
+
+
+def _sign(is_later: bool) -> float:
+    return float("inf") if is_later else float("-inf")
+
+
+@dataclass(frozen=True)
+class PartMoved:
+    """The part of a sink, from 0 to 1, that a level or an app of it is entitled to now."""
+
+    sink: str
+    level: str
+    app: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a change does at one sink. `untold` counts tasks whose end nobody can tell.
+
+    `per_s` is what the sink takes in all, None when nobody knows.
+    """
+
+    sink: str
+    per_s: float | None
+    ends: Sequence[EndMoved]
+    parts: Sequence[PartMoved]
+    untold: int
+
+
+def compare(
+    before: SinkLoad, standings: Sequence[Standing], change: Callable[[SinkLoad], SinkLoad]
+) -> Moved:
+    """Tell what a change does to a sink with these tasks, those that are paused included."""
+    now = replace(before, standings=_active(before, standings))
+    then = change(replace(before, standings=standings))
+    then = replace(then, standings=_active(then, then.standings))
+    told = {one.task.id: one for one in standings if _is_told(one)}
+    first, second = (forecasts(load, told, load.per_s()) for load in (now, then))
+    tasks = {one.task.id: one.task for one in then.standings}
+    goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
+    ends = []
+    for task_id in goes:
+        if task_id in told and now.per_s() is not None:
+            a, b = first.get(task_id), second.get(task_id)
+            task = tasks.get(task_id, told[task_id].task)
+            ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
+    parts = _parts(now, then)
+    return Moved(before.sink.name, now.per_s(), ends, parts, len(goes) - len(ends))
+
+
+def _active(load: SinkLoad, standings: Sequence[Standing]) -> list[Standing]:
+    found = [one for one in standings if one.is_active()]
+    return [one for one in found if not load.spent_totals(one.task)] if load.spent else found
+
+
+def _is_told(one: Standing) -> bool:
+    return one.left is not None and not one.later and not one.task.reached
+
+
+def _parts(now: SinkLoad, then: SinkLoad) -> list[PartMoved]:
+    """Return the parts that move: of levels, then of apps at a level."""
+    before, after = _by_app(now), _by_app(then)
+    found: dict[tuple[str, str], list[float]] = {}
+    for place, parts in enumerate((before, after)):
+        for (level, app), part in parts.items():
+            for name in (level, ""), (level, app):
+                found.setdefault(name, [0.0, 0.0])[place] += part
+    sink = now.sink.name
+    moved = [
+        PartMoved(sink, level, app, *parts)
+        for (level, app), parts in found.items()
+        if abs(parts[0] - parts[1]) > _SAME_PART
+    ]
+    return sorted(moved, key=lambda one: (bool(one.app), -abs(one.after - one.before)))
+
+
+def _by_app(load: SinkLoad) -> dict[tuple[str, str], float]:
+    per_s = load.per_s() or 1.0
+    heads = [tasks[0] for tasks in shared_by_lane(load.going).values()]
+    rates = entitled_rates(load, heads, per_s)
+    found: dict[tuple[str, str], float] = {}
+    for one in heads:
+        place = (one.task.level.value, one.task.app)
+        found[place] = found.get(place, 0.0) + rates[one.task.lane] / per_s
+    return found

@@ -1,0 +1,471 @@
+"""Previews: what a change would do to all ends, and doing just what was looked at.
+
+The change itself is done to a copy in memory of what it changes, so a preview refuses what the
+change would. The answer has a token: the change, the tag of what it changes, and what was shown,
+signed with a key that all processes share. Whoever applies it gets the preview made anew, and the
+change only while that is no worse.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Task, Weights, now_ms
+from pushlane.model.access import Access
+from pushlane.model.documents import DocumentStore
+from pushlane.model.limits import Limit, Subject, limit_of
+from pushlane.model.load import SinkLoad, Standing, sink_now
+from pushlane.operations.doing import refuse
+from pushlane.operations.operation import Of, Operation, Role
+from pushlane.operations.session import Beside, Session, tag_of
+from pushlane.operations.shares import (
+    ClearAppQuota,
+    ClearLimit,
+    SetAppQuota,
+    SetLevels,
+    SetLimit,
+    subject_of,
+)
+from pushlane.operations.tasks import (
+    CancelTask,
+    DemoteTask,
+    PauseTask,
+    PromoteTask,
+    ResumeTask,
+    SetQuota,
+)
+from pushlane.operations.views import plain
+from pushlane.util.errors import NotAllowed, Overtaken, PreviewChanged
+
+if TYPE_CHECKING:
+    from pushlane.diagnosis.preview import EndMoved, Moved, PartMoved
+
+VALID_S = 600
+_KEY = "preview-key"
+SHOWN = 100
+"""So many ends and parts are shown at most."""
+
+_MOST_MISSED = 500
+_LATER_PART, _LATER_S = 0.2, 60.0
+
+PREVIEWED: tuple[type[Operation[Any]], ...] = (
+    *(SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTask),
+    *(SetLevels, SetLimit, ClearLimit, SetAppQuota, ClearAppQuota),
+)
+"""What can be previewed."""
+
+_KINDS = {kind.word(): kind for kind in PREVIEWED}
+_OF_TASKS = (SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTask)
+
+
+class EndView(msgspec.Struct, frozen=True, kw_only=True):
+    """When a task ends before and after, in Unix ms; absent where it does not, as while paused.
+
+    `expiry` is absent where it has none or keeps it as before; else it is `missed`, `kept` (it was
+    missed before) or `still missed`.
+    """
+
+    task: str
+    name: str
+    app: str
+    level: str
+    before_ms: int | None
+    after_ms: int | None
+    expires_at_ms: int | None
+    expiry: str | None
+
+
+class PartView(msgspec.Struct, frozen=True):
+    """The part of a sink, from 0 to 1, of a level, or of an app at a level; it moves."""
+
+    sink: str
+    level: str
+    app: str | None
+    before: float
+    after: float
+
+
+class OthersView(msgspec.Struct, frozen=True):
+    """Tasks of apps that the caller does not see: how many end later, sooner, and miss or keep."""
+
+    later: int
+    sooner: int
+    missed: int
+    kept: int
+
+
+class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change would do now. `ends` are the tasks that it moves most; all are counted.
+
+    `token` applies it until `valid_until_ms` (Unix ms). `untold` counts tasks whose end nobody can
+    tell: of open total, with pushes that wait for their time, or at a sink of which nothing is
+    known. `resting` are sinks that rest: ends are told as if they did not.
+    """
+
+    operation: str
+    parameters: dict[str, Any]
+    token: str
+    valid_until_ms: int
+    ends: Sequence[EndView]
+    later: int
+    sooner: int
+    missed: int
+    kept: int
+    untold: int
+    parts: Sequence[PartView]
+    resting: Sequence[str]
+    others: OthersView | None
+
+
+class AppliedView(msgspec.Struct, frozen=True):
+    """A change that was previewed and is done, with what it shows."""
+
+    operation: str
+    done: dict[str, Any]
+
+
+class Preview(Operation[PreviewView], frozen=True, kw_only=True):
+    """Say what a change would do: who ends when before and after, and whose share moves.
+
+    Nothing is changed. The token in the answer does it, while that is no worse than it was shown.
+    """
+
+    method, path, role, of = "POST", "/preview", Role.VIEWER, Of.APPS
+
+    operation: Annotated[str, Meta(description=f"One of: {', '.join(_KINDS)}.")]
+    parameters: Annotated[
+        dict[str, Any], Meta(description="Its fields, those of its path too.")
+    ] = msgspec.field(default_factory=dict)
+
+    async def run(self, at: Session) -> PreviewView:
+        return (await _look(at, asked(self.operation, self.parameters))).view
+
+
+class Apply(Operation[AppliedView], frozen=True, kw_only=True):
+    """Do a change just as it was previewed.
+
+    Refused, with the preview of now, when somebody has changed the same meanwhile, another task
+    misses its expiry, one ends later than was shown by over a fifth and a minute, or another sink
+    rests.
+    """
+
+    method, path, role, of = "POST", "/apply", Role.SUBMITTER, Of.APPS
+    commands = ("apply",)
+    changes = True
+
+    token: Annotated[str, Meta(description="That of a preview.", max_length=100_000)]
+
+    async def run(self, at: Session) -> AppliedView:
+        seen = await _opened(at, self.token)
+        operation = asked(seen.operation, seen.parameters)
+        refuse(Session(at.backend, at.settings, at.caller), operation)
+        now = await _look(at, operation)
+        if worse := _worse(seen, now):
+            raise PreviewChanged(f"{worse}: preview the change again", plain(now.view))
+        inner = Session(
+            at.backend,
+            at.settings,
+            at.caller,
+            beside=Beside(frozenset([seen.tag])),
+            _noted=at._noted,
+        )
+        try:
+            shown = await operation.run(inner)
+        except Overtaken as error:
+            told = "somebody has changed the same since the preview: preview the change again"
+            raise PreviewChanged(told, plain(now.view)) from error
+        return AppliedView(seen.operation, plain(shown))
+
+
+def asked(word: str, parameters: Mapping[str, Any]) -> Operation[Any]:
+    """Return the operation of this name. Raises BadInput for none, or no such parameters."""
+    kind = _KINDS.get(word)
+    if kind is None:
+        raise BadInput(f"{word[:40]!r} cannot be previewed; these can: {', '.join(_KINDS)}")
+    try:
+        made: Operation[Any] = msgspec.convert(dict(parameters), kind)
+    except msgspec.ValidationError as error:
+        names = ", ".join(kind.__struct_fields__)
+        raise BadInput(f"{word}: {error}; it has {names}") from error
+    return made
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What a token holds: the change, the tag of what it changes, and what was shown of it."""
+
+    operation: str
+    parameters: dict[str, Any]
+    who: str
+    until_ms: int
+    tag: str
+    ends: dict[str, float | None]
+    missed: list[str]
+    resting: list[str]
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class _Copy(Session):
+    """A session on a copy of what is changed; it notes the tag that the change has to see."""
+
+    tags: list[str] = field(default_factory=list)
+
+    def require_seen(self, subject: str, values: Mapping[str, Any]) -> None:
+        self.tags.append(tag_of(subject, values))
+
+
+@dataclass(frozen=True)
+class _World:
+    """What a change leaves of what it changes."""
+
+    tag: str
+    weights: Weights
+    task: Task | None
+    subject: Subject | None
+    limit: Limit
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A preview, what its token holds, and all ends after the change that the caller sees."""
+
+    view: PreviewView
+    said: _Said
+    ends: Mapping[str, float | None]
+
+
+async def _look(at: Session, operation: Operation[Any]) -> _Looked:
+    """Make the preview of an operation, as things are now."""
+    from pushlane.diagnosis.preview import compare
+
+    refuse_unseen(at, operation)
+    world = await _changed(at, operation)
+    found, resting = await _loads(at, world)
+    moved = [compare(load, standings, lambda one: _with(one, world)) for load, standings in found]
+    return await _told(at, operation, world, moved, resting)
+
+
+def refuse_unseen(at: Session, operation: Operation[Any]) -> None:
+    """Refuse to tell what the caller may not see: a role that only looks may preview all else."""
+    caller = replace(at.caller, access=Access(Role.ADMIN, at.apps))
+    refuse(Session(at.backend, at.settings, caller), operation)
+
+
+async def _changed(at: Session, operation: Operation[Any]) -> _World:
+    """Do the operation to a copy of what it changes. Raises as it does."""
+    from pushlane.backends.memory import MemoryBackend
+
+    task: Task | None = None
+    subject: Subject | None = None
+    if isinstance(operation, _OF_TASKS):
+        task = await at.task(operation.task)
+        operation = msgspec.structs.replace(operation, task=task.id)
+    elif isinstance(operation, SetLimit | ClearLimit):
+        subject = await subject_of(at, operation.subject)
+        operation = msgspec.structs.replace(operation, subject=str(subject))
+        task = await at.task(subject.name) if subject.kind == "task" else None
+    elif isinstance(operation, SetAppQuota | ClearAppQuota):
+        subject = Subject("app", operation.app)
+    async with MemoryBackend().connect() as copy:
+        if task is not None:
+            await copy.registry.add(task)
+        await copy.registry.set_weights(
+            await at.backend.registry.weights(), over=await copy.registry.weights()
+        )
+        if subject and (kept := await at.backend.documents.get("limit", str(subject))):
+            await copy.documents.put("limit", str(subject), kept.body, None)
+        session = _Copy(copy, at.settings, at.caller)
+        await operation.run(session)
+        return _World(
+            session.tags[0],
+            await copy.registry.weights(),
+            task and await copy.registry.get(task.id),
+            subject,
+            await limit_of(copy.documents, subject) if subject else Limit(),
+        )
+
+
+def _with(load: SinkLoad, world: _World) -> SinkLoad:
+    """Return a load after the change."""
+    standings: Sequence[Standing] = load.standings
+    if (task := world.task) is not None:
+        standings = [
+            replace(one, task=task) if one.task.id == task.id else one for one in standings
+        ]
+    limits = {**load.limits, world.subject: world.limit} if world.subject else load.limits
+    return replace(load, standings=standings, weights=world.weights, limits=limits)
+
+
+async def _loads(
+    at: Session, world: _World
+) -> tuple[list[tuple[SinkLoad, list[Standing]]], list[str]]:
+    """Return the loads that the change is about, each with all tasks there, and what rests."""
+    from pushlane.diagnosis.look import active, dispatchers, loads
+
+    processes = await dispatchers(at.backend)
+    names = {name for process in processes for name in process.sink_names}
+    if world.task is not None:
+        names = {world.task.chain[0]}
+    elif world.subject is not None and world.subject.kind == "sink":
+        names = {world.subject.name}
+    standings = await active(at.backend, names)
+    load_of, _ = await loads(at.backend, [one.task for one in standings], now_ms())
+    found = []
+    for name in sorted(names):
+        sink = sink_now(processes, name)
+        here = [one for one in standings if one.task.chain[0] == name]
+        if here:
+            found.append((load_of(sink=sink, standings=()), here))
+    resting = {one.name for process in processes for one in process.served if one.resting}
+    return found, sorted(resting & names)
+
+
+async def _told(
+    at: Session,
+    operation: Operation[Any],
+    world: _World,
+    moved: Sequence[Moved],
+    resting: list[str],
+) -> _Looked:
+    at_ms = now_ms()
+    ends = [one for sink in moved for one in sink.ends]
+    seen = [one for one in ends if at.sees(one.task.app)]
+    hidden = [one for one in ends if not at.sees(one.task.app)]
+    shown = _shown(seen, at_ms)
+    later, sooner, missed, kept = _counted(seen, at_ms)
+    said = _Said(
+        operation=type(operation).word(),
+        parameters=msgspec.to_builtins(operation),
+        who=at.caller.name,
+        until_ms=at_ms + VALID_S * 1000,
+        tag=world.tag,
+        ends={one.task.id: one.after_s for one in shown},
+        missed=[_mark(one.task.id) for one in ends if one.misses(at_ms)[1]][:_MOST_MISSED],
+        resting=resting,
+        at_ms=at_ms,
+    )
+    parts = [one for sink in moved for one in sink.parts if not one.app or at.sees(one.app)]
+    view = PreviewView(
+        operation=said.operation,
+        parameters=said.parameters,
+        token=_signed(said, await _key(at.backend.documents)),
+        valid_until_ms=said.until_ms,
+        ends=[_end_view(one, at_ms) for one in shown],
+        later=later,
+        sooner=sooner,
+        missed=missed,
+        kept=kept,
+        untold=sum(one.untold for one in moved),
+        parts=[_part_view(one) for one in parts[:SHOWN]],
+        resting=resting,
+        others=OthersView(*_counted(hidden, at_ms)) if at.apps is not None else None,
+    )
+    return _Looked(view, said, {one.task.id: one.after_s for one in seen})
+
+
+def _shown(ends: Sequence[EndMoved], at_ms: int) -> list[EndMoved]:
+    """Choose the ends to show: expiries that are missed or kept first, then what moves most."""
+
+    def rank(one: EndMoved) -> tuple[bool, float]:
+        return _expiry(one, at_ms) not in ("missed", "kept"), -abs(one.later_s)
+
+    return sorted((one for one in ends if one.is_moved or not rank(one)[0]), key=rank)[:SHOWN]
+
+
+def _counted(ends: Sequence[EndMoved], at_ms: int) -> tuple[int, int, int, int]:
+    """Count the tasks that end later, sooner, now miss their expiry, and now keep it."""
+    moved = [one for one in ends if one.is_moved]
+    expiries = [_expiry(one, at_ms) for one in ends]
+    later = sum(one.later_s > 0 for one in moved)
+    return later, len(moved) - later, expiries.count("missed"), expiries.count("kept")
+
+
+def _expiry(one: EndMoved, at_ms: int) -> str | None:
+    before, after = one.misses(at_ms)
+    if before and after:
+        return "still missed"
+    return "missed" if after else "kept" if before else None
+
+
+def _end_view(one: EndMoved, at_ms: int) -> EndView:
+    return EndView(
+        task=one.task.id,
+        name=one.task.name,
+        app=one.task.app,
+        level=one.task.level.value,
+        before_ms=None if one.before_s is None else at_ms + round(one.before_s * 1000),
+        after_ms=None if one.after_s is None else at_ms + round(one.after_s * 1000),
+        expires_at_ms=one.task.expires_at_ms or None,
+        expiry=_expiry(one, at_ms),
+    )
+
+
+def _part_view(one: PartMoved) -> PartView:
+    parts = round(one.before, 4), round(one.after, 4)
+    return PartView(one.sink, one.level, one.app or None, *parts)
+
+
+def _worse(seen: _Said, now: _Looked) -> str:
+    """Say in what the preview of now is worse than what was shown; empty when in nothing."""
+    if {*now.said.missed} - {*seen.missed}:
+        return "another task would miss its expiry now"
+    if seen.resting != now.said.resting:
+        rest = ", ".join(now.said.resting) or "none"
+        return f"other sinks rest now ({rest})"
+    for task_id, shown_s in seen.ends.items():
+        if shown_s is None or task_id not in now.ends:  # it had no end, or has ended
+            continue
+        end_s = now.ends[task_id]
+        if end_s is None:
+            return f"task {task_id} would not end any more"
+        late_s = (now.said.at_ms - seen.at_ms) / 1000 + end_s - shown_s
+        if late_s > max(_LATER_PART * shown_s, _LATER_S):
+            return f"task {task_id} would end {late_s:,.0f} s later than was shown"
+    return ""
+
+
+def _mark(task_id: str) -> str:
+    """Return what stands for a task in a token, which others may read."""
+    return sha256(task_id.encode()).hexdigest()[:12]
+
+
+async def _key(documents: DocumentStore) -> bytes:
+    """Return the key of all processes; the first that needs it makes it."""
+    await documents.put(_KEY, "hmac", secrets.token_bytes(32), None)
+    kept = await documents.get(_KEY, "hmac")
+    assert kept is not None
+    return kept.body
+
+
+def _signed(said: _Said, key: bytes) -> str:
+    body = zlib.compress(msgspec.msgpack.encode(said))
+    return urlsafe_b64encode(hmac.digest(key, body, "sha256") + body).decode()
+
+
+async def _opened(at: Session, token: str) -> _Said:
+    """Return what a token holds. Raises BadInput for none of ours, an old one, or another's."""
+    try:
+        raw = urlsafe_b64decode(token.encode())
+    except ValueError:
+        raw = b""
+    mac, body = raw[:32], raw[32:]
+    key = await _key(at.backend.documents)
+    if not body or not hmac.compare_digest(mac, hmac.digest(key, body, "sha256")):
+        raise BadInput("this is no token of a preview, or it was cut: preview the change again")
+    said = msgspec.msgpack.decode(zlib.decompress(body), type=_Said)
+    if said.until_ms < now_ms():
+        raise BadInput("the preview is over ten minutes old: preview the change again")
+    if said.who != at.caller.name:
+        raise NotAllowed(f"the preview was made by {said.who}, and you are {at.caller.name}")
+    return said

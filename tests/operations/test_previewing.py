@@ -1,0 +1,277 @@
+"""What a change would do is told before it counts, and only what was told is done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from pushlane import BadInput, MemoryBackend, Settings
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import InvalidChange, PushlaneError
+from pushlane.core.names import own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, State, Task, now_ms
+from pushlane.model.access import Access, Role
+from pushlane.model.presence import Process, Resting, ServedSink
+from pushlane.operations.doing import do
+from pushlane.operations.previewing import PREVIEWED, Apply, Preview, PreviewView
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.session import Caller
+from pushlane.operations.shares import GetLevels, SetLevels
+from pushlane.operations.tasks import CancelTask, GetTask, SetQuota
+from pushlane.util.errors import NotAllowed, PreviewChanged, UnknownTask
+
+ADMIN = Caller("ada", "cli")
+SETTINGS = Settings()
+
+
+def caller(role: Role, *apps: str, name: str = "ada") -> Caller:
+    return Caller(name, "http", Access(role, frozenset(apps) or None))
+
+
+@asynccontextmanager
+async def busy(resting: Resting | None = None) -> AsyncIterator[Backend]:
+    """Tasks of 1,000 pushes at a sink of 100/s: `a` and `b` of two apps at high, `c` at low."""
+    async with MemoryBackend().connect() as backend:
+        for task_id, level, app in (
+            ("a", Level.HIGH, "shop"),
+            ("b", Level.HIGH, "news"),
+            ("c", Level.LOW, "shop"),
+        ):
+            await add(backend, task_id, level, app)
+        await announce(backend, resting)
+        yield backend
+
+
+async def announce(backend: Backend, resting: Resting | None = None) -> None:
+    sink = ServedSink(
+        name="default",
+        slots=10,
+        in_flight=10,
+        delivery_s=0.1,
+        delivered_per_s={"high": 100.0},
+        resting=resting,
+    )
+    process = Process(
+        id="d", kind="dispatcher", pid=7, version="1", serves=("default",), served=(sink,)
+    )
+    await backend.presence.announce(process, 60)
+
+
+async def add(backend: Backend, task_id: str, level: Level, app: str, **fields: Any) -> None:
+    default = {"state": State.RUNNING, "total": 1_000, "lane": own_lane(task_id)}
+    await backend.registry.add(
+        Task(id=task_id, level=level, app=app, name=f"of {app}", **{**default, **fields})
+    )
+
+
+async def previewed(
+    backend: Backend, operation: str, who: Caller = ADMIN, **parameters: Any
+) -> PreviewView:
+    return await do(backend, SETTINGS, who, Preview(operation=operation, parameters=parameters))
+
+
+def seconds(view: PreviewView) -> dict[str, tuple[float | None, float | None]]:
+    """When each task that moves ends, before and after, in seconds from the preview."""
+    at_ms = view.valid_until_ms - 600_000
+    return {
+        one.task: tuple(
+            None if end is None else (end - at_ms) / 1000 for end in (one.before_ms, one.after_ms)
+        )
+        for one in view.ends
+    }
+
+
+async def test_a_preview_of_weights_tells_who_ends_when_and_whose_share_moves() -> None:
+    async with busy() as backend:
+        view = await previewed(backend, "set-levels", weights="1:1:1")
+
+        # 6:1 gives a and b 42.9/s each, c 14.3/s: 23.3 s, then c alone. 1:1 gives 25, 25 and 50.
+        assert seconds(view) == {
+            "a": pytest.approx((23.3, 30.0), abs=0.1),
+            "b": pytest.approx((23.3, 30.0), abs=0.1),
+            "c": pytest.approx((30.0, 20.0), abs=0.1),
+        }
+        assert (view.later, view.sooner, view.untold, view.resting) == (2, 1, 0, [])
+        assert [(one.level, one.app) for one in view.parts[:2]] == [("high", None), ("low", None)]
+        assert (await do(backend, SETTINGS, ADMIN, GetLevels())).high.weight == 6
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "moved"),
+    [
+        ("set-quota", {"task": "a", "quota": 5}, set()),  # alone in its app: it moves nothing
+        ("set-app-quota", {"app": "shop", "quota": 3}, {"a"}),  # b ends with all of high as before
+        ("promote-task", {"task": "c", "level": "high"}, {"a", "b"}),
+        ("pause-task", {"task": "a"}, {"a", "b", "c"}),
+        ("cancel-task", {"task": "a"}, {"a", "b", "c"}),
+        ("set-limit", {"subject": "a", "rate_per_s": "10/s"}, {"a", "b", "c"}),
+        ("set-limit", {"subject": "sink/default", "rate_per_s": "50/s"}, {"a", "b", "c"}),
+    ],
+)
+async def test_each_steering_change_has_one_and_applies(
+    operation: str, parameters: dict[str, Any], moved: set[str]
+) -> None:
+    async with busy() as backend:
+        view = await previewed(backend, operation, **parameters)
+        before = await backend.registry.get("a")
+        applied = await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+        audit = await do(backend, SETTINGS, ADMIN, ListAudit())
+
+        assert {one.task for one in view.ends} == moved
+        assert applied.operation == operation
+        assert len(audit) == 1
+        assert (await backend.registry.get("a") != before) == (parameters.get("task") == "a")
+
+
+async def test_a_preview_refuses_what_the_change_would() -> None:
+    async with busy() as backend:
+        with pytest.raises(BadInput, match="quota 0 is not from 1"):
+            await previewed(backend, "set-quota", task="a", quota=0)
+        with pytest.raises(UnknownTask):
+            await previewed(backend, "set-quota", task="nobody", quota=2)
+        await do(backend, SETTINGS, ADMIN, CancelTask(task="c"))
+        with pytest.raises(InvalidChange):
+            await previewed(backend, "pause-task", task="c")
+        with pytest.raises(BadInput, match="'forget-task' cannot be previewed; these can"):
+            await previewed(backend, "forget-task", task="a")
+        with pytest.raises(BadInput, match="it has task, quota"):
+            await previewed(backend, "set-quota", task="a", share=2)
+
+
+async def test_an_expiry_that_it_misses_or_keeps_is_told() -> None:
+    async with busy() as backend:
+        soon_ms = now_ms() + 25_000
+        await add(backend, "tight", Level.HIGH, "tight", expires_at_ms=soon_ms, total=400)
+        view = await previewed(backend, "set-limit", subject="tight", rate_per_s="2/s")
+        kept = await previewed(backend, "pause-task", task="tight")
+
+        first = view.ends[0]
+        assert (first.task, first.expiry) == ("tight", "missed")
+        assert (view.missed, view.kept) == (1, 0)
+        assert kept.missed == 1  # one that is paused ends no more
+
+
+async def test_a_change_that_somebody_else_has_made_meanwhile_is_refused() -> None:
+    async with busy() as backend:
+        view = await previewed(backend, "set-levels", weights="1:1:1")
+        await do(backend, SETTINGS, ADMIN, SetLevels(weights="5:3:2"))
+
+        with pytest.raises(PreviewChanged, match="somebody has changed the same") as caught:
+            await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+
+        assert caught.value.present is not None
+        assert caught.value.present["operation"] == "set-levels"
+        assert (await do(backend, SETTINGS, ADMIN, GetLevels())).high.weight == 5
+
+
+async def test_what_would_end_much_later_than_was_shown_is_refused_and_less_backlog_is_not() -> (
+    None
+):
+    async with busy() as backend:
+        view = await previewed(backend, "set-levels", weights="1:1:1")
+        fewer = await previewed(backend, "set-app-quota", app="news", quota=9)
+        await backend.registry.record([finished("a", 500)])
+        await do(backend, SETTINGS, ADMIN, Apply(token=fewer.token))
+        for number in range(20):
+            await add(backend, f"large-{number}", Level.LOW, f"other-{number}", total=50_000)
+
+        with pytest.raises(PreviewChanged, match=r"task c would end .* later than was shown"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+
+
+async def test_another_task_that_would_miss_its_expiry_is_a_reason_to_refuse() -> None:
+    async with busy() as backend:
+        view = await previewed(backend, "set-app-quota", app="news", quota=9)
+        await add(backend, "new", Level.HIGH, "shop", expires_at_ms=now_ms() + 5_000)
+
+        with pytest.raises(PreviewChanged, match="another task would miss its expiry"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+
+
+async def test_a_sink_that_rests_since_is_a_reason_to_refuse() -> None:
+    async with busy() as backend:
+        view = await previewed(backend, "set-app-quota", app="news", quota=9)
+        why = Resting("sink webhook (open)", now_ms(), "no connection", now_ms() + 4_000)
+        await announce(backend, why)
+
+        with pytest.raises(PreviewChanged, match=r"other sinks rest now \(default\)"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+
+
+async def test_a_token_that_is_old_cut_or_of_somebody_else_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with busy() as backend:
+        token = (await previewed(backend, "set-levels", weights="1:1:1")).token
+        for cut in ("", "abc", token[:-8], token[:-2] + "AA"):
+            with pytest.raises(BadInput, match="no token of a preview, or it was cut"):
+                await do(backend, SETTINGS, ADMIN, Apply(token=cut))
+        with pytest.raises(NotAllowed, match="made by ada, and you are bob"):
+            await do(backend, SETTINGS, caller(Role.ADMIN, name="bob"), Apply(token=token))
+        later_ms = now_ms() + 601_000
+        monkeypatch.setattr("pushlane.operations.previewing.now_ms", lambda: later_ms)
+        with pytest.raises(BadInput, match="over ten minutes old"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=token))
+
+
+async def test_a_task_that_has_ended_meanwhile_is_told() -> None:
+    async with busy() as backend:
+        token = (await previewed(backend, "set-quota", task="a", quota=5)).token
+        await do(backend, SETTINGS, ADMIN, CancelTask(task="a"))
+
+        with pytest.raises(PushlaneError, match="task a is cancelled"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=token))
+
+
+async def test_who_only_looks_may_preview_and_not_apply() -> None:
+    async with busy() as backend:
+        viewer, submitter = caller(Role.VIEWER), caller(Role.SUBMITTER)
+        seen = await previewed(backend, "set-quota", viewer, task="a", quota=5)
+        made = await previewed(backend, "set-quota", submitter, task="a", quota=5)
+        pause = await previewed(backend, "pause-task", submitter, task="a")
+
+        with pytest.raises(NotAllowed, match="apply needs submitter"):
+            await do(backend, SETTINGS, viewer, Apply(token=seen.token))
+        with pytest.raises(NotAllowed, match="set-quota needs operator"):
+            await do(backend, SETTINGS, submitter, Apply(token=made.token))
+        await do(backend, SETTINGS, submitter, Apply(token=pause.token))
+        assert (await do(backend, SETTINGS, ADMIN, GetTask(task="a"))).state == State.PAUSED
+
+
+async def test_a_token_of_an_app_sees_others_as_sums_alone() -> None:
+    async with busy() as backend:
+        shop = caller(Role.OPERATOR, "shop")
+        view = await previewed(backend, "promote-task", shop, task="c", level="high")
+
+        assert {one.task for one in view.ends} == {"a"}
+        assert {one.app for one in view.parts} <= {None, "shop"}
+        assert view.others is not None
+        assert (view.others.later, view.others.sooner) == (0, 1)
+        assert b"news" not in msgspec.json.encode(view)
+        with pytest.raises(NotAllowed, match="set-levels is about all apps"):
+            await previewed(backend, "set-levels", shop, weights="1:1:1")
+        with pytest.raises(UnknownTask):
+            await previewed(backend, "set-quota", shop, task="b", quota=2)
+
+
+async def test_ends_that_nobody_can_tell_are_counted() -> None:
+    async with busy() as backend:
+        await add(backend, "open", Level.HIGH, "shop", total=None)
+        view = await previewed(backend, "pause-task", task="b")
+
+        assert view.untold == 1
+        assert "open" not in {one.task for one in view.ends}
+
+
+def test_what_can_be_previewed_is_what_steers() -> None:
+    assert SetQuota in PREVIEWED
+    assert all(kind.changes for kind in PREVIEWED)
+
+
+def finished(task_id: str, count: int) -> Finished:
+    return Finished(task_id, Kind.DELIVERED, [*range(1, count + 1)], "")
