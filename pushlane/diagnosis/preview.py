@@ -90,17 +90,18 @@ def compare(
     then = change(replace(before, standings=standings))
     then = replace(then, standings=_active(then, then.standings))
     told = {one.task.id: one for one in standings if _is_told(one)}
-    first, second = (forecasts(load, told, load.per_s()) for load in (now, then))
+    per_s = now.per_s()
+    first, second = forecasts(now, told, per_s), forecasts(then, told, then.per_s())
     tasks = {one.task.id: one.task for one in then.standings}
     goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
     ends = []
     for task_id in goes:
-        if task_id in told and now.per_s() is not None:
+        if task_id in told and per_s is not None:
             a, b = first.get(task_id), second.get(task_id)
             task = tasks.get(task_id, told[task_id].task)
             ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
     parts = _parts(now, then)
-    return Moved(before.sink.name, now.per_s(), ends, parts, len(goes) - len(ends))
+    return Moved(before.sink.name, per_s, ends, parts, len(goes) - len(ends))
 
 
 def _active(load: SinkLoad, standings: Sequence[Standing]) -> list[Standing]:
