@@ -202,7 +202,10 @@ def asked(word: str, parameters: Mapping[str, Any]) -> Operation[Any]:
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """What a token holds: the change, the tag of what it changes, and what was shown of it."""
+    """What a token holds: the change, the tag of what it changes, and what was shown of it.
+
+    `misses` counts the tasks that miss their expiry; `missed` are marks of them, of very many some.
+    """
 
     operation: str
     parameters: dict[str, Any]
@@ -210,9 +213,16 @@ class _Said(msgspec.Struct, frozen=True):
     until_ms: int
     tag: str
     ends: dict[str, float | None]
+    misses: int
     missed: list[str]
     resting: list[str]
     at_ms: int
+
+    def is_missed_by_another(self, seen: _Said) -> bool:
+        """Tell whether a task misses its expiry that did not; of very many, whether more do."""
+        if seen.misses > len(seen.missed):
+            return self.misses > seen.misses
+        return not {*self.missed} <= {*seen.missed}
 
 
 @dataclass(frozen=True)
@@ -343,6 +353,7 @@ async def _told(
     seen = [one for one in ends if at.sees(one.task.app)]
     hidden = [one for one in ends if not at.sees(one.task.app)]
     shown = _shown(seen, at_ms)
+    missing = [one.task.id for one in ends if one.misses(at_ms)[1]]
     later, sooner, missed, kept = _counted(seen, at_ms)
     said = _Said(
         operation=type(operation).word(),
@@ -351,7 +362,8 @@ async def _told(
         until_ms=at_ms + VALID_S * 1000,
         tag=world.tag,
         ends={one.task.id: one.after_s for one in shown},
-        missed=[_mark(one.task.id) for one in ends if one.misses(at_ms)[1]][:_MOST_MISSED],
+        misses=len(missing),
+        missed=[_mark(task_id) for task_id in missing[:_MOST_MISSED]],
         resting=resting,
         at_ms=at_ms,
     )
@@ -418,7 +430,7 @@ def _part_view(one: PartMoved) -> PartView:
 
 def _worse(seen: _Said, now: _Looked) -> str:
     """Say in what the preview of now is worse than what was shown; empty when in nothing."""
-    if {*now.said.missed} - {*seen.missed}:
+    if now.said.is_missed_by_another(seen):
         return "another task would miss its expiry now"
     if seen.resting != now.said.resting:
         rest = ", ".join(now.said.resting) or "none"

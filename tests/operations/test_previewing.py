@@ -16,6 +16,7 @@ from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
 from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.model.access import Access, Role
+from pushlane.model.load import SinkLoad
 from pushlane.model.presence import Process, Resting, ServedSink
 from pushlane.operations.doing import do
 from pushlane.operations.previewing import PREVIEWED, Apply, Preview, PreviewView
@@ -191,6 +192,36 @@ async def test_another_task_that_would_miss_its_expiry_is_a_reason_to_refuse() -
 
         with pytest.raises(PreviewChanged, match="another task would miss its expiry"):
             await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+
+
+async def test_of_very_many_that_miss_their_expiry_some_may_end_and_none_come() -> None:
+    async with busy() as backend:
+        soon_ms = now_ms() + 60_000
+        for number in range(520):
+            await add(backend, f"late-{number}", Level.LOW, "late", expires_at_ms=soon_ms)
+        view = await previewed(backend, "set-app-quota", app="news", quota=9)
+        other = await previewed(backend, "set-app-quota", app="shop", quota=9)
+        await do(backend, SETTINGS, ADMIN, CancelTask(task="late-250"))
+        await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+        for number in range(9):
+            await add(backend, f"new-{number}", Level.LOW, "late", expires_at_ms=soon_ms)
+
+        with pytest.raises(PreviewChanged, match="another task would miss its expiry"):
+            await do(backend, SETTINGS, ADMIN, Apply(token=other.token))
+
+
+async def test_a_preview_costs_no_look_at_all_tasks_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    real = SinkLoad.per_s
+    monkeypatch.setattr(SinkLoad, "per_s", lambda load: asked.append(load) or real(load))
+    async with busy() as backend:
+        for number in range(100):
+            await add(backend, f"more-{number}", Level.LOW, "more")
+        await previewed(backend, "set-levels", weights="1:1:1")
+
+    assert len(asked) < 10
 
 
 async def test_a_sink_that_rests_since_is_a_reason_to_refuse() -> None:
