@@ -54,6 +54,19 @@ def forecasts(
     return {} if per_s is None or not asked else _Run(load, asked, per_s).run()
 
 
+class Flow(NamedTuple):
+    """The ends of tasks, by id, and how many pushes a second go now, by level and app."""
+
+    ends: dict[str, Expected]
+    rates: dict[tuple[Level, str], float]
+
+
+def flow(load: SinkLoad, task_ids: Collection[str], per_s: float) -> Flow:
+    """Return the ends of these tasks as `forecasts` does, and what each app gets now."""
+    run = _Run(load, task_ids, per_s)
+    return Flow(run.run(), run.first_rates)
+
+
 _Entry = tuple[float, int, Any]
 _Heap = list[_Entry]
 
@@ -403,6 +416,7 @@ class _Run:
         self._of_high = math.inf
         self._changed: set[Level] = set()
         self._begun: dict[_App, _AtLevel] = {}  # apart from their levels, as lanes are added
+        self.first_rates: dict[tuple[Level, str], float] = {}
 
     def run(self) -> dict[str, Expected]:
         coming = self._coming()
@@ -423,7 +437,20 @@ class _Run:
                 self._enter()
             if self._changed:
                 self._share()
+                if not self._now_s:
+                    self.first_rates = self._rates()
         return self._found
+
+    def _rates(self) -> dict[tuple[Level, str], float]:
+        """Return how many pushes a second go now, by level and app."""
+        rates: dict[tuple[Level, str], float] = {}
+        for at, level in self._levels.items():
+            for app in level.apps.values():
+                head = self._heads.get(app.name)
+                name = app.name.removeprefix(_APP) if head is None else head.task.app
+                per_s = app.quota * level.speed if app.follows else app.per_s
+                rates[at, name] = rates.get((at, name), 0.0) + per_s
+        return rates
 
     def _coming(self) -> list[tuple[float, int, Standing]]:
         """Return the tasks that have something to send, the last to start first."""

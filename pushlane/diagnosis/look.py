@@ -168,7 +168,10 @@ async def why(backend: Backend, task_id: str, settings: Settings | None = None) 
         now = await situation_of(backend, await backend.registry.get(task.id), settings)
         passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
         observed_per_s = (now.progress.finished - before.finished) / passed_s
-    return diagnose(replace(now, observed_per_s=observed_per_s))
+    now = replace(now, observed_per_s=observed_per_s)
+    if len(now.others) < _MANY:
+        return diagnose(now)
+    return await asyncio.to_thread(diagnose, now)  # it takes a while, in which others are answered
 
 
 def rate_of(task: Task, processes: Sequence[Process]) -> float | None:

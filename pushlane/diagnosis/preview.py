@@ -7,16 +7,18 @@ sink, and of any at a sink of which nothing is known: these are counted, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pushlane.core.task import Task
-from pushlane.diagnosis.fluid import forecasts
-from pushlane.model.load import SinkLoad, Standing, entitled_rates, shared_by_lane
+from pushlane.core.task import Level, Task
+from pushlane.diagnosis.fluid import Flow, flow
+from pushlane.model.load import SinkLoad, Standing
 
 _SAME_S = 1.0
 _SAME_PART = 0.001
-_LEAST_PART = 1e-9
+
+Parts = Mapping[tuple[Level, str], float]
+"""Parts of a sink, from 0 to 1, by level and app."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +93,22 @@ def compare(
     then = replace(then, standings=_active(then, then.standings))
     told = {one.task.id: one for one in standings if _is_told(one)}
     per_s = now.per_s()
-    first, second = forecasts(now, told, per_s), forecasts(then, told, then.per_s())
+    first, second = _flow(now, told), _flow(then, told)
     tasks = {one.task.id: one.task for one in then.standings}
     goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
     ends = []
-    for task_id in goes:
-        if task_id in told and per_s is not None:
-            a, b = first.get(task_id), second.get(task_id)
+    for task_id in goes if per_s is not None else ():
+        if task_id in told:
+            a, b = first.ends.get(task_id), second.ends.get(task_id)
             task = tasks.get(task_id, told[task_id].task)
             ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
-    parts = _parts(now, then)
+    parts = _parts(before.sink.name, _of(now, first), _of(then, second))
     return Moved(before.sink.name, per_s, ends, parts, len(goes) - len(ends))
+
+
+def _flow(load: SinkLoad, told: Collection[str]) -> Flow:
+    """Return ends and rates; of a sink of which nothing is known the rates are parts."""
+    return flow(load, told, load.per_s() or 1.0)
 
 
 def _active(load: SinkLoad, standings: Sequence[Standing]) -> list[Standing]:
@@ -113,29 +120,22 @@ def _is_told(one: Standing) -> bool:
     return one.left is not None and not one.later and not one.task.reached
 
 
-def _parts(now: SinkLoad, then: SinkLoad) -> list[PartMoved]:
+def _of(load: SinkLoad, flow: Flow) -> Parts:
+    """Return the part of the sink that each app gets at a level."""
+    per_s = load.per_s() or 1.0
+    return {name: rate / per_s for name, rate in flow.rates.items()}
+
+
+def _parts(sink: str, before: Parts, after: Parts) -> list[PartMoved]:
     """Return the parts that move: of levels, then of apps at a level."""
-    before, after = _by_app(now), _by_app(then)
     found: dict[tuple[str, str], list[float]] = {}
-    for place, parts in enumerate((before, after)):
-        for (level, app), part in parts.items():
-            for name in (level, ""), (level, app):
+    for place, of_app in enumerate((before, after)):
+        for (level, app), part in of_app.items():
+            for name in (level.value, ""), (level.value, app):
                 found.setdefault(name, [0.0, 0.0])[place] += part
-    sink = now.sink.name
     moved = [
         PartMoved(sink, level, app, *parts)
         for (level, app), parts in found.items()
         if abs(parts[0] - parts[1]) > _SAME_PART
     ]
     return sorted(moved, key=lambda one: (bool(one.app), -abs(one.after - one.before)))
-
-
-def _by_app(load: SinkLoad) -> dict[tuple[str, str], float]:
-    per_s = load.per_s() or 1.0
-    heads = [tasks[0] for tasks in shared_by_lane(load.going).values()]
-    rates = entitled_rates(load, heads, per_s)
-    found: dict[tuple[str, str], float] = {}
-    for one in heads:
-        place = (one.task.level.value, one.task.app)
-        found[place] = found.get(place, 0.0) + rates[one.task.lane] / per_s
-    return found

@@ -203,7 +203,12 @@ class SinkLoad:
         That is what its slots can take; but what it delivers, if a task (`but` not the one of this
         id) has more to send and slots are free all the same. None when nothing is known.
         """
-        is_busy = any(one.task.id != but and not self.is_limited(one.task) for one in self.going)
+        is_busy = any(
+            one.task.id != but
+            and not self.is_limited(one.task)
+            and one.starts_at_ms(self.now_ms) <= self.now_ms
+            for one in self.standings
+        )
         by_slots = self.sink.capacity_per_s
         is_idle = not is_busy or self.sink.is_full
         expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s

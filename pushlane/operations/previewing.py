@@ -8,6 +8,7 @@ change only while that is no worse.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import zlib
@@ -262,7 +263,11 @@ async def _look(at: Session, operation: Operation[Any]) -> _Looked:
     refuse_unseen(at, operation)
     world = await _changed(at, operation)
     found, resting = await _loads(at, world)
-    moved = [compare(load, standings, lambda one: _with(one, world)) for load, standings in found]
+    moved = [
+        # of many tasks it takes a while, in which others are answered
+        await asyncio.to_thread(compare, load, standings, lambda one: _with(one, world))
+        for load, standings in found
+    ]
     return await _told(at, operation, world, moved, resting)
 
 
