@@ -160,7 +160,8 @@ async def why(backend: Backend, task_id: str, settings: Settings | None = None) 
     now = await situation_of(backend, task, settings)
     if task.state.is_terminal:
         return diagnose(now)
-    observed_per_s = rate_of(task, now.processes)
+    is_dear = len(now.others) >= _MANY
+    observed_per_s = rate_of(task, now.processes) if is_dear else None
     if observed_per_s is None:
         [before] = await backend.registry.progress([task.id])
         began_s = time.monotonic()
