@@ -150,8 +150,8 @@ async def why(backend: Backend, task_id: str, settings: Settings | None = None) 
 
     With settings it says, too, which sinks those lack.
 
-    How fast it goes is what processes say; where one may have left it out, it looks twice, a second
-    apart.
+    It looks twice, a second apart, for how fast it goes; beside very many others it takes what
+    processes say of that, where none may have left it out.
 
     Raises:
         UnknownTask: there is none of this id, key or name.
