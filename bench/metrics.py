@@ -33,19 +33,16 @@ _LANES = 20
 _SCRAPE_EVERY_S = 1.0
 _KINDS = ("without", "scraped")
 _SCRAPER = """
-import sys, time, urllib.error, urllib.request
+import contextlib, sys, time, urllib.request
 url, every_s = sys.argv[1], float(sys.argv[2])
 scraped = 0
 for _ in sys.stdin:
     break
 deadline_s = time.monotonic() + 600
 while time.monotonic() < deadline_s:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            scraped += b"pushlane_picked_total" in reply.read()
-            print(scraped, flush=True)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as reply:
+        scraped += b"pushlane_picked_total" in reply.read()
+        print(scraped, flush=True)
     time.sleep(every_s)
 """
 

@@ -1,4 +1,4 @@
-"""What agents, programs that talk, can do with pushlane: a dozen tools over MCP.
+"""Offers agents (programs that talk) tools to look at pushlane, over MCP.
 
 The Model Context Protocol: https://modelcontextprotocol.io. The tools are made of the list of
 operations, and are done with the rights of whoever started them, or whose token is sent along.

@@ -33,7 +33,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class Hands(NamedTuple):
-    """What does operations with the rights of who asks, and whether they may change anything."""
+    """Does operations with the rights of who asks; `may_apply` tells if they may change any."""
 
     do: Do
     may_apply: bool

@@ -12,7 +12,7 @@ _LISTED = 1_000
 
 
 class ReportOperations(Connection):
-    """What can be asked of receipts: of a task by its id, key or name, or of all in a period.
+    """Reports made of receipts: of a task by its id, key or name, or of all in a period.
 
     `since` and `until` are times, or like `2h` for how long ago: the last day unless given, of a
     task all there is. `where` are conditions like `outcome=dead`. Each raises BadInput for a

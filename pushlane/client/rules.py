@@ -33,7 +33,7 @@ Duration = float | timedelta | str
 
 
 class RuleOperations(Connection):
-    """What can be done with rules and alerts; on a backend those of rules need `pipeline`."""
+    """Operations on rules and alerts; on a backend those of rules need the extra `pipeline`."""
 
     async def put_rule(
         self,

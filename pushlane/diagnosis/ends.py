@@ -1,4 +1,4 @@
-"""How the pushes of a task ended, in pages, as the log of receipts has it.
+"""Reads how the pushes of a task ended, page by page, from the log of receipts.
 
 A page costs what it reads, whatever came before it: it begins at a position of the log. So a push
 that ended twice, after a process was killed, is there twice: the first in time is the one that

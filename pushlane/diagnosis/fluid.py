@@ -72,7 +72,7 @@ _Heap = list[_Entry]
 
 
 class _Member(Protocol):
-    """What shares with others. `entry` is its place among the next, None if it has none."""
+    """Shares with others. `entry` is its place among the next, None if it has none."""
 
     quota: int
     most: float
@@ -420,7 +420,8 @@ class _Run:
 
     def run(self) -> dict[str, Expected]:
         coming = self._coming()
-        while self._asked:
+        is_first = True
+        while self._asked or is_first:
             event_s, level = min(
                 ((one.next_s(), level) for level, one in self._levels.items()),
                 default=(math.inf, Level.HIGH),
@@ -437,8 +438,9 @@ class _Run:
                 self._enter()
             if self._changed:
                 self._share()
-                if not self._now_s:
-                    self.first_rates = self._rates()
+            if is_first and not self._now_s:
+                self.first_rates = self._rates()
+            is_first = False
         return self._found
 
     def _rates(self) -> dict[tuple[Level, str], float]:

@@ -1,8 +1,9 @@
-"""What a change of shares, limits or a task does to all ends: before and after, side by side. Pure.
+"""Compares all ends and shares before and after a change of shares, limits or a task. Pure.
 
 Both are told by the fluid model (`fluid`), from one look at the backlog. Nobody can tell the ends
 of tasks whose total is open, of those with pushes that wait for their time or went on to a later
-sink, and of any at a sink of which nothing is known: these are counted, and not guessed.
+sink, of those whose quiet hours begin first, and of any at a sink of which nothing is known: these
+are counted, and not guessed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from pushlane.core.task import Level, Task
 from pushlane.diagnosis.fluid import Flow, flow
+from pushlane.diagnosis.situation import quiet_from, waits_by_push
 from pushlane.model.load import SinkLoad, Standing
 
 _SAME_S = 1.0
@@ -72,7 +74,7 @@ class PartMoved:
 
 @dataclass(frozen=True)
 class Moved:
-    """What a change does at one sink. `untold` counts tasks whose end nobody can tell.
+    """The ends and parts of one sink that a change moves; `untold` counts ends nobody can tell.
 
     `per_s` is what the sink takes in all, None when nobody knows.
     """
@@ -101,7 +103,9 @@ def compare(
         if task_id in told:
             a, b = first.ends.get(task_id), second.ends.get(task_id)
             task = tasks.get(task_id, told[task_id].task)
-            ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
+            last_s = max((one.ends_in_s for one in (a, b) if one), default=0.0)
+            if not quiet_from(task, before.now_ms, last_s):
+                ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
     parts = _parts(before.sink.name, _of(now, first), _of(then, second))
     return Moved(before.sink.name, per_s, ends, parts, len(goes) - len(ends))
 
@@ -117,7 +121,8 @@ def _active(load: SinkLoad, standings: Sequence[Standing]) -> list[Standing]:
 
 
 def _is_told(one: Standing) -> bool:
-    return one.left is not None and not one.later and not one.task.reached
+    is_whole = one.left is not None and not one.later and not one.task.reached
+    return is_whole and not waits_by_push(one.task)
 
 
 def _of(load: SinkLoad, flow: Flow) -> Parts:

@@ -189,7 +189,7 @@ class Situation:
 
     @cached_property
     def load(self) -> SinkLoad:
-        """What its first sink has to do, the task itself included."""
+        """The load of its first sink, the task itself included."""
         mine = Standing(self.task, self.left, self.has_moved_on, self.later)
         load = self._load_at(self.task.chain[0], [*self.others, mine])
         if not self.spent:
@@ -383,22 +383,29 @@ def unforeseen(now: Situation, end_s: float) -> str:
     Whose clock a push goes by shows only when it comes up.
     """
     task = now.task
-    if not now.knows_rows and now.may_go:
-        if task.start_column or task.is_fed:
-            return "pushes may have starts of their own"
-        if task.quiet and task.zone_column:
-            return "recipients in their quiet hours wait until those end"
-    if task.quiet and (begins_ms := _quiet_from(now, end_s)):
+    if not now.knows_rows and now.may_go and (why := waits_by_push(task)):
+        return why
+    if begins_ms := quiet_from(task, now.now_ms, end_s):
         return f"its quiet hours begin before it is through, {due_text(begins_ms, now.now_ms)}"
     return ""
 
 
-def _quiet_from(now: Situation, end_s: float) -> int:
-    """Return about when it is quiet, by the task's zone, while pushes still go; 0 for never."""
-    task = now.task
-    start_ms = max(now.now_ms, task.not_before_ms)
+def waits_by_push(task: Task) -> str:
+    """Return why each push of a task may have a time of its own; empty when none has."""
+    if task.start_column or task.is_fed:
+        return "pushes may have starts of their own"
+    if task.quiet and task.zone_column:
+        return "recipients in their quiet hours wait until those end"
+    return ""
+
+
+def quiet_from(task: Task, now_ms: int, end_s: float) -> int:
+    """Return about when it is quiet, by the task's zone, before it ends; 0 for never (Unix ms)."""
+    if not task.quiet:
+        return 0
+    start_ms = max(now_ms, task.not_before_ms)
     start_ms = max(start_ms, quiet_until(task, start_ms))
-    end_ms = now.now_ms + round(end_s * 1000)
+    end_ms = now_ms + round(end_s * 1000)
     for number in range(_MOST_LOOKS):
         at_ms = start_ms + number * _LOOK_EVERY_MS
         if at_ms > end_ms:

@@ -1,4 +1,4 @@
-"""What lets a task go more slowly than its sink could. Pure."""
+"""Finds why a task goes more slowly than its sink could. Pure."""
 
 from __future__ import annotations
 

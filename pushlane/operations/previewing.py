@@ -27,7 +27,7 @@ from pushlane.model.access import Access
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Limit, Subject, limit_of
 from pushlane.model.load import SinkLoad, Standing, sink_now
-from pushlane.operations.doing import refuse
+from pushlane.operations.doing import do, refuse
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.session import Beside, Session, tag_of
 from pushlane.operations.shares import (
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 VALID_S = 600
 _KEY = "preview-key"
+_PREFIX = "pv_"  # else a token might begin as an option of a command does
 SHOWN = 100
 """So many ends and parts are shown at most."""
 
@@ -170,19 +171,12 @@ class Apply(Operation[AppliedView], frozen=True, kw_only=True):
     async def run(self, at: Session) -> AppliedView:
         seen = await _opened(at, self.token)
         operation = asked(seen.operation, seen.parameters)
-        refuse(Session(at.backend, at.settings, at.caller), operation)
         now = await _look(at, operation)
         if worse := _worse(seen, now):
             raise PreviewChanged(f"{worse}: preview the change again", plain(now.view))
-        inner = Session(
-            at.backend,
-            at.settings,
-            at.caller,
-            beside=Beside(frozenset([seen.tag])),
-            _noted=at._noted,
-        )
+        beside = Beside(frozenset([seen.tag]))
         try:
-            shown = await operation.run(inner)
+            shown = await do(at.backend, at.settings, at.caller, operation, beside=beside)
         except Overtaken as error:
             told = "somebody has changed the same since the preview: preview the change again"
             raise PreviewChanged(told, plain(now.view)) from error
@@ -467,13 +461,13 @@ async def _key(documents: DocumentStore) -> bytes:
 
 def _signed(said: _Said, key: bytes) -> str:
     body = zlib.compress(msgspec.msgpack.encode(said))
-    return urlsafe_b64encode(hmac.digest(key, body, "sha256") + body).decode()
+    return _PREFIX + urlsafe_b64encode(hmac.digest(key, body, "sha256") + body).decode()
 
 
 async def _opened(at: Session, token: str) -> _Said:
     """Return what a token holds. Raises BadInput for none of ours, an old one, or another's."""
     try:
-        raw = urlsafe_b64decode(token.encode())
+        raw = urlsafe_b64decode(token.removeprefix(_PREFIX).encode())
     except ValueError:
         raw = b""
     mac, body = raw[:32], raw[32:]

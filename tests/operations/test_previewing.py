@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -125,7 +126,7 @@ async def test_each_steering_change_has_one_and_applies(
 
         assert {one.task for one in view.ends} == moved
         assert applied.operation == operation
-        assert len(audit) == 1
+        assert [one.operation for one in audit] == [operation]
         assert (await backend.registry.get("a") != before) == (parameters.get("task") == "a")
 
 
@@ -239,6 +240,7 @@ async def test_a_token_that_is_old_cut_or_of_somebody_else_is_refused(
 ) -> None:
     async with busy() as backend:
         token = (await previewed(backend, "set-levels", weights="1:1:1")).token
+        assert token.startswith("pv_")
         for cut in ("", "abc", token[:-8], token[:-2] + "AA"):
             with pytest.raises(BadInput, match="no token of a preview, or it was cut"):
                 await do(backend, SETTINGS, ADMIN, Apply(token=cut))
@@ -293,10 +295,28 @@ async def test_a_token_of_an_app_sees_others_as_sums_alone() -> None:
 async def test_ends_that_nobody_can_tell_are_counted() -> None:
     async with busy() as backend:
         await add(backend, "open", Level.HIGH, "shop", total=None)
+        await add(backend, "starts", Level.HIGH, "shop", start_column="at")
+        soon = datetime.now(UTC) + timedelta(minutes=30)
+        quiet = f"{soon:%H:%M}-{soon + timedelta(hours=2):%H:%M}"
+        await add(backend, "quiet", Level.LOW, "shop", quiet=quiet, total=500_000)
         view = await previewed(backend, "pause-task", task="b")
 
-        assert view.untold == 1
-        assert "open" not in {one.task for one in view.ends}
+        assert view.untold == 3
+        assert {one.task for one in view.ends} <= {"a", "b", "c"}
+
+
+async def test_shares_are_told_where_no_end_can_be() -> None:
+    async with MemoryBackend().connect() as backend:
+        for task_id, level in (("a", Level.HIGH), ("c", Level.LOW)):
+            await add(backend, task_id, level, "shop", total=None)
+        await announce(backend)
+        view = await previewed(backend, "set-levels", weights="1:1:1")
+
+        assert (view.ends, view.untold) == ([], 2)
+        assert [(one.level, one.before, one.after) for one in view.parts[:2]] == [
+            ("high", pytest.approx(6 / 7, abs=1e-4), 0.5),
+            ("low", pytest.approx(1 / 7, abs=1e-4), 0.5),
+        ]
 
 
 def test_what_can_be_previewed_is_what_steers() -> None:

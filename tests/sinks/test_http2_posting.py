@@ -88,7 +88,7 @@ async def test_a_push_that_is_asked_for_again_as_the_sink_is_closed_may_have_arr
         emulator.tokens.gate.clear()
         under_way = asyncio.ensure_future(posted(sink, delivery(FCM_ADDRESS, 2)))
         while not sink._asking:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.05, emulator.tokens.gate.set)
         await sink.close()
         _, outcome = await under_way

@@ -45,7 +45,7 @@ ReaderT = TypeVar("ReaderT", bound=IdleReader)
 
 @dataclass
 class _Silence:
-    """How long a reader has been sent nothing since it had `given` messages."""
+    """Notes since when a reader has been sent nothing; by then it had `given` messages."""
 
     given: int
     since_s: float
@@ -56,7 +56,7 @@ class _Silence:
 
 
 class Topic(NamedTuple):
-    """What a broker is asked about a lane.
+    """Asks a broker about a lane, and has it begin anew.
 
     `unsent` returns how many messages it could send to the consumer of this name; `unload` closes
     the topic, which all its consumers then open again.
