@@ -4,8 +4,10 @@
 machine. The same pushes are sent as lines and submitted as a file, in turns: from the create to the
 seal, and from the start of `submit` to its end. Single pushes of a stream come on 32 connections,
 each answered once it is durable, before the next on its connection. A quota is set over and over
-on one. Then `serve` is started beside many tasks, and asked for some; `tasks` is run there on the
-store and through the server, in turns.
+on one. Beside 10,000 tasks of three levels and fifty apps that run, changes of the weights are
+previewed over and over, and one task is asked why it waits. 999 streams of events are opened that
+nothing comes on. Then `serve` is started beside many tasks, and asked for some; `tasks` is run
+there on the store and through the server, in turns.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +34,15 @@ from bench.resident import resident_kib
 from bench.serving import Serving, serving
 from pushlane.backends.backend import connect
 from pushlane.core.errors import PushlaneError
-from pushlane.core.task import State
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, State, Task
 from pushlane.model import task_changes
+from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Caller
 from pushlane.settings import Settings
+from pushlane.version import VERSION
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _BODY = "x" * 100
@@ -51,6 +57,10 @@ _TURNS = 5
 _RATE, _RATIO = 20_000, 0.5
 _SINGLES_PER_S, _SINGLE_P99_MS = 1_500, 50.0
 _QUOTA_P99_MS = 50.0
+_RUNNING, _APPS, _PREVIEWS = 10_000, 50, 100
+_PREVIEW_P99_MS, _WHY_S = 300.0, 1.0
+_STREAMS, _STREAMS_MIB, _OPEN_S = 999, 64, 60.0
+_ADDED_AT_ONCE, _ANNOUNCED_S = 500, 600.0
 _START_S = 1.0
 _MIB = 128
 _REMOTE_RATIO = 1.5
@@ -84,6 +94,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             ),
             **_singles(anew(settings)),
             **_changed(anew(settings)),
+            **_previewed(anew(settings)),
+            **_watched(anew(settings)),
             "start_s": round(statistics.median(_starts(anew(settings))), 2),
             "tasks": options.tasks,
             **_beside(crowded, options.tasks),
@@ -101,6 +113,13 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         at_most("a single push, ms (99 of 100)", result["single_p99_ms"], _SINGLE_P99_MS),
         Figure("a change of a quota, ms (median)", f"{result['quota_p50_ms']:g}"),
         at_most("the same, 99 of 100", result["quota_p99_ms"], _QUOTA_P99_MS),
+        at_most(
+            f"a preview beside {_RUNNING:,} tasks, ms (99 of 100)",
+            result["preview_p99_ms"],
+            _PREVIEW_P99_MS,
+        ),
+        at_most(f"`why` of one beside {_RUNNING:,}, s", result["why_s"], _WHY_S),
+        at_most(f"MiB for {_STREAMS} idle streams", result["idle_streams_mib"], _STREAMS_MIB),
         at_most("from the start to where it listens, s", result["start_s"], _START_S),
         at_most(f"MiB beside {result['tasks']:,} tasks", result["serve_mib"], _MIB),
         at_most(
@@ -161,7 +180,7 @@ def _singles(settings: Settings) -> dict[str, float]:
     say(f"putting {_SINGLES:,} single pushes")
     token = asyncio.run(_token(settings))
     with serving(settings, token) as serve:
-        serve.ask("PUT", "/formats", {"min_format": 3})
+        serve.ask("PUT", "/formats", {"min_format": 3}, headers={"If-Match": "*"})
         serve.ask("PUT", "/streams/codes", {"level": "high"})
         per_s, took_ms = asyncio.run(_put(f"http://{serve.at}/v1/streams/codes/pushes", token))
     cuts = statistics.quantiles(took_ms, n=100)
@@ -211,6 +230,99 @@ def _changed(settings: Settings) -> dict[str, float]:
             took_ms.append((time.perf_counter() - began_s) * 1000)
     cuts = statistics.quantiles(took_ms[_WARM:], n=100)
     return {"quota_p50_ms": round(cuts[49], 1), "quota_p99_ms": round(cuts[98], 1)}
+
+
+def _previewed(settings: Settings) -> dict[str, float]:
+    """Preview other weights over and over, and ask why one task waits, beside many."""
+    say(f"previewing {_PREVIEWS} times beside {_RUNNING:,} tasks")
+    token = asyncio.run(_running(settings))
+    took_ms, why_s = [], []
+    with serving(settings, token) as serve:
+        for number in range(_PREVIEWS):
+            weights = {"weights": f"{1 + number % 9}:3:1"}
+            asked = {"operation": "set-levels", "parameters": weights}
+            began_s = time.perf_counter()
+            moved = serve.ask("POST", "/preview", asked).json
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+        for _ in range(_TURNS):
+            began_s = time.perf_counter()
+            told = serve.ask("GET", "/tasks/t77/why").json
+            why_s.append(time.perf_counter() - began_s)
+    if moved["untold"] or "eta_s" not in told:
+        raise PushlaneError(f"ends could not be told: {moved['untold']} tasks, {told}")
+    cuts = statistics.quantiles(took_ms, n=100)
+    return {
+        "preview_p50_ms": round(cuts[49], 1),
+        "preview_p99_ms": round(cuts[98], 1),
+        "why_s": round(statistics.median(why_s), 2),
+    }
+
+
+async def _running(settings: Settings) -> str:
+    """Add tasks that run, and say of a sink that it is busy with them; return a token."""
+    async with connect(settings) as backend:
+        levels = tuple(Level)
+        tasks = [
+            Task(
+                id=f"t{number}",
+                level=levels[number % 3],
+                lane=own_lane(f"t{number}"),
+                app=f"app-{number % _APPS}",
+                quota=1 + number % 5,
+                state=State.RUNNING,
+                total=100 + 37 * number % 9_000,
+                created_at_ms=task_changes.now_ms(),
+            )
+            for number in range(_RUNNING)
+        ]
+        for start in range(0, _RUNNING, _ADDED_AT_ONCE):
+            some = tasks[start : start + _ADDED_AT_ONCE]
+            await asyncio.gather(*map(backend.registry.add, some))
+        sink = ServedSink(
+            name="default",
+            slots=50,
+            in_flight=50,
+            delivery_s=0.01,
+            delivered_per_s={"high": 5_000.0},
+            tasks_per_s={"t77": 1.0},
+        )
+        process = Process(
+            id="bench",
+            kind="dispatcher",
+            pid=1,
+            version=VERSION,
+            serves=("default",),
+            served=(sink,),
+        )
+        await backend.presence.announce(process, _ANNOUNCED_S)
+    return await _token(settings)
+
+
+def _watched(settings: Settings) -> dict[str, float]:
+    """Return the MiB that streams of events take on which nothing comes."""
+    say(f"opening {_STREAMS} streams")
+    token = asyncio.run(_token(settings))
+    with serving(settings, token) as serve:
+        serve.ask("GET", "/tasks")
+        before_kib = resident_kib(serve.pid)
+        after_kib = asyncio.run(_streamed(serve, token))
+    return {"idle_streams_mib": round((after_kib - before_kib) / 1024, 1)}
+
+
+async def _streamed(serve: Serving, token: str) -> int:
+    host, _, port = serve.at.partition(":")
+    head = f"Host: {serve.at}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    asked = f"GET /v1/watch/tasks HTTP/1.1\r\n{head}".encode()
+    async with AsyncExitStack() as stack, asyncio.timeout(_OPEN_S):
+        readers = []
+        for _ in range(_STREAMS):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+            writer.write(asked)
+            readers.append(reader)
+        for reader in readers:  # the first look at the tasks is for all who are there by then
+            await reader.readuntil(b"snapshot")
+        return resident_kib(serve.pid)
 
 
 def _starts(settings: Settings) -> list[float]:
