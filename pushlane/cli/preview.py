@@ -89,9 +89,10 @@ def _lines(view: PreviewView) -> Iterator[str]:
     if view.others is not None and (view.others.later or view.others.sooner):
         yield f"of other apps: {view.others.later:,} later, {view.others.sooner:,} sooner"
     if view.untold:
+        whose = "1 task" if view.untold == 1 else f"{view.untold:,} tasks"
         yield (
-            f"the end of {view.untold:,} more cannot be told: their total is open, some of their "
-            "pushes wait for their time, or nothing is known of the sink"
+            f"the end of {whose} cannot be told: the total is open, pushes wait for their time, "
+            "quiet hours begin first, or nothing is known of the sink"
         )
     if view.resting:
         yield f"{', '.join(view.resting)} rests: ends are told as if it did not"
