@@ -8,7 +8,9 @@ Virtual time goes by where something is shared: of those that share by weight on
 has least before it for its weight, whatever amount they share. So an app has a clock that goes as
 fast as a lane of weight 1 flows, keeps its lanes in the order of their ends by that clock, and
 looks at none that does not end; so does a level with its apps. What a limit holds back goes by real
-time.
+time. An app none of whose lanes has a limit takes the same of its level whichever of them are
+through: it is looked at only when all are, and tells then, from what its level's clock showed when,
+the end of each.
 This is the virtual time of fair queueing (Demers, Keshav and Shenker, Analysis and Simulation of a
 Fair Queueing Algorithm, 1989), one clock within another (Bennett and Zhang, Hierarchical Packet
 Fair Queueing Algorithms, 1996).
@@ -18,7 +20,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -264,6 +267,20 @@ class _App(_Sharing[_Lane]):
         self.seen = 0.0
         self.entry: _Entry | None = None
         self._fresh: dict[_Lane, None] = {}  # nothing of which has gone
+        self._left: float | None = 0.0  # of all its lanes, while none of them has a limit
+
+    @property
+    def is_plain(self) -> bool:
+        """True while none of its lanes has a limit: then it takes what it gets until all end."""
+        return self._unlimited == self.members
+
+    @property
+    def left(self) -> float:
+        """The pushes that are left of a plain app."""
+        if self._left is None:
+            lanes = (one[2] for one in self._by_clock if one[2].entry is one)
+            self._left = sum(one.left - one.quota * (self.clock - one.seen) for one in lanes)
+        return self._left
 
     @property
     def can_take(self) -> float:
@@ -274,10 +291,34 @@ class _App(_Sharing[_Lane]):
         if one.began_s is None:
             self._fresh[one] = None
         super().add(one)
+        if self._left is not None:
+            self._left = self._left + one.left if self.is_plain else None
 
     def remove(self, one: _Lane) -> None:
         self._fresh.pop(one, None)
         super().remove(one)
+        if self._left is not None:
+            self._left -= one.left
+
+    def send(self, pushes: float) -> Iterator[tuple[_Lane, float]]:
+        """Let so many pushes of a plain app go; yield each lane that is through, but the last.
+
+        With each comes how many of them had gone by then.
+        """
+        gone, self._left = 0.0, self.left - pushes
+        while self.members > 1:
+            first = _valid(self._by_clock)
+            assert first is not None
+            by_then = gone + max(0.0, first[0] - self.clock) * self.quotas
+            if by_then > pushes:
+                break
+            gone, self.clock, lane = by_then, max(self.clock, first[0]), first[2]
+            self._fresh.pop(lane, None)
+            self.members -= 1
+            self._count_most(lane, -1)
+            self._take_out(lane)
+            yield lane, gone
+        self.clock += (pushes - gone) / self.quotas if self.quotas else 0.0
 
     def give(self, per_s: float) -> None:
         """Share so much from now on."""
@@ -314,15 +355,38 @@ class _App(_Sharing[_Lane]):
 
 
 class _AtLevel(_Sharing[_App]):
-    """A level: what it has is shared by its apps and by lanes of the pool."""
+    """A level: what it has is shared by its apps and by lanes of the pool.
 
-    def __init__(self, weight: int) -> None:
+    `tell` is told of a lane that is through, and when.
+    """
+
+    def __init__(self, weight: int, tell: Callable[[_Lane, float], None]) -> None:
         super().__init__()
         self.weight = weight
+        self._tell = tell
+        self._shown: list[float] = [0.0]  # what its clock showed, and when
+        self._shown_at_s: list[float] = [0.0]
         self.apps: dict[str, _App] = {}
         self._mixed: dict[_App, None] = {}  # not held, but a lane of theirs is
         self._faster: _Heap = []  # apps that follow, by the speed above which a lane is held
         self._beginning: dict[_App, None] = {}  # may have lanes that flow once it is shared
+
+    def move_to(self, now_s: float) -> None:
+        super().move_to(now_s)
+        if now_s > self._shown_at_s[-1]:
+            self._shown.append(self.clock)
+            self._shown_at_s.append(now_s)
+
+    def _time_of(self, clock: float) -> float:
+        """Return when its clock came to show this."""
+        after = bisect_left(self._shown, clock)
+        if after == len(self._shown):
+            return self._shown_at_s[-1]
+        if after == 0:
+            return self._shown_at_s[0]
+        from_, to = self._shown[after - 1], self._shown[after]
+        from_s, to_s = self._shown_at_s[after - 1], self._shown_at_s[after]
+        return from_s + (to_s - from_s) * (clock - from_) / (to - from_)
 
     def enter(self, app: _App) -> None:
         """Let an app share; `share` is to follow."""
@@ -368,12 +432,24 @@ class _AtLevel(_Sharing[_App]):
         return app.most if app.is_held else app.quota * self.speed
 
     def _settle(self, one: _App) -> None:
-        if one.follows:
+        if one.is_plain and one.quotas:
+            self._send(one)
+        elif one.follows:
             if one.quotas:
                 one.clock += one.quota * (self.clock - one.seen) / one.quotas
             one.seen, one.at_s = self.clock, self.at_s
         else:
             one.move_to(self.at_s)
+
+    def _send(self, one: _App) -> None:
+        """Let go what a plain app has got since it was seen, and tell what of it is through."""
+        if one.follows:
+            for lane, gone in one.send(one.quota * (self.clock - one.seen)):
+                self._tell(lane, self._time_of(one.seen + gone / one.quota))
+        elif one.per_s:
+            for lane, gone in one.send(one.per_s * (self.at_s - one.at_s)):
+                self._tell(lane, one.at_s + gone / one.per_s)
+        one.seen, one.at_s = self.clock, self.at_s
 
     def _queue(self, one: _App) -> None:
         """Give an app its part, and put it among the next."""
@@ -383,15 +459,19 @@ class _AtLevel(_Sharing[_App]):
         one.follows, one.seen = not (one.is_held or one.held), self.clock
         self._mixed.pop(one, None)
         if one.follows:
-            ahead = (one.next_by_clock() - one.clock) * one.quotas / one.quota
-            one.entry = (self.clock + ahead, next(self._ticket), one)
+            ahead = (one.next_by_clock() - one.clock) * one.quotas
+            ahead = one.left if one.is_plain else ahead
+            one.entry = (self.clock + ahead / one.quota, next(self._ticket), one)
             heappush(self._by_clock, one.entry)
             if (limit := self._limit_of(one)) < math.inf:
                 heappush(self._faster, (limit, next(self._ticket), one))
             return
         if not one.is_held:
             self._mixed[one] = None
-        one.entry = (one.next_s(), next(self._ticket), one)
+        next_s = one.next_s()
+        if one.is_plain:
+            next_s = self.at_s + max(0.0, one.left) / one.per_s if one.per_s else math.inf
+        one.entry = (next_s, next(self._ticket), one)
         heappush(self._by_time, one.entry)
 
     def _limit_of(self, app: _App) -> float:
@@ -498,7 +578,7 @@ class _Run:
         level = self._levels.get(task.level)
         if level is None:
             weight = self._load.weights.by_level()[task.level]
-            level = self._levels[task.level] = _AtLevel(weight)
+            level = self._levels[task.level] = _AtLevel(weight, self._tell)
         if (app := level.apps.get(name)) is None:
             app = level.apps[name] = self._new_app(task, name)
             self._begun[app] = level
@@ -559,15 +639,20 @@ class _Run:
         lane = app.first()
         task = lane.task
         self._take(lane)
-        if task.id in self._asked:
-            self._asked.remove(task.id)
-            began_s = self._now_s if lane.began_s is None else lane.began_s
-            self._found[task.id] = Expected(began_s, self._now_s)
+        self._tell(lane, self._now_s)
         if task.pooled:
             del self._heads[task.lane]
             heappop(self._queues[task.lane])
             if self._queues[task.lane]:
                 self._put_first(task.lane)
+
+    def _tell(self, lane: _Lane, end_s: float) -> None:
+        """Note that a lane is through, if its end is asked for."""
+        task_id = lane.task.id
+        if task_id in self._asked:
+            self._asked.remove(task_id)
+            began_s = end_s if lane.began_s is None else lane.began_s
+            self._found[task_id] = Expected(began_s, end_s)
 
     def _share(self) -> None:
         """Share the sink anew among the levels, as something of them has changed."""

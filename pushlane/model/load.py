@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pushlane.backends.guard_ports import Limiter
@@ -39,7 +40,7 @@ class Standing:
     has_moved_on: bool = False
     later: int = 0
 
-    @property
+    @cached_property
     def backlog(self) -> float:
         """The pushes that may go: without end while a submit goes on, none of a stream's."""
         if self.left is not None:
