@@ -117,8 +117,14 @@ class _Sharing(Generic[MemberT]):
     def add(self, one: MemberT) -> None:
         """Let a member share; `share` is to follow."""
         self.members += 1
-        self._count_most(one, 1)
-        self._free(one)
+        if one.most < math.inf:
+            self._count_most(one, 1)
+            self._free(one)
+            return
+        one.is_held = False
+        self._unlimited += 1
+        self.quotas += one.quota
+        self._queue(one)
 
     def remove(self, one: MemberT) -> None:
         """Let a member share no more; `share` is to follow."""

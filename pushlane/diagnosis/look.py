@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,7 @@ from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
 from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses, causes
-from pushlane.diagnosis.fluid import Expected, forecast
+from pushlane.diagnosis.fluid import Expected, Flow, forecast
 from pushlane.diagnosis.situation import (
     Cause,
     Situation,
@@ -267,16 +267,72 @@ async def active_at(backend: Backend, sink: str) -> list[Standing]:
     ]
 
 
-class _Look:
-    """The tasks that are not finished, as they were at a moment, for all who ask."""
+@dataclass(frozen=True)
+class Backlog:
+    """The tasks that are not finished, as they were at a moment (Unix ms), for all who ask.
+
+    `flows` has how each sink flows as things are, with what it was told by: once for all who ask.
+    """
+
+    at_ms: int
+    standings: Sequence[Standing]
+    flows: dict[str, tuple[SinkLoad, Flow]] = field(default_factory=dict)
+
+    def has(self, task: Task) -> bool:
+        """Tell whether it has a task no older than this."""
+        versions = (one.task.version for one in self.standings if one.task.id == task.id)
+        return any(version >= task.version for version in versions)
+
+
+class _Looks:
+    """The looks of a process at the tasks of a registry: one at a time."""
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.until_s = -math.inf
-        self.found: list[Standing] = []
+        self._lock = asyncio.Lock()
+        self._last = Backlog(0, ())
+        self._began_s = -math.inf
+        self._next: asyncio.Task[Backlog] | None = None
+
+    async def backlog(self, backend: Backend, task: Task | None) -> Backlog:
+        """Return a new look. Of many tasks it may be two seconds old: who asks on and on waits
+        for none, as the next is begun before that.
+        """
+        age_s = time.monotonic() - self._began_s
+        if task is not None and not self._last.has(task):
+            return await self._look(backend, 0.0)
+        if age_s < _LOOK_S and len(self._last.standings) >= _MANY:
+            if age_s > _LOOK_S / 2 and (self._next is None or self._next.done()):
+                self._next = asyncio.create_task(self._look(backend, _LOOK_S / 2), name="look")
+                self._next.add_done_callback(_forgiven)
+            return self._last
+        return await self._look(backend, _LOOK_S)
+
+    async def _look(self, backend: Backend, most_s: float) -> Backlog:
+        """Return a new look, or that of who looked meanwhile."""
+        async with self._lock:
+            is_old = time.monotonic() - self._began_s >= most_s
+            if is_old or len(self._last.standings) < _MANY:
+                began_s, at_ms = time.monotonic(), now_ms()
+                self._last = Backlog(at_ms, await _all_active(backend))
+                self._began_s = began_s
+            return self._last
 
 
-_looks: WeakKeyDictionary[Registry, _Look] = WeakKeyDictionary()
+def _forgiven(look: asyncio.Task[Backlog]) -> None:
+    """Leave an error of a look that was made ahead to the next who asks."""
+    if not look.cancelled():
+        look.exception()
+
+
+_looks: WeakKeyDictionary[Registry, _Looks] = WeakKeyDictionary()
+
+
+async def backlog(backend: Backend, task: Task | None = None) -> Backlog:
+    """Return all tasks that are not finished: of very many the newest, two seconds old at most.
+
+    Where one is named, they are looked at anew if that one has changed since.
+    """
+    return await _looks.setdefault(backend.registry, _Looks()).backlog(backend, task)
 
 
 async def active(backend: Backend, sinks: Container[str]) -> list[Standing]:
@@ -284,14 +340,8 @@ async def active(backend: Backend, sinks: Container[str]) -> list[Standing]:
 
     Of many tasks the answer may be two seconds old.
     """
-    look = _looks.setdefault(backend.registry, _Look())
-    async with look.lock:
-        if time.monotonic() >= look.until_s:
-            began_s = time.monotonic()
-            look.found = await _all_active(backend)
-            is_dear = len(look.found) >= _MANY
-            look.until_s = began_s + _LOOK_S if is_dear else -math.inf
-    return [one for one in look.found if one.task.chain[0] in sinks]
+    found = await backlog(backend)
+    return [one for one in found.standings if one.task.chain[0] in sinks]
 
 
 async def _all_active(backend: Backend) -> list[Standing]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pushlane.core.task import Level, Task
 from pushlane.diagnosis.fluid import Flow, flow
@@ -22,9 +23,11 @@ _SAME_PART = 0.001
 Parts = Mapping[tuple[Level, str], float]
 """Parts of a sink, from 0 to 1, by level and app."""
 
+Flows = dict[str, tuple[SinkLoad, Flow]]
+"""By sink how tasks flow, and the load, without them, by which that was told."""
 
-@dataclass(frozen=True)
-class EndMoved:
+
+class EndMoved(NamedTuple):
     """A task's end in seconds from now, before and after; None where it has none, as while paused.
 
     An end that nobody can tell is in neither.
@@ -87,15 +90,24 @@ class Moved:
 
 
 def compare(
-    before: SinkLoad, standings: Sequence[Standing], change: Callable[[SinkLoad], SinkLoad]
+    before: SinkLoad,
+    standings: Sequence[Standing],
+    change: Callable[[SinkLoad], SinkLoad],
+    flows: Flows,
 ) -> Moved:
-    """Tell what a change does to a sink with these tasks, those that are paused included."""
+    """Tell what a change does to a sink with these tasks, those that are paused included.
+
+    `flows` keeps how they flow before the change, for other changes of the same tasks.
+    """
     now = replace(before, standings=_active(before, standings))
     then = change(replace(before, standings=standings))
     then = replace(then, standings=_active(then, then.standings))
     told = {one.task.id: one for one in standings if _is_told(one)}
     per_s = now.per_s()
-    first, second = _flow(now, told), _flow(then, told)
+    name = before.sink.name
+    if name not in flows or flows[name][0] != before:
+        flows[name] = before, _flow(now, told)
+    first, second = flows[name][1], _flow(then, told)
     tasks = {one.task.id: one.task for one in then.standings}
     goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
     ends = []
@@ -103,11 +115,11 @@ def compare(
         if task_id in told:
             a, b = first.ends.get(task_id), second.ends.get(task_id)
             task = tasks.get(task_id, told[task_id].task)
-            last_s = max((one.ends_in_s for one in (a, b) if one), default=0.0)
-            if not quiet_from(task, before.now_ms, last_s):
+            last_s = max(a.ends_in_s if a else 0.0, b.ends_in_s if b else 0.0)
+            if not (task.quiet and quiet_from(task, before.now_ms, last_s)):
                 ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
-    parts = _parts(before.sink.name, _of(now, first), _of(then, second))
-    return Moved(before.sink.name, per_s, ends, parts, len(goes) - len(ends))
+    parts = _parts(name, _of(now, first), _of(then, second))
+    return Moved(name, per_s, ends, parts, len(goes) - len(ends))
 
 
 def _flow(load: SinkLoad, told: Collection[str]) -> Flow:

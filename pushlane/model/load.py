@@ -50,7 +50,7 @@ class Standing:
     def starts_at_ms(self, now_ms: int) -> int:
         """Return from when on its pushes may go: after its start, and its quiet hours."""
         start_ms = max(now_ms, self.task.not_before_ms)
-        return max(start_ms, quiet_until(self.task, start_ms))
+        return max(start_ms, quiet_until(self.task, start_ms)) if self.task.quiet else start_ms
 
     def is_active(self) -> bool:
         """Return whether it has something to send, now or once it starts."""

@@ -16,6 +16,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -50,7 +51,7 @@ from pushlane.operations.views import plain
 from pushlane.util.errors import NotAllowed, Overtaken, PreviewChanged
 
 if TYPE_CHECKING:
-    from pushlane.diagnosis.preview import EndMoved, Moved, PartMoved
+    from pushlane.diagnosis.preview import EndMoved, Flows, Moved, PartMoved
 
 VALID_S = 600
 _KEY = "preview-key"
@@ -232,13 +233,27 @@ class _Copy(Session):
 
 @dataclass(frozen=True)
 class _World:
-    """What a change leaves of what it changes."""
+    """What a change leaves of what it changes; `was` is the task before."""
 
     tag: str
+    was: Task | None
     weights: Weights
     task: Task | None
     subject: Subject | None
     limit: Limit
+
+
+@dataclass(frozen=True)
+class _Here:
+    """What a change is about, as it was at `at_ms`: each sink with all its tasks, and what rests.
+
+    `flows` are kept for other changes of the same.
+    """
+
+    at_ms: int
+    loads: Sequence[tuple[SinkLoad, Sequence[Standing]]]
+    resting: list[str]
+    flows: Flows
 
 
 @dataclass(frozen=True)
@@ -256,13 +271,13 @@ async def _look(at: Session, operation: Operation[Any]) -> _Looked:
 
     refuse_unseen(at, operation)
     world = await _changed(at, operation)
-    found, resting = await _loads(at, world)
+    here = await _here(at, world)
     moved = [
         # of many tasks it takes a while, in which others are answered
-        await asyncio.to_thread(compare, load, standings, lambda one: _with(one, world))
-        for load, standings in found
+        await asyncio.to_thread(compare, load, some, lambda one: _with(one, world), here.flows)
+        for load, some in here.loads
     ]
-    return await _told(at, operation, world, moved, resting)
+    return await _told(at, operation, world, moved, here)
 
 
 def refuse_unseen(at: Session, operation: Operation[Any]) -> None:
@@ -298,6 +313,7 @@ async def _changed(at: Session, operation: Operation[Any]) -> _World:
         await operation.run(session)
         return _World(
             session.tags[0],
+            task,
             await copy.registry.weights(),
             task and await copy.registry.get(task.id),
             subject,
@@ -316,11 +332,9 @@ def _with(load: SinkLoad, world: _World) -> SinkLoad:
     return replace(load, standings=standings, weights=world.weights, limits=limits)
 
 
-async def _loads(
-    at: Session, world: _World
-) -> tuple[list[tuple[SinkLoad, list[Standing]]], list[str]]:
-    """Return the loads that the change is about, each with all tasks there, and what rests."""
-    from pushlane.diagnosis.look import active, dispatchers, loads
+async def _here(at: Session, world: _World) -> _Here:
+    """Look at what the change is about."""
+    from pushlane.diagnosis.look import backlog, dispatchers, loads
 
     processes = await dispatchers(at.backend)
     names = {name for process in processes for name in process.sink_names}
@@ -328,16 +342,20 @@ async def _loads(
         names = {world.task.chain[0]}
     elif world.subject is not None and world.subject.kind == "sink":
         names = {world.subject.name}
-    standings = await active(at.backend, names)
-    load_of, _ = await loads(at.backend, [one.task for one in standings], now_ms())
-    found = []
-    for name in sorted(names):
-        sink = sink_now(processes, name)
-        here = [one for one in standings if one.task.chain[0] == name]
-        if here:
-            found.append((load_of(sink=sink, standings=()), here))
+    seen = await backlog(at.backend, world.was)
+    by_sink: dict[str, list[Standing]] = {name: [] for name in sorted(names)}
+    for one in seen.standings:
+        if (some := by_sink.get(one.task.chain[0])) is not None:
+            some.append(one)
+    tasks = (one.task for some in by_sink.values() for one in some)
+    load_of, _ = await loads(at.backend, tasks, seen.at_ms)
+    found = [
+        (load_of(sink=sink_now(processes, name), standings=()), some)
+        for name, some in by_sink.items()
+        if some
+    ]
     resting = {one.name for process in processes for one in process.served if one.resting}
-    return found, sorted(resting & names)
+    return _Here(seen.at_ms, found, sorted(resting & names), seen.flows)
 
 
 async def _told(
@@ -345,12 +363,14 @@ async def _told(
     operation: Operation[Any],
     world: _World,
     moved: Sequence[Moved],
-    resting: list[str],
+    here: _Here,
 ) -> _Looked:
-    at_ms = now_ms()
+    at_ms = here.at_ms
     ends = [one for sink in moved for one in sink.ends]
-    seen = [one for one in ends if at.sees(one.task.app)]
-    hidden = [one for one in ends if not at.sees(one.task.app)]
+    seen, hidden = ends, []
+    if at.apps is not None:
+        seen = [one for one in ends if at.sees(one.task.app)]
+        hidden = [one for one in ends if not at.sees(one.task.app)]
     shown = _shown(seen, at_ms)
     missing = [one.task.id for one in ends if one.misses(at_ms)[1]]
     later, sooner, missed, kept = _counted(seen, at_ms)
@@ -358,12 +378,12 @@ async def _told(
         operation=type(operation).word(),
         parameters=msgspec.to_builtins(operation),
         who=at.caller.name,
-        until_ms=at_ms + VALID_S * 1000,
+        until_ms=now_ms() + VALID_S * 1000,
         tag=world.tag,
         ends={one.task.id: one.after_s for one in shown},
         misses=len(missing),
         missed=[_mark(task_id) for task_id in missing[:_MOST_MISSED]],
-        resting=resting,
+        resting=here.resting,
         at_ms=at_ms,
     )
     parts = [one for sink in moved for one in sink.parts if not one.app or at.sees(one.app)]
@@ -379,7 +399,7 @@ async def _told(
         kept=kept,
         untold=sum(one.untold for one in moved),
         parts=[_part_view(one) for one in parts[:SHOWN]],
-        resting=resting,
+        resting=here.resting,
         others=OthersView(*_counted(hidden, at_ms)) if at.apps is not None else None,
     )
     return _Looked(view, said, {one.task.id: one.after_s for one in seen})
@@ -391,7 +411,7 @@ def _shown(ends: Sequence[EndMoved], at_ms: int) -> list[EndMoved]:
     def rank(one: EndMoved) -> tuple[bool, float]:
         return _expiry(one, at_ms) not in ("missed", "kept"), -abs(one.later_s)
 
-    return sorted((one for one in ends if one.is_moved or not rank(one)[0]), key=rank)[:SHOWN]
+    return nsmallest(SHOWN, (one for one in ends if one.is_moved or not rank(one)[0]), key=rank)
 
 
 def _counted(ends: Sequence[EndMoved], at_ms: int) -> tuple[int, int, int, int]:
@@ -403,6 +423,8 @@ def _counted(ends: Sequence[EndMoved], at_ms: int) -> tuple[int, int, int, int]:
 
 
 def _expiry(one: EndMoved, at_ms: int) -> str | None:
+    if not one.task.expires_at_ms:
+        return None
     before, after = one.misses(at_ms)
     if before and after:
         return "still missed"

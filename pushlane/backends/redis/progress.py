@@ -24,7 +24,17 @@ MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
 GROUPS_A_CALL = 500
 
+READ_A_CALL = 500
+
 _KINDS = ("delivered", "dead", "expired", "dropped", "failed")
+
+# KEYS: counts of each task. ARGV: the kinds. One answer for all is read in a third of the time that
+# an answer for each takes.
+_READ = """
+local found = {}
+for at, counts in ipairs(KEYS) do found[at] = redis.call('HMGET', counts, unpack(ARGV)) end
+return found
+"""
 
 # KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
 # no task is kept; how many reasons are told apart of each kind, and which one always is; of each
@@ -145,8 +155,11 @@ class TaskProgress(OnRedis):
         return [seen, self._keys.moved(span.task_id)] if span.moves else [seen]
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        asked = [("HMGET", self._keys.counts(task_id), *_KINDS) for task_id in task_ids]
-        return await self._client.call_each(asked, read=partial(_read, task_ids))
+        found: list[Progress] = []
+        for some in paged(task_ids, READ_A_CALL):
+            keys = [self._keys.counts(task_id) for task_id in some]
+            found += await self._client.run(_READ, keys, _KINDS, read=partial(_read, some))
+        return found
 
     async def reasons(self, task_ids: Sequence[str]) -> list[Reasons]:
         asked = [("HGETALL", self._keys.counts(task_id)) for task_id in task_ids]
