@@ -1,0 +1,1 @@
+"""The console in the browser: pages over the list of operations, served beside the HTTP API."""
