@@ -233,6 +233,14 @@ def _limits(load: SinkLoad, heads: Sequence[Standing], rates: Mapping[str, float
     for one in load.standings if load.spent else ():
         for spent in load.spent_totals(one.task):
             yield f"{spent.subject}: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
+    for subject, most_per_s in binding_limits(load, heads, rates):
+        yield f"{subject}: {most_per_s:,.4g} pushes/s, all of it used"
+
+
+def binding_limits(
+    load: SinkLoad, heads: Sequence[Standing], rates: Mapping[str, float]
+) -> Iterator[tuple[Subject, float]]:
+    """Yield whose rate is all used at a sink, and what it is, by the rates of its lanes."""
     gets: defaultdict[Subject, float] = defaultdict(float)
     for one in heads:
         for subject in (Subject("task", one.task.id), Subject("app", one.task.app)):
@@ -241,4 +249,4 @@ def _limits(load: SinkLoad, heads: Sequence[Standing], rates: Mapping[str, float
     for subject, per_s in gets.items():
         most_per_s = load.most_per_s(*subject)
         if most_per_s < math.inf and per_s >= _BINDS * most_per_s:
-            yield f"{subject}: {most_per_s:,.4g} pushes/s, all of it used"
+            yield subject, most_per_s

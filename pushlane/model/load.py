@@ -94,7 +94,7 @@ class SinkNow:
         """How many pushes a second it delivers."""
         return sum(sum(one.delivered_per_s.values()) for one in self.stands)
 
-    @property
+    @cached_property
     def delivery_s(self) -> float:
         """The mean time of a delivery, 0 when nothing is known of it."""
         known = [one for one in self.stands if one.delivery_s]

@@ -1,0 +1,213 @@
+"""One sentence of who does not get what they are entitled to, what is in the way, what mends it.
+
+Pure. It is about the tasks that it is given, so that it can be told to who sees no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from shlex import quote
+
+from msgspec.structs import replace as with_fields
+
+from pushlane.core.task import State
+from pushlane.diagnosis.overview import binding_limits
+from pushlane.diagnosis.preview import EndMoved, Flows, compare
+from pushlane.diagnosis.situation import resting_since
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import entitled_rates, shared_by_lane
+from pushlane.model.states import FAILING, STALLED
+from pushlane.now.picture import Picture, SinkPicture, TaskPicture
+
+_MOST_OF_A_KIND = 5
+_LITTLE = 0.8
+_ENOUGH = 20.0  # pushes that were due while they were counted
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Something that keeps tasks from what they would get; `command` mends it, or shows more.
+
+    `subject` names it like a limit does: `sink/NAME`, `app/NAME`, `task/ID`; empty for all.
+    `since_ms` is Unix ms, 0 where nobody knows.
+    """
+
+    subject: str
+    why: str
+    command: str
+    since_ms: int = 0
+    limit: Subject | None = None
+    sink: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How it stands in one sentence, the command that shows more, and what holds most, if any."""
+
+    text: str
+    command: str = ""
+    hold: Held | None = None
+
+
+def held(now: Picture, tasks: Sequence[TaskPicture]) -> list[Held]:
+    """Return what holds any of these tasks, what holds most of them first."""
+    sinks = {one.sink for one in tasks}
+    seen = [one for one in now.sinks if one.name in sinks]
+    found = [*_sinks(now, seen), *_limits(seen, tasks)]
+    for state in (STALLED, FAILING, State.PAUSED):
+        found += _tasks([one for one in tasks if one.status.state == state])
+    return found
+
+
+def _sinks(now: Picture, sinks: Sequence[SinkPicture]) -> Iterator[Held]:
+    has_work = [one for one in sinks if any(each.is_active() for each in one.standings)]
+    if not any(one.kind == "dispatcher" for one in now.processes):
+        if has_work:
+            yield Held("", "no dispatcher runs", "pushlane dispatch")
+        return
+    for one in has_work:
+        stands, name = one.load.sink.stands, f"sink/{one.name}"
+        resting = [each.resting for each in stands if each.resting is not None]
+        if not stands:
+            yield Held(name, "nobody serves it", f"pushlane dispatch --serve {quote(one.name)}")
+        elif resting:
+            first = min(resting, key=lambda each: each.since_ms)
+            where = f" in {len(resting)} of {len(stands)} processes"
+            text = resting_since(first) + (where if len(resting) < len(stands) else "")
+            yield Held(name, text, f"pushlane sinks test {quote(one.name)}", first.since_ms)
+
+
+def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Iterator[Held]:
+    names = {f"app/{one.task.app}" for one in tasks} | {f"task/{one.task.id}" for one in tasks}
+    for sink in sinks:
+        for one in sink.standings if sink.load.spent else ():
+            for spent in sink.load.spent_totals(one.task):
+                if one.task.id in {each.task.id for each in tasks}:
+                    why = f"its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
+                    yield Held(str(spent.subject), why, f"pushlane limit {spent.subject}")
+        if not sink.per_s:
+            continue
+        lanes = shared_by_lane(sink.load.going)
+        heads = [some[0] for some in lanes.values()]
+        gets = entitled_rates(sink.load, heads, sink.per_s)
+        for subject, most_per_s in binding_limits(sink.load, heads, gets):
+            if str(subject) in names or subject.kind == "sink":
+                why = f"held by its limit of {most_per_s:,.4g}/s"
+                command = f"pushlane limit {quote(str(subject))} --none --preview"
+                yield Held(str(subject), why, command, 0, subject, sink.name)
+
+
+def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
+    for one in tasks[:_MOST_OF_A_KIND]:
+        task, reason = one.task, one.status.reason
+        why = f"{one.status.state}: {reason}" if reason else one.status.state
+        paused = one.status.state == State.PAUSED
+        command = f"pushlane {'resume' if paused else 'why'} {task.id}"
+        yield Held(f"task/{task.id}", why, command, task.stalled_at_ms)
+
+
+def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -> Verdict:
+    """Say how these tasks stand; what would change it is told by `without`."""
+    running = [one for one in tasks if one.task.state is State.RUNNING]
+    waiting = sum(one.left or 0 for one in running)
+    if not running:
+        return Verdict("Nothing waits: no task runs.")
+    for one in holds:
+        if not one.subject:
+            text = f"{waiting:,} pushes of {_tasks_text(len(running))} wait: {one.why}."
+            return Verdict(text, one.command, one)
+        if one.subject.startswith("sink/"):
+            name = one.subject.removeprefix("sink/")
+            left = sum(each.left or 0 for each in running if each.sink == name)
+            return Verdict(f"{left:,} pushes wait at sink {name}: {one.why}.", one.command, one)
+    for one in holds:
+        if one.limit is not None or one.why.endswith("is spent"):
+            return Verdict(f"{_name(one.subject, tasks)} is {_held(one)}.", one.command, one)
+    for one in holds:
+        if not one.why.startswith(State.PAUSED):
+            return Verdict(f"{_name(one.subject, tasks)} is {one.why}.", one.command, one)
+    for each in running:
+        got, due = each.observed_per_s, each.entitled_per_s or 0.0
+        is_sure = due * each.counted_s >= _ENOUGH and (each.left or 0) > due
+        if got is not None and is_sure and got < _LITTLE * due:
+            text = f"{_named(each)} gets {got:,.3g}/s of the {due:,.3g}/s it is entitled to."
+            return Verdict(text, f"pushlane why {each.task.id}")
+    return Verdict(_all_well(running, now.at_ms))
+
+
+def _held(one: Held) -> str:
+    return one.why if one.limit is not None else f"held: {one.why}"
+
+
+def _all_well(running: Sequence[TaskPicture], at_ms: int) -> str:
+    per_s = sum(one.observed_per_s or 0 for one in running)
+    text = f"All get what they are entitled to: {_tasks_text(len(running))}, {per_s:,.0f} pushes/s"
+    ends = [one.ends_at_ms for one in running if one.ends_at_ms is not None]
+    if len(ends) < len(running):
+        return f"{text}."
+    return f"{text}; the last ends in {length((max(ends) - at_ms) / 1000)}."
+
+
+def without(sink: SinkPicture, subject: Subject, seen: Collection[str], flows: Flows) -> str:
+    """Say what lifting the rate of a subject at a sink would do, by the model of previews.
+
+    Of the tasks only those of these ids are named.
+    """
+    limit = sink.load.limits.get(subject, Limit())
+    free = replace(
+        sink.load,
+        limits={**sink.load.limits, subject: _without_rate(limit)},
+    )
+    before = replace(sink.load, standings=())
+    moved = compare(
+        before, sink.standings, lambda load: replace(free, standings=load.standings), flows
+    )
+    ends = [one for one in moved.ends if -one.later_s >= 1]
+    sooner = [one for one in ends if one.task.id in seen]
+    if not sooner:
+        return "Without it no task would end sooner."
+    most = min(sooner, key=lambda one: one.later_s)
+    others = sum(one.later_s >= 1 for one in moved.ends)
+    later = f"{_tasks_text(others)} later" if others else "nobody later"
+    return f"Without it {_called(most)} {_sooner(most)}, {later}."
+
+
+def _sooner(one: EndMoved) -> str:
+    if one.later_s == -math.inf:
+        return "would end"
+    return f"ends {length(-one.later_s)} sooner"
+
+
+def _without_rate(limit: Limit) -> Limit:
+    return with_fields(limit, rate_per_s=None, in_flight=None)
+
+
+def _called(one: EndMoved) -> str:
+    return one.task.name or one.task.id
+
+
+def _named(one: TaskPicture) -> str:
+    return one.task.name or one.task.id
+
+
+def _name(subject: str, tasks: Sequence[TaskPicture]) -> str:
+    """Return what people call a subject: a task by its name."""
+    kind, _, name = subject.partition("/")
+    if kind != "task":
+        return name
+    return next((_named(one) for one in tasks if one.task.id == name), name)
+
+
+def _tasks_text(count: int) -> str:
+    return f"{count:,} task{'s' if count != 1 else ''}"
+
+
+def length(seconds: float) -> str:
+    """Return a duration in the largest unit of which it is at least two, as `14 minutes`."""
+    for unit, unit_s in _UNITS:
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:,.0f} {unit}s"
+    return "1 second"

@@ -1,0 +1,289 @@
+"""The view of now: who gets what beside what they are entitled to, and what holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.model.audit import entries
+from pushlane.operations.operation import Of, Operation, Role
+from pushlane.operations.session import Session
+
+if TYPE_CHECKING:
+    from pushlane.now.picture import Picture, Share, SinkPicture, TaskPicture
+    from pushlane.now.verdict import Held
+    from pushlane.now.view import Point, View
+
+SHOWN = 50
+"""So many tasks are shown, those that get or are entitled to most; and of points the same."""
+
+_MOST_HELD = 20
+_MARKS = 200
+
+
+class VerdictView(msgspec.Struct, frozen=True):
+    """How it stands in one sentence, what would change it, and the command that shows or does so.
+
+    The last two are empty where nothing is to be done.
+    """
+
+    text: str
+    would: str
+    command: str
+
+
+class SinkNowView(msgspec.Struct, frozen=True):
+    """A sink over all processes. `resting` says why it gets nothing, or less; empty when it goes.
+
+    Its slots and its rate, which all apps share, are absent for who sees some apps alone.
+    """
+
+    name: str
+    served_by: int
+    slots: int | None
+    in_flight: int | None
+    per_s: float | None
+    resting: str
+
+
+class ShareNowView(msgspec.Struct, frozen=True):
+    """What an app gets of a level of a sink, in pushes a second; without an app, the whole level.
+
+    `observed_per_s` is what the registry counted at the last looks, `entitled_per_s` what is its
+    right as things are. Absent is what nobody knows.
+    """
+
+    sink: str
+    level: str
+    app: str | None
+    tasks: int
+    left: int
+    observed_per_s: float | None
+    entitled_per_s: float | None
+
+
+class TaskShareView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that is not finished, with what it gets in pushes a second, as an app does.
+
+    `left` is absent while its total is not known, `eta_ms` (Unix ms) where its end is unknown.
+    """
+
+    task: str
+    name: str
+    app: str
+    level: str
+    sink: str
+    quota: int
+    state: str
+    reason: str
+    left: int | None
+    observed_per_s: float | None
+    entitled_per_s: float | None
+    eta_ms: int | None
+
+
+class HeldView(msgspec.Struct, frozen=True):
+    """What keeps tasks from what they would get; `command` mends it, or shows more of it.
+
+    `what` is like `sink/NAME`, `app/NAME` or `task/ID`; empty for all. `since_ms` (Unix ms) is
+    absent where nobody knows.
+    """
+
+    what: str
+    why: str
+    command: str
+    since_ms: int | None
+
+
+class NowView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gets what now, seen at `at_ms` (Unix ms): it is older while something does not answer.
+
+    Then `error` says what. `tasks` are the 50 that get or are entitled to most, `states` counts all
+    that are not finished by how they stand, `processes` those that dispatch.
+    """
+
+    at_ms: int
+    error: str | None
+    verdict: VerdictView
+    sinks: Sequence[SinkNowView]
+    shares: Sequence[ShareNowView]
+    tasks: Sequence[TaskShareView]
+    held: Sequence[HeldView]
+    states: Mapping[str, int]
+    processes: int
+
+
+class GetNow(Operation[NowView], frozen=True, kw_only=True):
+    """Show who gets what of each sink, beside what they are entitled to, and what holds it.
+
+    Of what is away the last picture stays, with its age.
+    """
+
+    method, path, role, of = "GET", "/now", Role.VIEWER, Of.APPS
+
+    async def run(self, at: Session) -> NowView:
+        from pushlane.now.picture import shares
+        from pushlane.now.verdict import held, verdict
+        from pushlane.now.view import view_of
+
+        view = view_of(at.backend)
+        now = await view.picture(at.backend)
+        mine = [one for one in now.tasks if at.sees(one.task.app)]
+        sinks = {one.sink for one in mine}
+        holds = held(now, mine)
+        said = verdict(now, mine, holds)
+        would = await _would(view, now, mine, said.hold)
+        return NowView(
+            at_ms=now.at_ms,
+            error=str(view.error) if view.error else None,
+            verdict=VerdictView(said.text, would, said.command),
+            sinks=[
+                _sink_view(one, at.apps is None)
+                for one in now.sinks
+                if at.apps is None or one.name in sinks
+            ],
+            shares=[_share_view(one) for one in shares(mine)],
+            tasks=[_task_view(one) for one in sorted(mine, key=_most_first)[:SHOWN]],
+            held=[_held_view(one) for one in holds[:_MOST_HELD]],
+            states=_states(mine),
+            processes=sum(one.kind == "dispatcher" for one in now.processes),
+        )
+
+
+async def _would(view: View, now: Picture, mine: Sequence[TaskPicture], hold: Held | None) -> str:
+    """Say what lifting a limit that holds tasks would do; empty where none does."""
+    from pushlane.now.verdict import without
+
+    if hold is None or hold.limit is None:
+        return ""
+    subject = hold.limit
+    [sink] = [one for one in now.sinks if one.name == hold.sink]
+    ids = {one.task.id for one in mine}
+    return await view.once(
+        (subject, hold.sink, frozenset({one.task.app for one in mine})),
+        lambda: asyncio.to_thread(without, sink, subject, ids, {}),
+    )
+
+
+def _most_first(one: TaskPicture) -> tuple[float, float, int]:
+    return (-(one.observed_per_s or 0.0), -(one.entitled_per_s or 0.0), -(one.left or 0))
+
+
+def _states(tasks: Sequence[TaskPicture]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in tasks:
+        counts[str(one.status.state)] = counts.get(str(one.status.state), 0) + 1
+    return counts
+
+
+def _sink_view(one: SinkPicture, is_whole: bool) -> SinkNowView:
+    sink = one.load.sink
+    resting = [each.resting for each in sink.stands if each.resting is not None]
+    text = min(resting, key=lambda each: each.since_ms).why if resting else ""
+    if not is_whole:
+        return SinkNowView(one.name, len(sink.stands), None, None, None, text)
+    return SinkNowView(
+        one.name, len(sink.stands), sink.slots, sink.in_flight, round(sink.per_s, 2), text
+    )
+
+
+def _share_view(one: Share) -> ShareNowView:
+    rates = _rounded(one.observed_per_s), _rounded(one.entitled_per_s)
+    return ShareNowView(one.sink, one.level.value, one.app, one.tasks, one.left, *rates)
+
+
+def _task_view(one: TaskPicture) -> TaskShareView:
+    task = one.task
+    return TaskShareView(
+        task=task.id,
+        name=task.name,
+        app=task.app,
+        level=task.level.value,
+        sink=one.sink,
+        quota=task.quota,
+        state=str(one.status.state),
+        reason=one.status.reason,
+        left=one.left,
+        observed_per_s=_rounded(one.observed_per_s),
+        entitled_per_s=_rounded(one.entitled_per_s),
+        eta_ms=None if one.ends_at_ms is None else round(one.ends_at_ms),
+    )
+
+
+def _rounded(per_s: float | None) -> float | None:
+    return None if per_s is None else round(per_s, 2)
+
+
+def _held_view(one: Held) -> HeldView:
+    return HeldView(one.subject, one.why, one.command, one.since_ms or None)
+
+
+class PointView(msgspec.Struct, frozen=True):
+    """What went a second at a moment (Unix ms), by level."""
+
+    at_ms: int
+    per_s: Mapping[str, float]
+
+
+class MarkView(msgspec.Struct, frozen=True):
+    """A change that somebody made: of what, to what, and when (Unix ms)."""
+
+    at_ms: int
+    who: str
+    operation: str
+    subject: str
+    after: Mapping[str, object]
+
+
+class HourView(msgspec.Struct, frozen=True):
+    """The last hour, as far as somebody looked at this process: since `since_ms` (Unix ms).
+
+    `marks` are the newest changes in it: they are told to operators, as the audit is.
+    """
+
+    since_ms: int | None
+    points: Sequence[PointView]
+    marks: Sequence[MarkView]
+
+
+class GetHour(Operation[HourView], frozen=True, kw_only=True):
+    """Show what went in the last hour by level or app, and the changes in it.
+
+    It is kept while somebody looks at this process, and is lost with it.
+    """
+
+    method, path, role, of = "GET", "/now/hour", Role.VIEWER, Of.APPS
+
+    by: Annotated[str, Meta(description="level or app.", pattern="^(level|app)$")] = "level"
+
+    async def run(self, at: Session) -> HourView:
+        from pushlane.now.view import HOUR_MS, view_of
+
+        view = view_of(at.backend)
+        now = await view.picture(at.backend)
+        points = [one for one in view.hour if one.at_ms > now.at_ms - HOUR_MS]
+        is_told = at.caller.access.role.may(Role.OPERATOR)
+        found = (await entries(at.backend.documents))[:_MARKS] if is_told else []
+        marks = [
+            MarkView(one.at_ms, one.who, one.operation, one.subject, {**one.after})
+            for _, one in found
+            if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS
+        ]
+        return HourView(
+            since_ms=points[0].at_ms if points else None,
+            points=[PointView(one.at_ms, _by(one, self.by, at)) for one in points],
+            marks=marks,
+        )
+
+
+def _by(point: Point, by: str, at: Session) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for (_, level, app), per_s in point.per_s.items():
+        if at.sees(app):
+            name = level if by == "level" else app
+            found[name] = round(found.get(name, 0.0) + per_s, 2)
+    return found
