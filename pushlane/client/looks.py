@@ -19,6 +19,7 @@ from pushlane.operations.looks import (
     WhyTask,
     WhyView,
 )
+from pushlane.operations.now import GetHour, GetNow, HourView, NowView
 
 
 class LookOperations(Connection):
@@ -35,6 +36,14 @@ class LookOperations(Connection):
     async def overview(self) -> Overview:
         """Say of all sinks and unfinished tasks what they wait for, the worst first."""
         return await self.do(GetOverview())
+
+    async def now(self) -> NowView:
+        """Show who gets what of each sink, beside what they are entitled to, and what holds it."""
+        return await self.do(GetNow())
+
+    async def hour(self, by: str = "level") -> HourView:
+        """Show what went in the last hour by level or app, as far as this process was looked at."""
+        return await self.do(GetHour.made(by=by))
 
     async def results(self, task_id: str) -> ResultsView:
         """Count by receipts how the task went: what was delivered, died of what, and took how long.

@@ -100,6 +100,8 @@ OPERATIONS = (
     _looks(Operations.audit, "audit"),
     _looks(Operations.why, "why"),
     _looks(Operations.overview, "why"),
+    _looks(Operations.now),
+    _looks(Operations.hour),
     _looks(Operations.results, "results"),
     _looks(Operations.receipts, "results"),
     _looks(Operations.ends, "results"),

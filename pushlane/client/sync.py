@@ -199,6 +199,8 @@ class SyncClient:
     me = _blocking(Operations.me)
     why = _blocking(Operations.why)
     overview = _blocking(Operations.overview)
+    now = _blocking(Operations.now)
+    hour = _blocking(Operations.hour)
     results = _blocking(Operations.results)
     receipts = _blocking(Operations.receipts)
     ends = _blocking(Operations.ends)

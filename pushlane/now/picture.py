@@ -43,11 +43,17 @@ class TaskPicture:
 
 @dataclass(frozen=True)
 class SinkPicture:
-    """A sink, with the load by which it is shared, and all tasks there with something to send."""
+    """A sink, with the load by which it is shared, and all tasks there, paused ones too.
+
+    `heads` are those that may go now, one of each lane, and `rates` what each lane is entitled to:
+    nothing is known where `per_s`, what the sink takes, is not known either.
+    """
 
     load: SinkLoad
     standings: Sequence[Standing]
     per_s: float | None
+    heads: Sequence[Standing] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -93,11 +99,8 @@ def picture_of(
     for name, standings in by_sink.items():
         sink = _sink(load_of(sink=sink_now(dispatching, name), standings=()), standings)
         sinks.append(sink)
-        if sink.per_s:
-            lanes = shared_by_lane(sink.load.going)
-            by_lane = entitled_rates(sink.load, [some[0] for some in lanes.values()], sink.per_s)
-            entitled |= {lanes[lane][0].task.id: per_s for lane, per_s in by_lane.items()}
-            told |= _ends(sink, at_ms) if ends is None else {}
+        entitled |= {one.task.id: sink.rates.get(one.task.lane, 0.0) for one in sink.heads}
+        told |= _ends(sink, at_ms) if ends is None else {}
     ends = told if ends is None else ends
     known = {one.name for one in sinks if one.per_s}
     shown = []
@@ -132,7 +135,11 @@ def _sink(load: SinkLoad, standings: Sequence[Standing]) -> SinkPicture:
     if load.spent:
         active = [one for one in active if not load.spent_totals(one.task)]
     load = replace(load, standings=active)
-    return SinkPicture(load, standings, load.per_s())
+    per_s = load.per_s()
+    if not per_s:
+        return SinkPicture(load, standings, per_s)
+    heads = [some[0] for some in shared_by_lane(load.going).values()]
+    return SinkPicture(load, standings, per_s, heads, entitled_rates(load, heads, per_s))
 
 
 def _is_stalled(task: Task) -> bool:

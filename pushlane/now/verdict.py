@@ -17,7 +17,6 @@ from pushlane.diagnosis.overview import binding_limits
 from pushlane.diagnosis.preview import EndMoved, Flows, compare
 from pushlane.diagnosis.situation import resting_since
 from pushlane.model.limits import Limit, Subject
-from pushlane.model.load import entitled_rates, shared_by_lane
 from pushlane.model.states import FAILING, STALLED
 from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
@@ -88,12 +87,7 @@ def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Itera
                 if one.task.id in {each.task.id for each in tasks}:
                     why = f"its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
                     yield Held(str(spent.subject), why, f"pushlane limit {spent.subject}")
-        if not sink.per_s:
-            continue
-        lanes = shared_by_lane(sink.load.going)
-        heads = [some[0] for some in lanes.values()]
-        gets = entitled_rates(sink.load, heads, sink.per_s)
-        for subject, most_per_s in binding_limits(sink.load, heads, gets):
+        for subject, most_per_s in binding_limits(sink.load, sink.heads, sink.rates):
             if str(subject) in names or subject.kind == "sink":
                 why = f"held by its limit of {most_per_s:,.4g}/s"
                 command = f"pushlane limit {quote(str(subject))} --none --preview"

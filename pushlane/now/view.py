@@ -7,7 +7,6 @@ kept as far as somebody looked: it is lost with the process.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -24,10 +23,7 @@ from pushlane.now.index import TaskIndex
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import Rates
 
-log = logging.getLogger("pushlane.now")
-
 EVERY_S = 1.0
-_UNWATCHED_S = 10.0
 _ENDS_S = 3.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
@@ -53,25 +49,27 @@ class View:
         self._rates = Rates()
         self._picture: Picture | None = None
         self._ends_until_s = 0.0
-        self._asked_s = self._looked_s = -_UNWATCHED_S
+        self._looked_s = -EVERY_S
         self._made: dict[Hashable, tuple[float, str]] = {}
         self._lock = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
 
     async def picture(self, backend: Backend) -> Picture:
         """Return the picture, a second old at most while all answers; else the last one.
 
         `error` says why it is old. Raises what is wrong where there was no look before.
         """
-        self._asked_s = time.monotonic()
-        if self._picture is None or time.monotonic() - self._looked_s > 2 * EVERY_S:
-            await self._look_or_keep(backend)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on(backend), name="view of now")
-        if self._picture is None:
-            assert self.error is not None
-            raise self.error
-        return self._picture
+        async with self._lock:  # one look for all who ask
+            if time.monotonic() - self._looked_s >= EVERY_S:
+                try:
+                    await self._look(backend)
+                    self.error = None
+                except PushlaneError as error:
+                    self.error = error
+                self._looked_s = time.monotonic()
+            if self._picture is not None:
+                return self._picture
+        assert self.error is not None
+        raise self.error
 
     async def once(self, key: Hashable, make: Callable[[], Awaitable[str]]) -> str:
         """Return what was made for a key in the last seconds; else make it."""
@@ -81,31 +79,6 @@ class View:
                 self._made.clear()
             known = self._made[key] = time.monotonic(), await make()
         return known[1]
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-
-    async def _look_on(self, backend: Backend) -> None:
-        """Look again and again, until nobody has asked for a while."""
-        while time.monotonic() - self._asked_s < _UNWATCHED_S:
-            await asyncio.sleep(max(0.0, self._looked_s + EVERY_S - time.monotonic()))
-            await self._look_or_keep(backend)
-
-    async def _look_or_keep(self, backend: Backend) -> None:
-        """Look; where something is away keep the last picture, with what is wrong."""
-        asked_s = time.monotonic()
-        async with self._lock:
-            if self._looked_s > asked_s:  # somebody else has looked meanwhile
-                return
-            try:
-                await self._look(backend)
-                self.error = None
-            except PushlaneError as error:
-                self.error = error
-            self._looked_s = time.monotonic()
 
     async def _look(self, backend: Backend) -> None:
         index = self.index
@@ -146,9 +119,3 @@ def view_of(backend: Backend) -> View:
     if view is None:
         view = _views[backend.registry] = View()
     return view
-
-
-async def close_view(backend: Backend) -> None:
-    """Look no more at a backend, if it was looked at."""
-    if (view := _views.pop(backend.registry, None)) is not None:
-        await view.close()

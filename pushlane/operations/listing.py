@@ -27,6 +27,7 @@ from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, Re
 from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import RecordEvents
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
+from pushlane.operations.now import GetHour, GetNow
 from pushlane.operations.operation import Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
@@ -115,6 +116,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ResumeStream,
     EndStream,
     WhyTask,
+    GetNow,
+    GetHour,
     GetOverview,
     GetResults,
     ListReceipts,

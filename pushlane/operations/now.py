@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from heapq import nlargest
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from pushlane.now.view import Point, View
 
 SHOWN = 50
-"""So many tasks are shown, those that get or are entitled to most; and of points the same."""
+"""So many tasks, and apps, are shown: those that get or are entitled to most."""
 
 _MOST_HELD = 20
 _MARKS = 200
@@ -102,8 +104,9 @@ class HeldView(msgspec.Struct, frozen=True):
 class NowView(msgspec.Struct, frozen=True, kw_only=True):
     """Who gets what now, seen at `at_ms` (Unix ms): it is older while something does not answer.
 
-    Then `error` says what. `tasks` are the 50 that get or are entitled to most, `states` counts all
-    that are not finished by how they stand, `processes` those that dispatch.
+    Then `error` says what. `shares` has all levels and the 50 apps that are entitled to most,
+    `tasks` the 50 that get or are entitled to most; `states` counts all that are not finished by
+    how they stand, `processes` those that dispatch.
     """
 
     at_ms: int
@@ -146,7 +149,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
                 for one in now.sinks
                 if at.apps is None or one.name in sinks
             ],
-            shares=[_share_view(one) for one in shares(mine)],
+            shares=[_share_view(one) for one in _largest(shares(mine))],
             tasks=[_task_view(one) for one in sorted(mine, key=_most_first)[:SHOWN]],
             held=[_held_view(one) for one in holds[:_MOST_HELD]],
             states=_states(mine),
@@ -167,6 +170,16 @@ async def _would(view: View, now: Picture, mine: Sequence[TaskPicture], hold: He
         (subject, hold.sink, frozenset({one.task.app for one in mine})),
         lambda: asyncio.to_thread(without, sink, subject, ids, {}),
     )
+
+
+def _largest(found: Sequence[Share]) -> list[Share]:
+    """Return all levels, and of their apps those with most, in the order that they have."""
+    apps = nlargest(SHOWN, (one for one in found if one.app is not None), key=_rate_of)
+    return [one for one in found if one.app is None or one in apps]
+
+
+def _rate_of(one: Share) -> tuple[float, float]:
+    return one.entitled_per_s or 0.0, one.observed_per_s or 0.0
 
 
 def _most_first(one: TaskPicture) -> tuple[float, float, int]:
@@ -222,6 +235,13 @@ def _held_view(one: Held) -> HeldView:
     return HeldView(one.subject, one.why, one.command, one.since_ms or None)
 
 
+class By(StrEnum):
+    """Whose lines the last hour is shown in."""
+
+    LEVEL = "level"
+    APP = "app"
+
+
 class PointView(msgspec.Struct, frozen=True):
     """What went a second at a moment (Unix ms), by level."""
 
@@ -236,7 +256,7 @@ class MarkView(msgspec.Struct, frozen=True):
     who: str
     operation: str
     subject: str
-    after: Mapping[str, object]
+    after: Mapping[str, Any]
 
 
 class HourView(msgspec.Struct, frozen=True):
@@ -258,7 +278,7 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
 
     method, path, role, of = "GET", "/now/hour", Role.VIEWER, Of.APPS
 
-    by: Annotated[str, Meta(description="level or app.", pattern="^(level|app)$")] = "level"
+    by: Annotated[By, Meta(description="Whose lines.")] = By.LEVEL
 
     async def run(self, at: Session) -> HourView:
         from pushlane.now.view import HOUR_MS, view_of
@@ -280,10 +300,10 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
         )
 
 
-def _by(point: Point, by: str, at: Session) -> dict[str, float]:
+def _by(point: Point, by: By, at: Session) -> dict[str, float]:
     found: dict[str, float] = {}
     for (_, level, app), per_s in point.per_s.items():
         if at.sees(app):
-            name = level if by == "level" else app
+            name = level if by is By.LEVEL else app
             found[name] = round(found.get(name, 0.0) + per_s, 2)
     return found

@@ -228,6 +228,8 @@ BOUNDED = {
     "AcceptedView": "the targets of one sink",
     "PreviewView": "the 100 ends and parts that move most; all are counted",
     "CallerView": GIVEN,
+    "NowView": "levels that there are, 50 apps, 50 tasks, 20 that hold something",
+    "HourView": "a point every 5 s, 200 marks",
 }
 """What has a list and no pages: why its length does not grow with all that there is."""
 

@@ -43,6 +43,8 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
     "get-mode": (("access", "read-only"), "/v1/mode"),
 }
 OTHERWISE = {
+    "get-now": "tests/operations/test_now.py: its figures are of the second",
+    "get-hour": "no command shows it: tests/operations/test_now.py",
     "get-caller": "no command shows it: who asks beside the backend may do all",
     "get-unreadable": "no command shows it: tests/operations/test_unreadable.py",
     "list-ends": "the command writes CSV: tests/operations/test_ends.py",

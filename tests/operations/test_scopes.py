@@ -39,6 +39,7 @@ from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import DeviceEvent, RecordEvents
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
+from pushlane.operations.now import GetHour, GetNow
 from pushlane.operations.operation import Of, Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
@@ -212,6 +213,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     MeasureAlert: lambda task, app: MeasureAlert(name=task),
     RemoveAlert: lambda task, app: RemoveAlert(name=task),
     GetCaller: lambda task, app: GetCaller(),
+    GetNow: lambda task, app: GetNow(),
+    GetHour: lambda task, app: GetHour.made(by="app"),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),
     RotateToken: lambda task, app: RotateToken(token=task),

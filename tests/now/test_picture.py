@@ -1,0 +1,186 @@
+"""What the view of now shows of each task, and what its verdict names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, Progress, State, Task, Weights
+from pushlane.model.limits import Limit, Subject
+from pushlane.model.load import SinkLoad
+from pushlane.model.presence import Process, Resting, ServedSink
+from pushlane.now.picture import Picture, picture_of, shares
+from pushlane.now.rates import MOST_AT_ONCE, Rates
+from pushlane.now.verdict import held, length, verdict, without
+from pushlane.version import VERSION
+
+AT_MS = 1_000_000
+
+
+def task(task_id: str, level: Level = Level.HIGH, app: str = "shop", **fields: object) -> Task:
+    given = {"state": State.RUNNING, "total": 1_000, "name": task_id, **fields}
+    return Task(id=task_id, level=level, lane=own_lane(task_id), app=app, **given)  # type: ignore[arg-type]
+
+
+def process(**fields: object) -> Process:
+    served = ServedSink(name="default", slots=10, in_flight=10, delivery_s=0.1, **fields)  # type: ignore[arg-type]
+    return Process(
+        id="p", kind="dispatcher", pid=1, version=VERSION, serves=("default",), served=(served,)
+    )
+
+
+SERVING = process(delivered_per_s={"high": 100.0})
+
+
+def counted(ended: Mapping[str, tuple[int, int]], over_s: float = 2.0) -> Rates:
+    """Rates of tasks of which so many had ended first, and so many after some seconds."""
+    rates = Rates()
+    for place, at_s in enumerate((0.0, over_s)):
+        rates.take([Progress(key, delivered=counts[place]) for key, counts in ended.items()], at_s)
+    return rates
+
+
+def seen(
+    tasks: Sequence[Task],
+    rates: Rates | None = None,
+    processes: Sequence[Process] = (SERVING,),
+    limits: Mapping[Subject, Limit] | None = None,
+) -> Picture:
+    def load_of(**fields: object) -> SinkLoad:
+        return SinkLoad(weights=Weights(6, 3, 1), limits=limits or {}, now_ms=AT_MS, **fields)  # type: ignore[arg-type]
+
+    return picture_of(tasks, rates or Rates(), processes, load_of, AT_MS)
+
+
+def said(now: Picture) -> str:
+    return verdict(now, now.tasks, held(now, now.tasks)).text
+
+
+def test_each_is_entitled_to_its_part_and_all_levels_to_theirs() -> None:
+    now = seen([task("a"), task("b", app="bank"), task("c", Level.MEDIUM)])
+    assert {one.task.id: one.entitled_per_s for one in now.tasks} == pytest.approx(
+        {"a": 100 * 6 / 9 / 2, "b": 100 * 6 / 9 / 2, "c": 100 * 3 / 9}
+    )
+    levels = {one.level: one.entitled_per_s for one in shares(now.tasks) if one.app is None}
+    assert levels == pytest.approx({Level.HIGH: 100 * 6 / 9, Level.MEDIUM: 100 * 3 / 9})
+    [bank] = [one for one in shares(now.tasks) if one.app == "bank"]
+    assert (bank.tasks, bank.left) == (1, 1_000)
+
+
+def test_what_goes_is_what_was_counted_between_looks() -> None:
+    now = seen([task("a"), task("b")], counted({"a": (100, 160), "b": (0, 0)}))
+    assert [one.observed_per_s for one in now.tasks] == [30.0, 0.0]
+    assert [one.left for one in now.tasks] == [840, 1_000]
+    assert [one.ends_at_ms for one in now.tasks] == pytest.approx(
+        [AT_MS + 840 * 20, AT_MS + 1_840 * 10]
+    )
+
+
+def test_before_two_looks_processes_say_how_fast_tasks_go() -> None:
+    now = seen([task("a")], processes=[process(tasks_per_s={"a": 7.0})])
+    assert now.tasks[0].observed_per_s == 7.0
+
+
+def test_paused_tasks_are_entitled_to_nothing() -> None:
+    now = seen([task("a", state=State.PAUSED), task("b")])
+    assert [one.entitled_per_s for one in now.tasks] == [0.0, pytest.approx(100.0)]
+
+
+def test_ends_that_were_told_just_now_are_not_told_again() -> None:
+    now = picture_of(
+        [task("a")],
+        Rates(),
+        [SERVING],
+        lambda **fields: SinkLoad(weights=Weights(6, 3, 1), now_ms=AT_MS, **fields),
+        AT_MS,
+        {"a": 5.0},
+    )
+    assert now.tasks[0].ends_at_ms == 5.0
+
+
+def test_of_very_many_tasks_the_new_are_counted_and_the_others_in_turns() -> None:
+    rates, ids = Rates(), [str(number) for number in range(2 * MOST_AT_ONCE + 7)]
+    first = rates.to_count(ids)
+    assert sorted(first) == sorted(ids)
+    rates.take([Progress(one) for one in first], 0.0)
+    asked = [rates.to_count(ids) for _ in range(3)]
+    assert {len(some) for some in asked} == {MOST_AT_ONCE}
+    assert {one for some in asked for one in some} == {*ids}
+
+
+def test_a_task_that_is_gone_is_forgotten() -> None:
+    rates = counted({"a": (0, 5), "b": (0, 5)})
+    rates.keep_only({"b": None})
+    assert rates.of("a") is None
+    assert rates.of("b") == (2.5, 2.0)
+
+
+RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_000)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (seen([]), "Nothing waits: no task runs."),
+        (
+            seen([task("a")], processes=[]),
+            "1,000 pushes of 1 task wait: no dispatcher runs.",
+        ),
+        (
+            seen([task("a", sinks=("mail",))]),
+            "1,000 pushes wait at sink mail: nobody serves it.",
+        ),
+        (
+            seen([task("a")], counted({"a": (0, 200)})),
+            "All get what they are entitled to: 1 task, 100 pushes/s; the last ends in 8 seconds.",
+        ),
+        (
+            seen([task("a"), task("b")], counted({"a": (0, 100), "b": (0, 20)})),
+            "b gets 10/s of the 50/s it is entitled to.",
+        ),
+        (
+            seen([task("a")], limits={Subject("app", "shop"): Limit(rate_per_s=20)}),
+            "shop is held by its limit of 20/s.",
+        ),
+        (
+            seen([task("a", name="sale", stalled_at_ms=5, total=None)]),
+            "sale is stalled",
+        ),
+    ],
+)
+def test_the_verdict_names_what_is_in_the_way(now: Picture, text: str) -> None:
+    assert said(now).startswith(text)
+
+
+def test_a_sink_that_rests_comes_before_all_that_waits_for_it() -> None:
+    now = seen([task("a")], processes=[process(resting=RESTS)])
+    assert said(now).startswith("1,000 pushes wait at sink default: answers 503, since ")
+    [first, *_] = held(now, now.tasks)
+    assert (first.subject, first.since_ms) == ("sink/default", RESTS.since_ms)
+
+
+def test_a_few_pushes_are_too_few_to_tell_that_a_task_gets_less() -> None:
+    now = seen([task("a"), task("b")], counted({"a": (0, 20), "b": (0, 0)}, over_s=0.3))
+    assert said(now).startswith("All get what they are entitled to")
+
+
+def test_what_a_limit_costs_is_told_by_what_lifting_it_would_do() -> None:
+    limits = {Subject("app", "shop"): Limit(rate_per_s=10)}
+    now = seen([task("a"), task("b", app="bank", total=100_000)], limits=limits)
+    [sink] = now.sinks
+    told = without(sink, Subject("app", "shop"), {"a", "b"}, {})
+    # 1,000 at 50/s in place of 10/s; the 100,000 of the bank end when all is sent in both
+    assert told == "Without it a ends 80 seconds sooner, nobody later."
+    assert without(sink, Subject("app", "shop"), {"b"}, {}) == (
+        "Without it no task would end sooner."
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 second"), (59, "59 seconds"), (840, "14 minutes"), (7_200, "2 hours")],
+)
+def test_lengths_are_in_one_unit(seconds: float, text: str) -> None:
+    assert length(seconds) == text

@@ -1,0 +1,147 @@
+"""The view of now, for whom: all apps or some, and what stays of it when something is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pushlane import BadInput, MemoryBackend, Settings
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
+from pushlane.core.names import own_lane
+from pushlane.core.push import Kind
+from pushlane.core.task import Finished, Level, State, Task
+from pushlane.model.access import Access, Role
+from pushlane.now import view
+from pushlane.operations.doing import do
+from pushlane.operations.now import By, GetHour, GetNow, NowView
+from pushlane.operations.session import Caller
+from pushlane.operations.shares import SetLevels
+
+ADMIN = Caller("ada", "cli")
+
+
+def of_shop(role: Role = Role.VIEWER) -> Caller:
+    return Caller("bob", "http", Access(role, frozenset({"shop"})))
+
+
+class Clock:
+    now_s = 50.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(view, "time", clock)
+    return clock
+
+
+async def add(backend: Backend, task_id: str, app: str) -> None:
+    task = Task(
+        id=task_id,
+        level=Level.HIGH,
+        lane=own_lane(task_id),
+        app=app,
+        state=State.RUNNING,
+        total=100,
+    )
+    await backend.registry.add(task)
+
+
+async def now(backend: Backend, settings: Settings, caller: Caller = ADMIN) -> NowView:
+    return await do(backend, settings, caller, GetNow())
+
+
+async def test_what_goes_is_counted_from_look_to_look(settings: Settings, clock: Clock) -> None:
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "a", "shop")
+        first = await now(backend, settings)
+        assert [(one.task, one.left, one.observed_per_s) for one in first.tasks] == [
+            ("a", 100, None)
+        ]
+        await backend.registry.record([Finished("a", Kind.DELIVERED, [*range(1, 31)])])
+        assert (await now(backend, settings)).tasks == first.tasks  # one look a second
+        clock.now_s += 2
+        [one] = (await now(backend, settings)).tasks
+        assert (one.left, one.observed_per_s) == (70, 15.0)
+        assert (await now(backend, settings)).verdict.command == "pushlane dispatch"
+
+
+async def test_a_caller_of_an_app_sees_that_alone(settings: Settings, clock: Clock) -> None:
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "mine", "shop")
+        await add(backend, "theirs", "bank")
+        await add(backend, "theirs-too", "bank")
+        shown = await now(backend, settings, of_shop())
+        assert [one.task for one in shown.tasks] == ["mine"]
+        assert [(one.app, one.tasks) for one in shown.shares] == [(None, 1), ("shop", 1)]
+        assert shown.states == {"waiting": 1}
+        assert shown.verdict.text == "100 pushes of 1 task wait: no dispatcher runs."
+        assert (await now(backend, settings)).states == {"waiting": 3}
+
+
+async def test_what_is_away_leaves_the_last_picture(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "a", "shop")
+
+        async def away(*args: Any) -> Any:
+            raise Unreachable("the registry does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(backend.registry, "progress", away)
+            with pytest.raises(Unreachable):
+                await now(backend, settings)
+        clock.now_s += 2
+        before = await now(backend, settings)
+        clock.now_s += 2
+        with monkeypatch.context() as patched:
+            patched.setattr(backend.registry, "progress", away)
+            shown = await now(backend, settings)
+            assert (shown.at_ms, shown.tasks) == (before.at_ms, before.tasks)
+            assert shown.error == "the registry does not answer"
+        clock.now_s += 2
+        assert (await now(backend, settings)).error is None
+
+
+async def test_the_last_hour_has_what_went_and_what_was_changed(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ms = [10_000_000]
+    monkeypatch.setattr(view, "now_ms", lambda: at_ms[0])
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "a", "shop")
+        await add(backend, "b", "bank")
+        for step in range(3):
+            await now(backend, settings)
+            await backend.registry.record(
+                [Finished(one, Kind.DELIVERED, [2 * step + 1, 2 * step + 2]) for one in "ab"]
+            )
+            clock.now_s += 5
+            at_ms[0] += 5_000
+        await do(backend, settings, ADMIN, SetLevels(weights="5:3:2"))
+        whole = await do(backend, settings, ADMIN, GetHour())
+        assert [one.per_s for one in whole.points[1:]] == [{"high": 0.8}] * 3
+        assert whole.since_ms == 10_000_000
+        mine = await do(backend, settings, of_shop(Role.OPERATOR), GetHour(by=By.APP))
+        assert [one.per_s for one in mine.points[1:]] == [{"shop": 0.4}] * 3
+        assert mine.marks == []  # weights are of all apps
+
+
+async def test_marks_are_for_operators(settings: Settings, clock: Clock) -> None:
+    async with MemoryBackend().connect() as backend:
+        await do(backend, settings, ADMIN, SetLevels(weights="5:3:2"))
+        [mark] = (await do(backend, settings, ADMIN, GetHour())).marks
+        assert (mark.who, mark.operation, mark.subject) == ("ada", "set-levels", "levels")
+        looks_on = Caller("eve", "http", Access(Role.VIEWER))
+        assert (await do(backend, settings, looks_on, GetHour())).marks == []
+
+
+def test_lines_are_by_level_or_app() -> None:
+    with pytest.raises(BadInput):
+        GetHour.made(by="sink")
