@@ -22,7 +22,7 @@ from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
 _MOST_OF_A_KIND = 5
 _LITTLE = 0.8
-_ENOUGH = 20.0  # pushes that were due while they were counted
+_ENOUGH = 40.0  # pushes that were due while they were counted
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
@@ -137,6 +137,8 @@ def _held(one: Held) -> str:
 
 
 def _all_well(running: Sequence[TaskPicture], at_ms: int) -> str:
+    if all(one.observed_per_s is None for one in running):
+        return f"How fast {_tasks_text(len(running))} go is known from the second look on."
     per_s = sum(one.observed_per_s or 0 for one in running)
     text = f"All get what they are entitled to: {_tasks_text(len(running))}, {per_s:,.0f} pushes/s"
     ends = [one.ends_at_ms for one in running if one.ends_at_ms is not None]
