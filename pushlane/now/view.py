@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pushlane.backends.backend import Backend
@@ -22,6 +22,8 @@ from pushlane.diagnosis.look import loads
 from pushlane.now.index import TaskIndex
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import Rates
+
+T = TypeVar("T")
 
 EVERY_S = 1.0
 _ENDS_S = 3.0
@@ -50,7 +52,7 @@ class View:
         self._picture: Picture | None = None
         self._ends_until_s = 0.0
         self._looked_s = -EVERY_S
-        self._made: dict[Hashable, tuple[float, str]] = {}
+        self._made: dict[Hashable, tuple[float, object]] = {}
         self._lock = asyncio.Lock()
 
     async def picture(self, backend: Backend) -> Picture:
@@ -71,14 +73,14 @@ class View:
         assert self.error is not None
         raise self.error
 
-    async def once(self, key: Hashable, make: Callable[[], Awaitable[str]]) -> str:
+    async def once(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """Return what was made for a key in the last seconds; else make it."""
         known = self._made.get(key)
         if known is None or time.monotonic() - known[0] > _MADE_S:
             if len(self._made) > _MOST_MADE:
                 self._made.clear()
             known = self._made[key] = time.monotonic(), await make()
-        return known[1]
+        return cast(T, known[1])
 
     async def _look(self, backend: Backend) -> None:
         index = self.index

@@ -24,7 +24,7 @@ SHOWN = 50
 """So many tasks, and apps, are shown: those that get or are entitled to most."""
 
 _MOST_HELD = 20
-_MARKS = 200
+_MARKS, _LOOKED_AT = 200, 2_000
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -287,12 +287,12 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
         now = await view.picture(at.backend)
         points = [one for one in view.hour if one.at_ms > now.at_ms - HOUR_MS]
         is_told = at.caller.access.role.may(Role.OPERATOR)
-        found = (await entries(at.backend.documents))[:_MARKS] if is_told else []
+        found = await view.once("audit", lambda: entries(at.backend.documents)) if is_told else []
         marks = [
             MarkView(one.at_ms, one.who, one.operation, one.subject, {**one.after})
-            for _, one in found
+            for _, one in found[:_LOOKED_AT]
             if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS
-        ]
+        ][:_MARKS]
         return HourView(
             since_ms=points[0].at_ms if points else None,
             points=[PointView(one.at_ms, _by(one, self.by, at)) for one in points],
