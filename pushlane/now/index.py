@@ -41,34 +41,51 @@ class Row(msgspec.Struct, gc=False):
 
 
 class TaskIndex:
-    """All tasks as rows by id, oldest first, and those that are not finished as they are."""
+    """All tasks as rows by id, oldest first, and those that are not finished as they are.
+
+    What is not finished is known at once. The rows of all others are read by who asks for them.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
         self.unfinished: dict[str, Task] = {}
+        self._is_whole = False
         self._shared: dict[str, str] = {}
         self._version = 0
         self._seen_s = -_FORGOTTEN_S
 
     async def follow(self, registry: Registry) -> None:
-        """Take in what has changed; all tasks the first time, or after an hour without a look."""
-        if time.monotonic() - self._seen_s >= _FORGOTTEN_S:
+        """Take in what has changed of all tasks; the first time it reads all that there are."""
+        await self.follow_unfinished(registry)
+        if not self._is_whole:
             await self._fill(registry)
+            await self.follow_unfinished(registry)
+
+    async def follow_unfinished(self, registry: Registry) -> None:
+        """Take in what has changed; after an hour without a look it begins anew."""
+        if time.monotonic() - self._seen_s >= _FORGOTTEN_S:
+            self._begin()
         changes = await registry.changes(self._version, 0.0)
         if changes.version < self._version:  # the registry was set back
-            await self._fill(registry)
+            self._begin()
         self._take(changes.tasks)
         for task_id in (*changes.forgotten, *changes.unread):
             self.rows.pop(task_id, None)
             self.unfinished.pop(task_id, None)
         self._version, self._seen_s = changes.version, time.monotonic()
 
+    def _begin(self) -> None:
+        self.rows, self.unfinished = {}, {}
+        self._is_whole, self._version = False, 0
+
     async def _fill(self, registry: Registry) -> None:
-        self._version = (await registry.changes(0, 0.0)).version
-        found = [task async for page in pages(registry) for task in page]
-        self.rows.clear()
-        self.unfinished.clear()
-        self._take(reversed(found))
+        """Read all tasks; what changes meanwhile is told by the next changes. No page is kept."""
+        async for page in pages(registry):
+            for task in page:
+                if task.id not in self.rows:
+                    self.rows[task.id] = self._row(task)
+        self.rows = dict(sorted(self.rows.items(), key=lambda one: one[1].created_at_ms))
+        self._is_whole = True
 
     def _take(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -84,7 +84,7 @@ class View:
 
     async def _look(self, backend: Backend) -> None:
         index = self.index
-        await index.follow(backend.registry)
+        await index.follow_unfinished(backend.registry)
         tasks = [*index.unfinished.values()]
         ids = self._rates.to_count([*index.unfinished])
         began_s = time.monotonic()

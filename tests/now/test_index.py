@@ -50,8 +50,8 @@ async def test_it_follows_what_is_added_changed_ended_and_forgotten() -> None:
 
 async def test_tasks_that_ended_before_it_was_there_are_in_it() -> None:
     async with MemoryBackend().connect() as backend:
-        await backend.registry.add(task("ended", state=State.DONE))
-        await backend.registry.add(task("runs"))
+        await backend.registry.add(task("ended", state=State.DONE, created_at_ms=1))
+        await backend.registry.add(task("runs", created_at_ms=2))
         index = TaskIndex()
         await same(index, backend)
         assert [*index.rows] == ["ended", "runs"]
