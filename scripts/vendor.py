@@ -1,7 +1,8 @@
 """Fetches the front-end files that lie in the clone again from npm, each as its hash says.
 
-What is fetched, and the SHA-256 of each file, is in `vendored.json`, beside the files. A new version:
-write it there, run this with `--renew`, which also writes the new hashes, and read what it prints.
+What is fetched, and the SHA-256 of each file, is in `vendored.json`, beside the files. A new
+version: write it there, run this with `--renew`, which writes the new hashes, and read what it
+prints.
 """
 
 from __future__ import annotations

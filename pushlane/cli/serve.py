@@ -59,6 +59,7 @@ def serve(
     it once what is under way is answered. The description is at /v1/openapi.json.
     """
     with needs_extra("serve"):
+        import pushlane.console.app
         from pushlane.door.server import Place
     if mcp:
         with needs_extra("mcp", "serve --mcp"):
@@ -81,14 +82,19 @@ def serve(
 async def _serve(
     settings: Settings, place: Place, health: Health, most_per_s: float | None, *, mcp: bool
 ) -> None:
+    from pushlane.console.app import Console
+    from pushlane.console.sessions import sessions
     from pushlane.door.app import Door, build
     from pushlane.door.server import listening
+
+    of_sessions = sessions(settings.session_key_file)
 
     contact = Contact(BROKER, REGISTRY)
     health.missing = contact.missing
     async with connect(settings) as backend, in_contact(contact, backend):
         door = Door(backend, settings, most_per_s)
-        server = listening(build(door, for_agents=mcp), place)
+        console = Console(door, of_sessions)
+        server = listening(build(door, console.routes(), for_agents=mcp), place)
 
         def stop() -> None:
             door.stopping.set()
@@ -102,7 +108,10 @@ async def _serve(
         async with health.beating():
             contact.started()
             agents = f"; for agents: {server.url}/mcp" if mcp else ""
-            note(f"serving at {server.url}; what there is: {server.url}/v1/openapi.json{agents}")
+            note(
+                f"serving at {server.url}; what there is: {server.url}/v1/openapi.json; console: "
+                f"{server.url}/console/{agents}"
+            )
             await server.run()
             contact.stopping()
             await door.close()

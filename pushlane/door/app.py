@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -37,7 +37,7 @@ from pushlane.model.read_bounds import AT_A_SERVER
 from pushlane.operations.doing import do, refuse_role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.long_reads import LongReads
-from pushlane.operations.operation import Operation
+from pushlane.operations.operation import Operation, Result
 from pushlane.operations.problems import MEDIA_TYPE, UNKNOWN_PATH, problem
 from pushlane.operations.session import Beside, Caller, Session
 from pushlane.operations.task_views import TaskNow
@@ -55,10 +55,11 @@ _JSON = "application/json"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build(door: Door, *, for_agents: bool = False) -> Starlette:
+def build(door: Door, beside: Sequence[Route] = (), *, for_agents: bool = False) -> Starlette:
     """Return the application, whose backend stays open for as long as it is served.
 
-    It has the tools of agents, too, if that is asked for: that needs the extra `mcp`.
+    `beside` are routes of the console. It has the tools of agents, too, if that is asked for: that
+    needs the extra `mcp`.
     """
 
     @asynccontextmanager
@@ -83,7 +84,7 @@ def build(door: Door, *, for_agents: bool = False) -> Starlette:
     putting = Route(f"{PREFIX}/streams/{{name}}/pushes/{{key:path}}", _push, methods=["PUT"])
     routes[:0] = [sending, putting]
     routes += [Route(f"{PREFIX}{_pattern(path)}", _watching(path)) for path in WATCHES]
-    routes.append(Route("/health", _health))
+    routes += [Route("/health", _health), *beside]
     handlers = {
         PushlaneError: _refused,
         HTTPException: _http_refused,
@@ -115,15 +116,21 @@ class Door:
         peer = request.client.host if request.client else ""
         return await self.gate.caller(request.headers.get("authorization", ""), peer)
 
+    async def do(
+        self, caller: Caller, operation: Operation[Result], beside: Beside | None = None
+    ) -> Result:
+        """Do an operation, and return its view. Raises what `doing.do` does."""
+        return await do(
+            self.backend, self.settings, caller, operation, beside=beside, reads=self.reads
+        )
+
     async def answer(self, request: Request, kind: type[Operation[Any]]) -> Response:
         """Do the operation that a request asks for."""
         caller = await self.caller(request)
         body = await body_of(request, MOST_BYTES)
         operation = operation_of(kind, request.path_params, request.query_params, body)
         beside = Beside(tags_of(kind, request.headers.getlist("if-match")))
-        shown = await do(
-            self.backend, self.settings, caller, operation, beside=beside, reads=self.reads
-        )
+        shown = await self.do(caller, operation, beside)
         applied = {}
         if isinstance(shown, TaskNow) and (
             wait_s := most_wait_s(request.headers.get("prefer", ""))
@@ -152,7 +159,8 @@ class Door:
         watch = await watcher(request, at, path)
         if request.method == "HEAD":
             return Response(media_type=EVENTS)
-        return EventStream(self.watching, watch, request.headers.get("last-event-id", ""))
+        last_id = request.headers.get("last-event-id", "")
+        return EventStream(self.watching.joined(watch), watch.frames(last_id))
 
     async def take_push(self, request: Request) -> Response:
         """Put a single push on the lane of a stream."""

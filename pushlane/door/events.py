@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from pushlane.core.errors import BadInput
 from pushlane.door.watched import SHARES, SINKS, TASKS, Topic
-from pushlane.door.watching import CUT_OFF, Watch, Watching
+from pushlane.door.watching import CUT_OFF, Watch
 from pushlane.operations.doing import refuse
 from pushlane.operations.operation import Operation
 from pushlane.operations.session import Session
@@ -72,25 +73,35 @@ def most_wait_s(prefer: str) -> int:
     return min(int(found[1]), MOST_WAIT_S) if found else 0
 
 
+class Reader(Protocol):
+    """Whoever reads events, until it is ended."""
+
+    def end(self) -> None: ...
+
+
 class EventStream(Response):
-    """Events of a watcher, as an answer that ends with it, or once they are no longer read."""
+    """Events of a reader, as an answer that ends with it, or once they are no longer read.
+
+    `joined` has the reader for as long as they are sent.
+    """
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, watching: Watching, watch: Watch, last_id: str) -> None:
+    def __init__(
+        self, joined: AbstractAsyncContextManager[Reader], frames: AsyncIterator[Sequence[bytes]]
+    ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._watching = watching
-        self._watch = watch
-        self._last_id = last_id
+        self._joined = joined
+        self._frames = frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._watching.joined(self._watch) as watch:
+        async with self._joined as reader:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            reading = asyncio.ensure_future(_end_unread(receive, watch))
+            reading = asyncio.ensure_future(_end_unread(receive, reader))
             try:
-                await self._send(watch.frames(self._last_id), send)
+                await self._send(self._frames, send)
             except TimeoutError:
                 log.info("a watcher does not read: it is cut off", extra=CUT_OFF)
                 if (connection := scope.get("extensions", {}).get(ABORT)) is not None:
@@ -107,11 +118,11 @@ class EventStream(Response):
         await send({"type": "http.response.body"})
 
 
-async def _end_unread(receive: Receive, watch: Watch) -> None:
-    """End a watch when whoever reads it goes away."""
+async def _end_unread(receive: Receive, reader: Reader) -> None:
+    """End a reader when it goes away."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    watch.end()
+    reader.end()
 
 
 def _parts(frame: Iterable[bytes]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from starlette.datastructures import QueryParams
+from starlette.datastructures import ImmutableMultiDict, QueryParams
 
 from pushlane.core.errors import BadInput
 from pushlane.core.push import UNREADABLE
@@ -51,6 +51,22 @@ def operation_of(
     return _in_pages(made)
 
 
+def operation_of_form(
+    kind: type[Operation[Any]], fields: ImmutableMultiDict[str, str]
+) -> Operation[Any]:
+    """Return the operation that a form asks for: a field that was left empty is not given.
+
+    Raises BadInput, as `operation_of` does.
+    """
+    filled = [(name, text) for name, text in fields.multi_items() if text.strip()]
+    try:
+        given = _of_query(kind, ImmutableMultiDict(filled))
+        made: Operation[Any] = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(_told(kind, error)) from error
+    return _in_pages(made)
+
+
 def _in_pages(asked: Operation[Any]) -> Operation[Any]:
     """Return the question with an end to its answer, where that goes on with a cursor."""
     if not asked.has_pages():
@@ -79,7 +95,7 @@ def tags_of(kind: type[Operation[Any]], given: Sequence[str]) -> frozenset[str] 
     return frozenset(_TAG.findall(text))
 
 
-def _of_query(kind: type[Operation[Any]], query: QueryParams) -> dict[str, Any]:
+def _of_query(kind: type[Operation[Any]], query: ImmutableMultiDict[str, str]) -> dict[str, Any]:
     """Return the fields in a query: one that may be several is given several times."""
     several = {
         field.name

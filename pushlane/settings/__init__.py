@@ -116,6 +116,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `pushlane serve` lets admins of all apps save rules. Who may do that may run code as
     the user of `pushlane rules serve`.
     """
+    session_key_file: Path | None = None
+    """File of the key that seals sessions of the console, the same for all processes of `serve`: 32
+    bytes in base64, older keys on lines behind it. Without it a session ends with its process.
+    """
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128

@@ -1,0 +1,279 @@
+"""The routes of the console: login, pages, their streams, and forms that do an operation.
+
+All addresses within a page are relative, so that it works under whatever prefix a proxy puts before
+it. Whatever is done is an operation, with the rights of the token that the session was begun with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pushlane.console.assets import Assets
+from pushlane.console.audit import AUDIT
+from pushlane.console.live import Live
+from pushlane.console.pages import Ask, Page, environment
+from pushlane.console.processes import PROCESSES
+from pushlane.console.sessions import SESSION_S, Kept, Login, Sessions, new_login
+from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.door.app import Door
+from pushlane.door.events import EventStream
+from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
+from pushlane.door.single import body_of
+from pushlane.operations.doing import refuse_role
+from pushlane.operations.listing import OPERATIONS
+from pushlane.operations.session import Beside
+from pushlane.util.errors import NotAllowed, Unauthorized
+
+PAGES: tuple[Page, ...] = (PROCESSES, AUDIT)
+"""All pages, in the order of the navigation."""
+
+_FORM = "application/x-www-form-urlencoded"
+_MOST_KEPT_BYTES = 64 * 1024
+_BY_WORD = {kind.word(): kind for kind in OPERATIONS}
+
+Fields = ImmutableMultiDict[str, str]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Console:
+    """The console of one process."""
+
+    def __init__(self, door: Door, sessions: Sessions) -> None:
+        self._door = door
+        self._sessions = sessions
+        self._assets = Assets()
+        self._shown = Shown(environment(self._assets), PAGES)
+        self.live = Live(door.gate.is_still_valid, door.stopping)
+
+    def routes(self) -> list[Route]:
+        """Return all routes, for the application to serve."""
+        found = [
+            Route("/", _to("console/")),
+            Route(PREFIX, _to("console/")),
+            Route(f"{PREFIX}/", self._answered(self._home)),
+            Route(f"{PREFIX}/static/{{hash}}/{{name}}", self._assets.answer),
+            Route(f"{PREFIX}/login", self._answered(self._login_page)),
+            Route(f"{PREFIX}/login", self._answered(self._log_in), methods=["POST"]),
+            Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
+            Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
+        ]
+        for page in PAGES:
+            found.append(Route(f"{PREFIX}{page.path}", self._answered(self._of(page))))
+            found.append(Route(f"{PREFIX}/live{page.path}", self._answered(self._stream_of(page))))
+        return found
+
+    def _answered(self, endpoint: Endpoint) -> Endpoint:
+        """Return what answers a person with a page, whatever is wrong."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except PushlaneError as error:
+                if isinstance(error, Unauthorized) and request.method in ("GET", "HEAD"):
+                    return self._to_login(request)
+                return self._shown.problem(request, error, await self._reader_or_none(request))
+
+        return answer
+
+    async def _reader(self, request: Request) -> Reader:
+        """Return who asks. Raises Unauthorized without a session, or when its token has ended."""
+        cookie = request.cookies.get(_cookie_name(request), "")
+        login = self._sessions.login(cookie) if cookie else None
+        if login is None:
+            raise Unauthorized("log in: your session is over")
+        return await self._of_login(request, login)
+
+    async def _of_login(self, request: Request, login: Login) -> Reader:
+        peer = request.client.host if request.client else ""
+        caller = await self._door.gate.caller(login.authorization, peer)
+        nonce, form_token = self._sessions.nonce(login), self._sessions.form_token(login)
+        return Reader(login, caller, nonce, form_token)
+
+    async def _reader_or_none(self, request: Request) -> Reader | None:
+        try:
+            return await self._reader(request)
+        except PushlaneError:
+            return None
+
+    async def _home(self, request: Request) -> Response:
+        """Lead to the first page that its reader may see."""
+        reader = await self._reader(request)
+        for page in self._shown.nav(reader.caller):
+            return _redirect(f".{page.path}")
+        raise NotAllowed(f"{reader.caller.name} may see no page of the console; ask an admin")
+
+    def _of(self, page: Page) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            reader = await self._reader(request)
+            ask = self._ask(page, request, reader)
+            values = await page.values(ask)
+            return self._shown.page(request, page, reader, ask, values)
+
+        return endpoint
+
+    def _stream_of(self, page: Page) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            try:
+                reader = await self._reader(request)
+            except Unauthorized:
+                return Response(status_code=401)
+            ask = self._ask(page, request, reader)
+            root = root_of(request, within="/live")
+
+            async def look() -> bytes:
+                return self._shown.live(page, root, await page.values(ask.again()))
+
+            seen = page.path, *sorted(ask.parts.items()), *sorted(ask.query.items()), root
+            key = (*seen, reader.caller.access)
+            opened = self.live.opened(key, look, reader.login.authorization)
+            return EventStream(self.live.joined(opened), opened.frames(reader.own))
+
+        return endpoint
+
+    def _ask(self, page: Page, request: Request, reader: Reader) -> Ask:
+        query = {name: one for name, one in request.query_params.items() if name in page.query}
+        return Ask(self._door.do, reader.caller, query, request.path_params)
+
+    async def _login_page(self, request: Request) -> Response:
+        return self._shown.login(request, {"next": request.query_params.get("next", "")})
+
+    async def _log_in(self, request: Request) -> Response:
+        """Begin a session; go on where its person was, or show the form again that was sent."""
+        _refuse_foreign(request)
+        fields = await _fields(request)
+        login = new_login(fields.get("token", "").strip())
+        try:
+            reader = await self._of_login(request, login)
+            cookie = self._sessions.cookie(login)
+        except PushlaneError as error:
+            return self._shown.login(request, dict(fields), error)
+        form = self._sessions.kept(fields.get("kept", ""))
+        there = f"./{fields.get('next', '').lstrip('/')}"
+        answer = _redirect(there) if form is None else self._shown.again(request, form, reader)
+        _set_cookie(request, answer, cookie)
+        return answer
+
+    async def _log_out(self, request: Request) -> Response:
+        """End the session of this browser; its token stays."""
+        reader = await self._reader_or_none(request)
+        if reader is not None:
+            self._refuse_forged(request, await _fields(request), reader)
+        answer = _redirect("./login")
+        _set_cookie(request, answer, "")
+        return answer
+
+    async def _act(self, request: Request) -> Response:
+        """Do the operation of this name with the fields of a form, and go back to its page."""
+        fields = await _fields(request)
+        word = request.path_params["word"]
+        try:
+            reader = await self._reader(request)
+        except Unauthorized as error:
+            _refuse_foreign(request)
+            return self._keep(request, f"do/{word}", fields, error)
+        self._refuse_forged(request, fields, reader)
+        kind = _BY_WORD.get(word)
+        if kind is None or not kind.changes:
+            raise BadInput(f"there is no change {word[:40]!r}")
+        refuse_role(reader.caller, kind.role, word)
+        form = Kept(f"do/{word}", _typed(fields))
+        try:
+            operation = operation_of_form(kind, _own(fields))
+            seen = [fields["_seen"]] if fields.get("_seen") else []
+            await self._door.do(reader.caller, operation, Beside(tags_of(kind, seen)))
+        except PushlaneError as error:
+            return self._shown.again(request, form, reader, error)
+        answer = _redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
+        answer.set_cookie(DONE_COOKIE, word, max_age=30, httponly=True, samesite="lax")
+        return answer
+
+    def _keep(self, request: Request, path: str, fields: Fields, error: PushlaneError) -> Response:
+        """Ask for a login, and keep what was typed until then."""
+        kept = self._sessions.sealed(Kept(path, _typed(fields)))
+        return self._shown.login(request, {"kept": kept}, error)
+
+    def _refuse_forged(self, request: Request, fields: Fields, reader: Reader) -> None:
+        _refuse_foreign(request)
+        if not self._sessions.fits(reader.login, fields.get("_form", "")):
+            raise NotAllowed("this form is not one of your session: load its page again")
+
+    def _to_login(self, request: Request) -> Response:
+        there = path_of(request).removeprefix(f"{PREFIX}/")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return _redirect(f"{root_of(request)}login?{urlencode({'next': there + query})}")
+
+
+async def _fields(request: Request) -> Fields:
+    """Return the fields of a form. Raises BadInput for what is none, and as `body_of` does."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
+        raise BadInput(f"a form is sent as {_FORM}")
+    body = await body_of(request, MOST_BYTES)
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000)
+    except ValueError as error:
+        raise BadInput("the form cannot be read") from error
+    return ImmutableMultiDict(pairs)
+
+
+def _own(fields: Fields) -> Fields:
+    """Return the fields of the operation; the console's own begin with `_`."""
+    return ImmutableMultiDict(
+        [(name, text) for name, text in fields.multi_items() if not name.startswith("_")]
+    )
+
+
+def _typed(fields: Fields) -> list[tuple[str, str]]:
+    """Return what is to be sent again. Raises BadInput for more than a page can hold."""
+    found = [(name, text) for name, text in fields.multi_items() if name != "_form"]
+    if sum(len(name) + len(text) for name, text in found) > _MOST_KEPT_BYTES:
+        raise BadInput(f"the form has more than {_MOST_KEPT_BYTES:,} characters")
+    return found
+
+
+def _refuse_foreign(request: Request) -> None:
+    """Raise NotAllowed for a form that another site has sent, by what browsers say of it."""
+    site = request.headers.get("sec-fetch-site")
+    if site in ("same-origin", "none"):
+        return
+    origin = request.headers.get("origin")
+    if site is None and (origin is None or urlsplit(origin).netloc == request.headers.get("host")):
+        return
+    raise NotAllowed("the form comes from another site: load its page here, and send it again")
+
+
+def _cookie_name(request: Request) -> str:
+    """Browsers take a name with `__Host-` over TLS alone; without it we are on loopback."""
+    return "__Host-pushlane" if request.url.scheme == "https" else "pushlane"
+
+
+def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
+    is_tls = request.url.scheme == "https"
+    answer.set_cookie(
+        _cookie_name(request),
+        cookie,
+        max_age=SESSION_S if cookie else 0,
+        path="/",
+        secure=is_tls,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _redirect(there: str) -> Response:
+    """Lead on to an address relative to this one, which no proxy's prefix makes wrong."""
+    location = quote(there, safe="/?&=%.:,~+-_@!*'();")
+    return Response(status_code=303, headers={"Location": location, "Cache-Control": "no-store"})
+
+
+def _to(there: str) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return _redirect(there)
+
+    return endpoint

@@ -1,0 +1,185 @@
+"""What a browser is answered: pages, the login, a form once more, a problem; strict headers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pushlane.console.pages import FORM_TOKEN, NONCE, Ask, Page, elsewhere, may
+from pushlane.console.sessions import Kept, Login
+from pushlane.core.errors import PushlaneError
+from pushlane.door.problems import refusal_of
+from pushlane.operations.session import Caller
+
+PREFIX = "/console"
+DONE_COOKIE = "pushlane-done"
+THEME_COOKIE = "pushlane-theme"
+
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+    "base-uri": "'none'",
+}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_THEMES = ("light", "dark")
+
+
+class Reader(NamedTuple):
+    """Who looks: a session, whose it is, and what its pages have of their own."""
+
+    login: Login
+    caller: Caller
+    nonce: str
+    form_token: str
+
+    def own(self, html: bytes) -> bytes:
+        """Put what is the reader's own into what all are sent who see the same."""
+        mine = html.replace(NONCE.encode(), self.nonce.encode())
+        return mine.replace(FORM_TOKEN.encode(), self.form_token.encode())
+
+
+def path_of(request: Request) -> str:
+    """Return the path as it was asked for, with what is quoted in it."""
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    return raw.decode("ascii", "replace")
+
+
+def root_of(request: Request, within: str = "") -> str:
+    """Return how the root of the console is written, seen from where a request was made.
+
+    `within` is what comes before the page's own address in this one, as in that of a stream.
+    """
+    depth = path_of(request).removeprefix(f"{PREFIX}{within}/").count("/")
+    return "../" * depth or "./"
+
+
+class Shown:
+    """Renders pages."""
+
+    def __init__(self, templates: Environment, pages: Sequence[Page]) -> None:
+        self._templates = templates
+        self._pages = pages
+
+    def nav(self, caller: Caller) -> list[Page]:
+        """Return the pages that somebody is led to: those with something for them."""
+        return [page for page in self._pages if page.is_in_nav and may(caller, page.shows)]
+
+    def page(
+        self, request: Request, page: Page, reader: Reader, ask: Ask, values: Mapping[str, Any]
+    ) -> Response:
+        """Show a page. htmx is sent its changing part alone."""
+        if request.headers.get("hx-request") == "true":
+            html = self.live(page, root_of(request), values)
+            return _fragment(reader, html)
+        query = f"?{request.url.query}" if request.url.query else ""
+        more = {
+            "title": page.title,
+            "here": page,
+            "stream": f"{root_of(request)}live{path_of(request).removeprefix(PREFIX)}{query}",
+            "back": f"{path_of(request).removeprefix(f'{PREFIX}/')}{query}",
+            "elsewhere": [elsewhere(one) for one in ask.asked],
+        }
+        return self._whole(request, page.template, {**values, **more}, reader)
+
+    def live(self, page: Page, root: str, values: Mapping[str, Any]) -> bytes:
+        """Return the changing part of a page, as it is for all who see the same."""
+        template = self._templates.get_template(page.template)
+        context = template.new_context({**values, "root": root})
+        return "".join(template.blocks["live"](context)).encode()
+
+    def login(
+        self, request: Request, values: Mapping[str, str], error: PushlaneError | None = None
+    ) -> Response:
+        """Ask for a token. `values` has where to go on (`next`), or a form that is `kept`."""
+        shown = {
+            "title": "Log in",
+            "next": values.get("next", ""),
+            "kept": values.get("kept", ""),
+            "error": str(error) if error else "",
+        }
+        return self._whole(request, "login.html", shown, None, error)
+
+    def again(
+        self, request: Request, form: Kept, reader: Reader, error: PushlaneError | None = None
+    ) -> Response:
+        """Show a form that was not done, with what was typed into it."""
+        shown = {
+            "title": "Not done yet",
+            "action": form.path,
+            "typed": [field for field in form.fields if not field[0].startswith("_")],
+            "own": [field for field in form.fields if field[0].startswith("_")],
+            "error": str(error) if error else "",
+            "present": _present(error),
+        }
+        return self._whole(request, "again.html", shown, reader, error)
+
+    def problem(self, request: Request, error: PushlaneError, reader: Reader | None) -> Response:
+        """Say what is wrong."""
+        name = refusal_of(error).problem.title
+        return self._whole(
+            request, "problem.html", {"title": name, "error": str(error)}, reader, error
+        )
+
+    def _whole(
+        self,
+        request: Request,
+        template: str,
+        values: Mapping[str, Any],
+        reader: Reader | None,
+        error: PushlaneError | None = None,
+    ) -> Response:
+        theme = request.cookies.get(THEME_COOKIE, "")
+        common = {
+            "root": root_of(request),
+            "here": None,
+            "stream": "",
+            "elsewhere": (),
+            "theme": theme if theme in _THEMES else "",
+            "caller": reader.caller if reader else None,
+            "nav": self.nav(reader.caller) if reader else (),
+            "done": request.cookies.get(DONE_COOKIE, "") if reader else "",
+        }
+        html = self._templates.get_template(template).render({**common, **values}).encode()
+        refusal = refusal_of(error) if error else None
+        status = refusal.problem.status if refusal else 200
+        headers = _HEADERS | {"Content-Security-Policy": _policy()}
+        if refusal and (wait := refusal.headers.get("Retry-After")):
+            headers["Retry-After"] = wait
+        answer = Response(reader.own(html) if reader else html, status, headers, "text/html")
+        if common["done"]:
+            answer.delete_cookie(DONE_COOKIE)
+        return answer
+
+
+def _fragment(reader: Reader, html: bytes) -> Response:
+    """Return a part for htmx, under a nonce of its own, which hx-csp makes that of the page."""
+    own = reader._replace(nonce=secrets.token_urlsafe(24))
+    headers = _HEADERS | {"Content-Security-Policy": _policy(own.nonce)}
+    return Response(own.own(html), 200, headers, "text/html")
+
+
+def _policy(nonce: str = "") -> str:
+    more = {"script-src": f"'self' 'nonce-{nonce}'"} if nonce else {}
+    return "; ".join(f"{name} {value}" for name, value in (_POLICY | more).items())
+
+
+def _present(error: PushlaneError | None) -> Mapping[str, Any]:
+    """Return what is there now, where a form was sent for something else."""
+    present = getattr(error, "present", None)
+    return present if isinstance(present, Mapping) else {}
