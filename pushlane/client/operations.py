@@ -55,6 +55,7 @@ def _changes(call: Callable[..., Awaitable[Any]], *commands: str) -> Operation:
 OPERATIONS = (
     _changes(Operations.submit, "submit"),
     _looks(Operations.tasks, "tasks"),
+    _looks(Operations.find_tasks),
     _looks(Operations.task, "task show"),
     _looks(Operations.wait),
     _changes(Operations.pause, "pause"),

@@ -154,6 +154,7 @@ class SyncClient:
 
     submit = _blocking(Operations.submit)
     tasks = _blocking(Operations.tasks)
+    find_tasks = _blocking(Operations.find_tasks)
     task = _blocking(Operations.task)
     wait = _blocking(Operations.wait)
     pause = _blocking(Operations.pause)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pushlane.core.task import Level, Progress, State, Task
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses
@@ -70,6 +71,11 @@ class Picture:
     processes: Sequence[Process] = ()
     ends: Mapping[str, float] = field(default_factory=dict)
     unread_limits: Sequence[str] = ()
+
+    @cached_property
+    def by_id(self) -> Mapping[str, TaskPicture]:
+        """The tasks by their ids."""
+        return {one.task.id: one for one in self.tasks}
 
 
 def picture_of(

@@ -73,6 +73,22 @@ class View:
         assert self.error is not None
         raise self.error
 
+    async def followed(self, backend: Backend) -> Picture:
+        """Return the picture, and have the index of all tasks as the registry is at this moment.
+
+        Where the registry is away it stays as it was; raises what is wrong where it has not been
+        read yet.
+        """
+        picture = await self.picture(backend)
+        async with self._lock:
+            try:
+                await self.index.follow(backend.registry)
+            except PushlaneError as error:
+                if not self.index.is_whole:
+                    raise
+                self.error = error
+        return picture
+
     async def once(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """Return what was made for a key in the last seconds; else make it."""
         known = self._made.get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import fields, replace
@@ -16,6 +16,9 @@ from pushlane.model.reasons import Reasons
 from pushlane.model.states import FAILING, STALLED, shown_state
 from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.operations.session import Session
+
+if TYPE_CHECKING:
+    from pushlane.diagnosis.pace import Pace
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,8 +171,12 @@ async def look_at(
     backend: Backend,
     tasks: Sequence[Task],
     processes: Sequence[Process],
+    paces: Mapping[str, Pace] | None = None,
 ) -> list[TaskNow]:
-    """Return the tasks as they stand by these processes, in the same order."""
+    """Return the tasks as they stand by these processes, in the same order.
+
+    `paces` are those that are known, by id; without them they are looked for.
+    """
     # A command that only changes a task need not load how waits are told.
     from pushlane.diagnosis.causes import TaskStatuses
     from pushlane.diagnosis.look import is_receiving, is_stalled, put_offs_of, reasons_of
@@ -210,7 +217,8 @@ async def look_at(
             slow=_slow(task, processes),
         )
         views.append(view)
-    paces = await paces_of(backend, going, processes)
+    if paces is None:
+        paces = await paces_of(backend, going, processes)
     return [_with_pace(view, *paces[view.id]) if view.id in paces else view for view in views]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -34,8 +34,15 @@ _ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
 
 
-def _states(what: str, given: object) -> tuple[str, ...]:
+def read_states(what: str, given: object) -> tuple[str, ...]:
+    """Return words for states. Raises BadInput for what is none."""
     return tuple(one_of("state", one, (*STATES, ANY_STATE)) for one in texts(what, given))
+
+
+def stored_as(words: Sequence[str]) -> tuple[State, ...]:
+    """Return the states in which those are stored that are asked for; without any the active."""
+    some = (STORED_AS.get(word) or (State(word),) for word in words)
+    return tuple(dict.fromkeys(state for each in some for state in each)) or ACTIVE_STATES
 
 
 TaskWord = Annotated[str, Meta(description="Its id, key or name.")]
@@ -52,7 +59,7 @@ class ListTasks(Operation[list[TaskNow]], frozen=True, kw_only=True):
 
     state: Annotated[
         tuple[str, ...],
-        read_by(_states),
+        read_by(read_states),
         Meta(description=f"Only in these: {', '.join(STATES)}; or {ANY_STATE}."),
     ] = ()
     find: Annotated[str, Meta(description="Only if id, key or name hold this.")] = ""
@@ -62,8 +69,8 @@ class ListTasks(Operation[list[TaskNow]], frozen=True, kw_only=True):
     cursor: Cursor = ""
 
     async def run(self, at: Session) -> list[TaskNow]:
-        words = {*_states("state", self.state)} - {ANY_STATE}
-        stored = () if ANY_STATE in self.state else self._stored() or ACTIVE_STATES
+        words = {*read_states("state", self.state)} - {ANY_STATE}
+        stored = () if ANY_STATE in self.state else stored_as(self.state)
         [only] = at.apps if at.apps is not None and len(at.apps) == 1 else [""]
         query = TaskQuery(stored, self.find, self.app or only, self.level)
         processes = await at.backend.presence.list()
@@ -84,11 +91,6 @@ class ListTasks(Operation[list[TaskNow]], frozen=True, kw_only=True):
     @staticmethod
     def joined(page: list[TaskNow], following: list[TaskNow]) -> list[TaskNow]:
         return [*following, *page]
-
-    def _stored(self) -> tuple[State, ...]:
-        """Return the states in which those are stored that are asked for."""
-        some = (STORED_AS.get(word) or (State(word),) for word in self.state)
-        return tuple(dict.fromkeys(state for each in some for state in each))
 
 
 class GetTask(Operation[TaskNow], frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from pushlane.door.openapi import document
 from pushlane.model.audit import Entry, write
 from pushlane.model.presence import Process, ServedSink
 from pushlane.model.recipients import AddressDeath
+from pushlane.operations.finding import FindTasks
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.operation import result_of
 from pushlane.operations.paging import _Place, _question
@@ -182,6 +183,7 @@ Remove = Callable[[Asking, str], Awaitable[None]]
 
 LISTS: dict[str, tuple[str, Callable[[Any], str], Add, Remove]] = {
     "list-tasks": ("/v1/tasks", lambda one: one["id"], add_task, remove_task),
+    "find-tasks": ("/v1/find/tasks", lambda one: one["id"], add_task, remove_task),
     "list-audit": ("/v1/audit", lambda one: one["subject"], add_entry, remove_entry),
     "list-limits": ("/v1/limits", lambda one: one["subject"], add_limit, remove_limit),
     "list-tokens": ("/v1/access", lambda one: one["id"], add_token, remove_token),
@@ -264,7 +266,8 @@ async def walk(
     answer = await ask("GET", path, query=query, token=token)
     while True:
         assert answer.status == 200, answer.body
-        found = answer.json["dead"] if path == "/v1/dead" else answer.json
+        name = {"/v1/dead": "dead", "/v1/find/tasks": "tasks"}.get(path)
+        found = answer.json if name is None else answer.json[name]
         yield found
         if not (there := next_of(answer)):
             return
@@ -361,10 +364,10 @@ async def test_a_page_has_the_tasks_that_fit(settings: Settings) -> None:
     assert pages == [["t003", "t005", "t007"], ["t001"]]
 
 
-@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/audit"])
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/find/tasks", "/v1/audit"])
 async def test_a_cursor_tells_nothing_of_another_app(settings: Settings, path: str) -> None:
     async with asking(settings) as ask:
-        add = add_task if path == "/v1/tasks" else add_entry
+        add = add_entry if path == "/v1/audit" else add_task
         for number in range(9):
             await add(ask, number)
         token = await ask.made("operator", "shop")
@@ -423,7 +426,7 @@ async def test_a_cursor_that_somebody_has_made_finds_no_more_than_they_may_see(
 
     async with asking(settings) as ask:
         for place in ("-1", "x", "9" * 40, "1e9", "١"):
-            for asked in (ListTasks(limit=5), ListDeadAddresses()):
+            for asked in (ListTasks(limit=5), FindTasks(limit=5), ListDeadAddresses()):
                 path = f"/v1{asked.path}"
                 answer = await ask("GET", path, query={"cursor": forged(asked, place)})
 

@@ -47,6 +47,7 @@ OTHERWISE = {
     "get-hour": "no command shows it: tests/operations/test_now.py",
     "get-caller": "no command shows it: who asks beside the backend may do all",
     "get-unreadable": "no command shows it: tests/operations/test_unreadable.py",
+    "find-tasks": "no command shows it: tests/operations/test_finding.py",
     "list-ends": "the command writes CSV: tests/operations/test_ends.py",
     "get-safe-line": "no command receives lines",
     "list-dead-addresses": "the command puts pages together, and may open addresses",

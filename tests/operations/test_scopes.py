@@ -37,6 +37,7 @@ from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, Re
 from pushlane.operations.doing import do
 from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import DeviceEvent, RecordEvents
+from pushlane.operations.finding import FindTasks
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.now import GetHour, GetNow
@@ -147,6 +148,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetSafeLine: lambda task, app: GetSafeLine(task=task),
     SealTask: lambda task, app: SealTask(task=task, total=0),
     ListTasks: lambda task, app: ListTasks(state=("any",), app=app),
+    FindTasks: lambda task, app: FindTasks(state=("any",), app=app),
     GetTask: lambda task, app: GetTask(task=task),
     PauseTask: lambda task, app: PauseTask(task=task),
     ResumeTask: lambda task, app: ResumeTask(task=task),

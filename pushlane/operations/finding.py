@@ -1,0 +1,224 @@
+"""The operation that searches all tasks, finished ones too, in any order: by an index in memory."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest, nsmallest
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.model.states import STATES
+from pushlane.operations.operation import Of, Operation, Role, read_by
+from pushlane.operations.paging import AtMost, Cursor, cut, place_of
+from pushlane.operations.session import Session
+from pushlane.operations.task_views import TaskNow, look_at
+from pushlane.operations.tasks import ANY_STATE, read_states, stored_as
+from pushlane.util.conversion import one_of
+
+if TYPE_CHECKING:
+    from pushlane.diagnosis.pace import Pace
+    from pushlane.now.index import Row
+    from pushlane.now.picture import Picture, TaskPicture
+    from pushlane.now.view import View
+
+_MOST_ASKED = 1_000
+_LEVELS = {level: number for number, level in enumerate(Level)}
+
+Value = float | str | None
+
+
+def _created(row: Row, now: TaskPicture | None) -> Value:
+    return row.created_at_ms
+
+
+def _end(row: Row, now: TaskPicture | None) -> Value:
+    return row.finished_at_ms or (None if now is None else now.ends_at_ms)
+
+
+_SORTS: Mapping[str, Callable[[Row, TaskPicture | None], Value]] = {
+    "created": _created,
+    "end": _end,
+    "name": lambda row, now: row.name.lower(),
+    "app": lambda row, now: row.app,
+    "level": lambda row, now: _LEVELS[row.level],
+    "quota": lambda row, now: row.quota,
+    "total": lambda row, now: row.total,
+    "left": lambda row, now: None if now is None else now.left,
+    "rate": lambda row, now: None if now is None else now.observed_per_s,
+    "expires": lambda row, now: row.expires_at_ms or None,
+}
+SORTS = tuple(word for name in _SORTS for word in (name, f"-{name}"))
+"""By what tasks can be sorted; with a minus the largest first."""
+
+
+class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of a page, and how many fit in all, seen at `at_ms` (Unix ms).
+
+    While the registry does not answer, `error` says so.
+    """
+
+    tasks: list[TaskNow]
+    in_all: int
+    at_ms: int
+    error: str | None
+
+
+def _sort(what: str, given: object) -> str:
+    return one_of(what, given, SORTS)
+
+
+class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
+    """Search all tasks, and count those that fit: not finished ones alone, unless states are given.
+
+    It is quick among very many. By rate, left and end the order changes while they go: then a task
+    may be in two pages, or in none. Where over 1,000 tasks are half-made, or have pushes that wait
+    for their time, only the newest of them are surely found as stalled, receiving or resting.
+    """
+
+    method, path, role, of = "GET", "/find/tasks", Role.VIEWER, Of.APPS
+
+    state: Annotated[
+        tuple[str, ...],
+        read_by(read_states),
+        Meta(description=f"Only in these: {', '.join(STATES)}; or {ANY_STATE}."),
+    ] = ()
+    find: Annotated[
+        str, Meta(max_length=1_000, description="Only if id, key or name hold this, in any case.")
+    ] = ""
+    app: Annotated[str, Meta(description="Only of this app.")] = ""
+    level: Annotated[Level | None, Meta(description="Only of this level.")] = None
+    sink: Annotated[str, Meta(description="Only if this is the first sink that it goes to.")] = ""
+    sort: Annotated[str, read_by(_sort), Meta(description=f"By one of: {', '.join(SORTS)}.")] = (
+        "-created"
+    )
+    limit: AtMost = 0
+    cursor: Cursor = ""
+
+    async def run(self, at: Session) -> FoundPage:
+        from pushlane.now.view import view_of
+
+        read_states("state", self.state)
+        key = _Key(_sort("sort", self.sort))
+        behind = key.read(place_of(self))
+        view = view_of(at.backend)
+        now = await view.followed(at.backend)
+        fits = await self._fitting(at, view, now)
+        placed = [(key.of(row, now.by_id.get(row.id)), row.id) for row in fits]
+        shown = key.first(placed, self.limit and self.limit + 1, behind)
+        ids = [task_id for _, task_id in cut(at, self, shown, key.place)]
+        found = {task.id: task for task in (await at.backend.registry.some(ids)).tasks}
+        tasks = [found[task_id] for task_id in ids if task_id in found]
+        return FoundPage(
+            tasks=await look_at(at.backend, tasks, now.processes, _paces(tasks, now)),
+            in_all=len(fits),
+            at_ms=now.at_ms,
+            error=str(view.error) if view.error else None,
+        )
+
+    @staticmethod
+    def size(page: FoundPage) -> int:
+        return len(page.tasks)
+
+    @staticmethod
+    def joined(page: FoundPage, following: FoundPage) -> FoundPage:
+        return msgspec.structs.replace(following, tasks=[*page.tasks, *following.tasks])
+
+    async def _fitting(self, at: Session, view: View, now: Picture) -> list[Row]:
+        """Return the rows that fit all that is given, in the order of the index."""
+        stored = frozenset(State if ANY_STATE in self.state else stored_as(self.state))
+        fits = [
+            row
+            for row in view.index.find(self.find)
+            if row.state in stored
+            and (not self.app or row.app == self.app)
+            and (self.level is None or row.level is self.level)
+            and (not self.sink or row.sink == self.sink)
+            and at.sees(row.app)
+        ]
+        if not self.state or ANY_STATE in self.state:
+            return fits
+        words = {*self.state}
+        tasks = (view.index.unfinished.get(row.id) for row in fits)
+        shown = await _shown_states(at, (task for task in tasks if task is not None), now)
+        return [row for row in fits if words & (shown.get(row.id) or {row.state.value})]
+
+
+def _paces(tasks: Iterable[Task], now: Picture) -> dict[str, Pace]:
+    """Return by id how tasks go, as the picture has it."""
+    from pushlane.diagnosis.pace import Pace
+
+    paces = {}
+    at_ms = now_ms()
+    for task in tasks:
+        if (one := now.by_id.get(task.id)) is not None and task.state is State.RUNNING:
+            ends_in_s = None
+            if one.ends_at_ms is not None:
+                ends_in_s = max(0.0, one.ends_at_ms - at_ms) / 1000
+            paces[task.id] = Pace(one.observed_per_s, ends_in_s)
+    return paces
+
+
+async def _shown_states(at: Session, tasks: Iterable[Task], now: Picture) -> Mapping[str, set[str]]:
+    """Return in which states tasks that are not finished are shown.
+
+    Those that may wait in a way that the picture does not tell are looked at, the newest of many.
+    """
+    shown: dict[str, set[str]] = {}
+    asked: list[Task] = []
+    for task in tasks:
+        one = now.by_id.get(task.id)
+        may_wait = task.has_later or task.pooled or task.is_half_made
+        if one is None or one.task is not task or may_wait:
+            asked.append(task)
+        shown[task.id] = {task.state.value, one.status.state if one else task.state.value}
+    views = await look_at(at.backend, asked[-_MOST_ASKED:], now.processes, {})
+    return shown | {one.id: {one.state, one.shown_state} for one in views}
+
+
+class _Key:
+    """Puts rows in an order. What has no value comes last; of alike ones the id decides."""
+
+    def __init__(self, sort: str) -> None:
+        self._is_descending = sort.startswith("-")
+        self._value = _SORTS[sort.removeprefix("-")]
+
+    def of(self, row: Row, now: TaskPicture | None) -> tuple[Any, ...]:
+        value = self._value(row, now)
+        lacks = (value is None) is not self._is_descending
+        return lacks, 0 if value is None else value, row.id
+
+    def first(
+        self, placed: list[tuple[Any, str]], most: int, behind: tuple[Any, ...] | None
+    ) -> list[tuple[Any, str]]:
+        """Return the first so many behind a place; 0 for all."""
+        if behind is not None:
+            is_behind = operator.lt if self._is_descending else operator.gt
+            try:
+                placed = [one for one in placed if is_behind(one[0], behind)]
+            except TypeError as error:
+                raise BadInput(_NO_PLACE) from error
+        if not most:
+            return sorted(placed, reverse=self._is_descending)
+        return nlargest(most, placed) if self._is_descending else nsmallest(most, placed)
+
+    @staticmethod
+    def place(placed: tuple[Any, str]) -> str:
+        return msgspec.json.encode(placed[0]).decode()
+
+    @staticmethod
+    def read(place: str) -> tuple[Any, ...] | None:
+        """Return what a place of the list says. Raises BadInput for none."""
+        if not place:
+            return None
+        try:
+            return msgspec.json.decode(place, type=tuple[bool, float | str, str])
+        except msgspec.DecodeError as error:
+            raise BadInput(_NO_PLACE) from error
+
+
+_NO_PLACE = "there is no such place in the list; leave the cursor out to begin again"
