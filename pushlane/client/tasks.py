@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pushlane.client.connection import Connection
 from pushlane.client.submitting import submitted
 from pushlane.core.task import Level, State, now_ms
+from pushlane.operations.finding import FindTasks, FoundPage
 from pushlane.operations.replays import CloneTask, ReplayedView, ReplayTask
 from pushlane.operations.submitting import SubmitResult
 from pushlane.operations.task_views import ChangedTask, TaskNow
@@ -70,6 +71,27 @@ class TaskOperations(Connection):
         """
         wanted = ListTasks.made(
             state=states or ANY_STATE, find=find, app=app, level=level, limit=limit
+        )
+        return await self.do(wanted)
+
+    async def find_tasks(
+        self,
+        states: Sequence[State | str] | str = (),
+        *,
+        find: str = "",
+        app: str = "",
+        level: Level | str | None = None,
+        sink: str = "",
+        sort: str = "-created",
+        limit: int = 0,
+    ) -> FoundPage:
+        """Return the tasks that fit all that is given, in an order, and how many there are.
+
+        Those that are not finished unless states are given. `sort` is like `rate`, or `-rate` for
+        the largest first. With a `limit` the first so many. It is quick among very many.
+        """
+        wanted = FindTasks.made(
+            state=states, find=find, app=app, level=level, sink=sink, sort=sort, limit=limit
         )
         return await self.do(wanted)
 

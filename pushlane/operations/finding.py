@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pushlane.now.view import View
 
 _MOST_ASKED = 1_000
+_MANY = 5_000
 _LEVELS = {level: number for number, level in enumerate(Level)}
 
 Value = float | str | None
+Place = tuple[bool, float | str, str]
 
 
 def _created(row: Row, now: TaskPicture | None) -> Value:
@@ -103,14 +105,13 @@ class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
         from pushlane.now.view import view_of
 
         read_states("state", self.state)
-        key = _Key(_sort("sort", self.sort))
-        behind = key.read(place_of(self))
+        sort = _sort("sort", self.sort)
+        behind = _decoded(place_of(self))
         view = view_of(at.backend)
         now = await view.followed(at.backend)
         fits = await self._fitting(at, view, now)
-        placed = [(key.of(row, now.by_id.get(row.id)), row.id) for row in fits]
-        shown = key.first(placed, self.limit and self.limit + 1, behind)
-        ids = [task_id for _, task_id in cut(at, self, shown, key.place)]
+        places = _Key(sort, now).first(fits, self.limit and self.limit + 1, behind)
+        ids = [task_id for _, _, task_id in cut(at, self, places, _encoded)]
         found = {task.id: task for task in (await at.backend.registry.some(ids)).tasks}
         tasks = [found[task_id] for task_id in ids if task_id in found]
         return FoundPage(
@@ -130,16 +131,15 @@ class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
 
     async def _fitting(self, at: Session, view: View, now: Picture) -> list[Row]:
         """Return the rows that fit all that is given, in the order of the index."""
-        stored = frozenset(State if ANY_STATE in self.state else stored_as(self.state))
-        fits = [
-            row
-            for row in view.index.find(self.find)
-            if row.state in stored
-            and (not self.app or row.app == self.app)
-            and (self.level is None or row.level is self.level)
-            and (not self.sink or row.sink == self.sink)
-            and at.sees(row.app)
-        ]
+        fits = view.index.find(self.find)
+        if ANY_STATE not in self.state:
+            stored = frozenset(stored_as(self.state))
+            fits = [row for row in fits if row.state in stored]
+        if (apps := at.apps) is not None:
+            fits = [row for row in fits if row.app in apps]
+        for name, wanted in (("app", self.app), ("level", self.level), ("sink", self.sink)):
+            if wanted:
+                fits = [row for row in fits if getattr(row, name) == wanted]
         if not self.state or ANY_STATE in self.state:
             return fits
         words = {*self.state}
@@ -183,42 +183,55 @@ async def _shown_states(at: Session, tasks: Iterable[Task], now: Picture) -> Map
 class _Key:
     """Puts rows in an order. What has no value comes last; of alike ones the id decides."""
 
-    def __init__(self, sort: str) -> None:
+    def __init__(self, sort: str, now: Picture) -> None:
         self._is_descending = sort.startswith("-")
         self._value = _SORTS[sort.removeprefix("-")]
+        self._by_id = now.by_id
 
-    def of(self, row: Row, now: TaskPicture | None) -> tuple[Any, ...]:
-        value = self._value(row, now)
-        lacks = (value is None) is not self._is_descending
-        return lacks, 0 if value is None else value, row.id
-
-    def first(
-        self, placed: list[tuple[Any, str]], most: int, behind: tuple[Any, ...] | None
-    ) -> list[tuple[Any, str]]:
-        """Return the first so many behind a place; 0 for all."""
+    def first(self, rows: list[Row], most: int, behind: Place | None) -> list[Place]:
+        """Return the places of the first so many that come behind one; 0 for all."""
+        valued = [(self._value(row, self._by_id.get(row.id)), row) for row in rows]
+        if behind is None and most and len(rows) > _MANY:
+            valued = self._among_first(valued, most)
+        placed = [self._place(value, row) for value, row in valued]
         if behind is not None:
             is_behind = operator.lt if self._is_descending else operator.gt
             try:
-                placed = [one for one in placed if is_behind(one[0], behind)]
+                placed = [one for one in placed if is_behind(one, behind)]
             except TypeError as error:
                 raise BadInput(_NO_PLACE) from error
-        if not most:
-            return sorted(placed, reverse=self._is_descending)
-        return nlargest(most, placed) if self._is_descending else nsmallest(most, placed)
+        return self._choose(most or len(placed), placed)
 
-    @staticmethod
-    def place(placed: tuple[Any, str]) -> str:
-        return msgspec.json.encode(placed[0]).decode()
+    def _among_first(self, valued: list[tuple[Value, Row]], most: int) -> list[tuple[Value, Row]]:
+        """Leave out what cannot be among the first: to put all in order would take long."""
+        first = self._choose(most, (value for value, _ in valued if value is not None))
+        if len(first) < most:
+            return valued
+        comes = operator.ge if self._is_descending else operator.le
+        return [one for one in valued if one[0] is not None and comes(one[0], first[-1])]
 
-    @staticmethod
-    def read(place: str) -> tuple[Any, ...] | None:
-        """Return what a place of the list says. Raises BadInput for none."""
-        if not place:
-            return None
-        try:
-            return msgspec.json.decode(place, type=tuple[bool, float | str, str])
-        except msgspec.DecodeError as error:
-            raise BadInput(_NO_PLACE) from error
+    def _place(self, value: Value, row: Row) -> Place:
+        lacks = (value is None) is not self._is_descending
+        return lacks, 0 if value is None else value, row.id
+
+    def _choose(self, most: int, found: Iterable[Any]) -> list[Any]:
+        """Return the first so many in order."""
+        return nlargest(most, found) if self._is_descending else nsmallest(most, found)
+
+
+def _encoded(place: Place) -> str:
+    return msgspec.json.encode(place).decode()
+
+
+def _decoded(place: str) -> Place | None:
+    """Return what a place of the list says. Raises BadInput for none."""
+    if not place:
+        return None
+    try:
+        found: Place = msgspec.json.decode(place, type=Place)
+    except msgspec.DecodeError as error:
+        raise BadInput(_NO_PLACE) from error
+    return found
 
 
 _NO_PLACE = "there is no such place in the list; leave the cursor out to begin again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
@@ -103,8 +105,76 @@ async def test_of_a_registry_that_was_set_back_it_keeps_nothing(
 async def test_words_are_looked_for_in_id_key_and_name() -> None:
     index = TaskIndex()
     async with MemoryBackend().connect() as backend:
-        await backend.registry.add(task("x1", name="summer sale"))
+        await backend.registry.add(task("x1", name="Summer sale"))
         await backend.registry.add(task("x2", key="shop/autumn"))
         await index.follow(backend.registry)
-        for word, found in (("sale", ["x1"]), ("autumn", ["x2"]), ("x", ["x1", "x2"])):
-            assert [one.id for one in index.rows.values() if one.has(word)] == found
+        for word, found in (
+            ("SALE", ["x1"]),
+            ("autumn", ["x2"]),
+            ("x", ["x1", "x2"]),
+            ("", ["x1", "x2"]),
+            ("x1\0", []),
+            ("sale\nx2", []),
+        ):
+            assert [one.id for one in index.find(word)] == found
+
+
+async def test_words_are_found_among_many_that_came_changed_and_went() -> None:
+    index = TaskIndex()
+    async with MemoryBackend().connect() as backend:
+        registry = backend.registry
+        for number in range(1_500):
+            await registry.add(task(f"t{number:04}", name=f"Name {number % 7}"))
+        await index.follow(registry)
+        for number in range(0, 1_400):
+            await registry.change(f"t{number:04}", lambda one: replace(one, state=State.DONE))
+            await registry.forget(f"t{number:04}")
+        await registry.change("t1499", lambda one: replace(one, quota=3))
+        await registry.add(task("late", name="name 3"))
+        await index.follow(registry)
+
+        there = [f"t{number:04}" for number in range(1_400, 1_500) if number % 7 == 3]
+        assert [one.id for one in index.find("name 3")] == [*there, "late"]
+        assert [one.id for one in index.find("t14")] == [f"t{n}" for n in range(1_400, 1_500)]
+        assert [*index.find("t0001")] == []
+
+
+async def test_a_task_that_comes_again_is_found_once() -> None:
+    index = TaskIndex()
+    async with MemoryBackend().connect() as backend:
+        await backend.registry.add(task("again"))
+        await index.follow(backend.registry)
+        del index.rows["again"]  # as one that could not be read for a while
+        await backend.registry.change("again", lambda one: replace(one, quota=3))
+        await index.follow(backend.registry)
+
+        assert [one.quota for one in index.find("again")] == [3]
+
+
+async def test_100_000_tasks_take_no_more_than_they_may() -> None:
+    tracemalloc.start()
+    try:
+        index = TaskIndex()
+        for number in range(100_000):
+            index._take([_finished(number)])
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(index.rows) == 100_000
+    assert taken <= 64 * 2**20
+
+
+def _finished(number: int) -> Task:
+    """A task with texts and times of its own, as the registry reads them."""
+    return task(
+        f"01J9Z8K3M4N5P6Q7R8S9T{number:06}",
+        name=f"autumn sale of shop {number}",
+        key=f"shop/sale-{number:06}",
+        app=f"app-{number % 50}",
+        state=State.DONE,
+        total=1_000 + number,
+        created_at_ms=1_790_000_000_000 + number,
+        finished_at_ms=1_790_000_100_000 + number,
+        expires_at_ms=1_790_001_000_000 + number,
+    )
