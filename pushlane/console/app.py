@@ -17,6 +17,7 @@ from starlette.routing import Route
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
 from pushlane.console.live import Live
+from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment
 from pushlane.console.processes import PROCESSES
 from pushlane.console.sessions import SESSION_S, Kept, Login, Sessions, new_login
@@ -31,7 +32,7 @@ from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, Unauthorized
 
-PAGES: tuple[Page, ...] = (PROCESSES, AUDIT)
+PAGES: tuple[Page, ...] = (NOW, PROCESSES, AUDIT)
 """All pages, in the order of the navigation."""
 
 _FORM = "application/x-www-form-urlencoded"

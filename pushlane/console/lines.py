@@ -1,0 +1,99 @@
+"""Lines of the last hour as SVG, drawn on the server: so they are there without a script. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 720, 120
+"""The picture's own units; the page gives it its size."""
+
+_MOST_LINES = 5
+_LEAST_MS = 300_000
+_GAP_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with its name, in pieces of `x,y` points: between two of them nobody looked."""
+
+    name: str
+    pieces: Sequence[str]
+    last_per_s: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A change at a place from left to right, with what it was, for people."""
+
+    x: float
+    at_ms: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What went from `from_ms` to `at_ms`, from 0 at its foot to `most_per_s` at its top."""
+
+    lines: Sequence[Line]
+    marks: Sequence[Mark]
+    most_per_s: float
+    from_ms: int
+    at_ms: int
+
+
+def chart(
+    points: Sequence[tuple[int, Mapping[str, float]]],
+    marks: Sequence[tuple[int, str]],
+    at_ms: int,
+) -> Chart:
+    """Draw what went a second by name, from points in the order of their time (Unix ms).
+
+    It begins with the first of them, and spans five minutes at least.
+    """
+    from_ms = min(points[0][0] if points else at_ms, at_ms - _LEAST_MS)
+
+    def x(time_ms: int) -> float:
+        return WIDTH * (time_ms - from_ms) / (at_ms - from_ms)
+
+    names = {name: 0.0 for _, per_s in points for name in per_s}
+    for _, per_s in points:
+        for name, value in per_s.items():
+            names[name] = max(names[name], value)
+    most = _round_up(max(names.values(), default=0.0))
+    largest = sorted(names, key=lambda name: -names[name])[:_MOST_LINES]
+    lines = [
+        Line(name, _pieces(points, name, x, most), points[-1][1].get(name, 0.0))
+        for name in sorted(largest)
+    ]
+    there = [Mark(x(time_ms), time_ms, text) for time_ms, text in marks if time_ms >= from_ms]
+    return Chart(lines, there, most, from_ms, at_ms)
+
+
+def _pieces(
+    points: Sequence[tuple[int, Mapping[str, float]]],
+    name: str,
+    x: Callable[[int], float],
+    most: float,
+) -> list[str]:
+    pieces: list[list[str]] = []
+    before_ms = -_GAP_MS
+    for time_ms, per_s in points:
+        if time_ms - before_ms > _GAP_MS or not pieces:
+            pieces.append([])
+        y = HEIGHT * (1 - per_s.get(name, 0.0) / most) if most else HEIGHT
+        pieces[-1].append(f"{x(time_ms):.1f},{y:.1f}")
+        before_ms = time_ms
+    return [" ".join(piece) for piece in pieces]
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2 or 5 times a power of ten; 0 for none."""
+    if value <= 0:
+        return 0.0
+    step = 1.0
+    while step * 10 < value:
+        step *= 10
+    while step >= value:
+        step /= 10
+    return next(each * step for each in (1, 2, 5, 10) if each * step >= value)

@@ -1,0 +1,151 @@
+"""The page of now by its HTML, and the lines of the last hour."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from pushlane import Settings
+from pushlane.console.lines import HEIGHT, WIDTH, chart
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, State, Task
+from pushlane.model.presence import Process, ServedSink
+from pushlane.operations.access import CreateToken
+from pushlane.operations.doing import do
+from pushlane.operations.shares import SetLimit
+from pushlane.version import VERSION
+from tests.console.browsing import Browser, browsing
+from tests.door.asking import ADMIN
+
+SCRIPT = "<script>alert(1)</script>"
+MINUTE_MS = 60_000
+
+
+async def going(browser: Browser, *tasks: tuple[str, str]) -> None:
+    """Tasks of these names and apps run, and a process serves their sink."""
+    for number, (name, app) in enumerate(tasks):
+        task = Task(
+            id=f"t{number}",
+            level=Level.HIGH,
+            lane=own_lane(f"t{number}"),
+            name=name,
+            app=app,
+            state=State.RUNNING,
+            total=1_000,
+        )
+        await browser.backend.registry.add(task)
+    served = ServedSink(name="default", slots=10, in_flight=10, delivery_s=0.1)
+    process = Process(
+        id="p", kind="dispatcher", pid=1, version=VERSION, serves=("default",), served=(served,)
+    )
+    await browser.backend.presence.announce(process, 600)
+
+
+async def page(browser: Browser, path: str = "/console/now") -> str:
+    shown = await browser.get(path)
+    assert shown.status == 200
+    return shown.body.decode()
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+async def test_it_is_the_first_page_and_says_who_gets_what(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"), ("news", "press"))
+        await do(browser.backend, settings, ADMIN, SetLimit.made(subject="app/shop", rate_per_s=20))
+        await browser.log_in()
+        home = await browser.get("/console/")
+        shown = text_of(await page(browser))
+
+    assert home.headers["location"] == "./now"
+    assert "shop is held by its limit of 20/s." in shown
+    assert "Without it sale ends " in shown
+    assert "10 of 10 slots in use" in shown
+    assert re.search(r"shop 1 1,000 (unknown|0.0) 20.0 ", shown)
+    assert re.search(r"press 1 1,000 (unknown|0.0) 80.0 ", shown)
+    assert "pushlane limit app/shop --none --preview" in shown
+
+
+async def test_what_others_have_written_is_text(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, (SCRIPT, SCRIPT))
+        await browser.log_in()
+        html = await page(browser, "/console/now?by=app")
+
+    assert SCRIPT not in html
+    assert "&lt;script&gt;" in html
+
+
+async def test_a_token_of_an_app_sees_that_alone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"), ("secret-plan", "rival"))
+        wanted = CreateToken.made(name="bob", grants="viewer", apps=("shop",))
+        token = (await do(browser.backend, settings, ADMIN, wanted)).token
+        await browser.log_in(token)
+        html = await page(browser)
+
+    assert "sale" in html
+    assert "secret-plan" not in html
+    assert "rival" not in html
+    assert "slots in use" not in html
+
+
+async def test_with_nothing_to_send_it_says_so(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        shown = text_of(await page(browser))
+
+    assert "Nothing waits: no task runs." in shown
+    assert "none is unfinished" in shown
+
+
+async def test_its_stream_sends_what_changes(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"))
+        await browser.log_in()
+        async with browser.stream("/console/live/now") as events:
+            assert "sale" in await events.html()
+            await browser.backend.registry.change("t0", lambda task: replace(task, name="autumn"))
+            html = ""
+            while "autumn" not in html:
+                html = await events.html()
+
+
+def test_a_line_goes_from_left_to_right_and_from_0_to_the_most() -> None:
+    drawn = chart([(0, {"high": 0.0}), (20_000, {"high": 80.0})], [], 10 * MINUTE_MS)
+
+    [line] = drawn.lines
+    assert drawn.most_per_s == 100.0
+    assert line.pieces == [f"0.0,{HEIGHT:.1f} {WIDTH / 30:.1f},{HEIGHT * 0.2:.1f}"]
+    assert line.last_per_s == 80.0
+
+
+def test_where_nobody_looked_there_is_no_line() -> None:
+    points = [(0, {"a": 1.0}), (5_000, {"a": 1.0}), (300_000, {"a": 1.0})]
+    assert [len(one.split()) for one in chart(points, [], 300_000).lines[0].pieces] == [2, 1]
+
+
+def test_marks_from_before_the_first_look_are_left_out() -> None:
+    marks = [(MINUTE_MS, "before"), (7 * MINUTE_MS, "after")]
+    drawn = chart([(2 * MINUTE_MS, {"a": 1.0})], marks, 12 * MINUTE_MS)
+    assert [(one.text, one.x) for one in drawn.marks] == [("after", WIDTH / 2)]
+
+
+def test_a_look_that_has_just_begun_spans_five_minutes() -> None:
+    drawn = chart([(100_000, {})], [], 100_000)
+    assert drawn.at_ms - drawn.from_ms == 5 * MINUTE_MS
+    assert drawn.lines == []
+
+
+@pytest.mark.parametrize(("most", "top"), [(0.3, 0.5), (1, 1), (19, 20), (501, 1_000)])
+def test_the_top_is_a_round_number(most: float, top: float) -> None:
+    assert chart([(0, {"a": most})], [], 0).most_per_s == pytest.approx(top)
+
+
+def test_of_many_lines_the_five_largest_are_shown() -> None:
+    drawn = chart([(0, {f"app-{number}": float(number) for number in range(9)})], [], 0)
+    assert [one.name for one in drawn.lines] == [f"app-{number}" for number in range(4, 9)]
