@@ -112,7 +112,8 @@ TOOLS: Sequence[Tool] = (
         "preview",
         Preview,
         "What a change would do to all ends and shares, before it is done: set-quota, set-levels, "
-        "set-limit, promote-task, pause-task, cancel-task and others. Nothing is changed.",
+        "set-limit, promote-task, pause-task, cancel-task and others; how many it would change: "
+        "retry-dead, purge-dead, suppress, unsuppress. Nothing is changed.",
     ),
     _of(
         "apply",

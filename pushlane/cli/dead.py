@@ -14,6 +14,7 @@ from pushlane.cli.doing import done
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, Group, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.parsing import complete_task
+from pushlane.cli.preview import CountFlag, show_preview
 from pushlane.cli.push import push_fields, texts_of
 from pushlane.cli.render import (
     Column,
@@ -143,10 +144,15 @@ def show(
         print_fields(_as_fields(found, reveal))
 
 
-def retry(flags: Flags, wanted: _Choice, wants_json: JsonFlag = False) -> None:
+def retry(
+    flags: Flags, wanted: _Choice, preview: CountFlag = False, wants_json: JsonFlag = False
+) -> None:
     """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
     wanted.refuse_unbounded("retry")
-    retried = done(_settings(flags), RetryDead(**wanted.fields()))
+    settings, operation = _settings(flags), RetryDead(**wanted.fields())
+    if show_preview(settings, operation, preview=preview, as_json=wants_json):
+        return
+    retried = done(settings, operation)
     if wants_json:
         print_json([plain(one) for one in retried])
     for one in retried:
@@ -166,12 +172,15 @@ def purge(
     flags: Flags,
     wanted: _Choice,
     dry_run: Annotated[bool, switch("--dry-run", "Only say how many.")] = False,
+    preview: CountFlag = False,
     yes: YesFlag = False,
     wants_json: JsonFlag = False,
 ) -> None:
     """Delete dead pushes for good."""
     wanted.refuse_unbounded("purge")
-    settings = _settings(flags)
+    settings, operation = _settings(flags), PurgeDead(**wanted.fields())
+    if show_preview(settings, operation, preview=preview, as_json=wants_json):
+        return
     if dry_run or not yes:
         found = done(settings, CountDead(**wanted.fields()))
         count = _count(found.purged) + (" or more" if found.is_cut else "")
@@ -184,7 +193,7 @@ def purge(
             _purged(wanted, 0, wants_json)
             return
         confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
-    _purged(wanted, done(settings, PurgeDead(**wanted.fields())).purged, wants_json)
+    _purged(wanted, done(settings, operation).purged, wants_json)
 
 
 def _settings(flags: Flags) -> Settings:

@@ -12,17 +12,23 @@ from pushlane.cli.doing import done
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, argument, switch
 from pushlane.cli.render import Column, print_json, print_table, soon_text
+from pushlane.cli.render import plain as printable
 from pushlane.core.task import now_ms
+from pushlane.operations.counting import COUNTED
 from pushlane.operations.operation import Operation
-from pushlane.operations.previewing import Apply, EndView, Preview, PreviewView
+from pushlane.operations.previewing import SHOWN, Apply, EndView, Preview, PreviewView
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
 PreviewFlag = Annotated[
     bool, switch("--preview", "Say what it would do to all ends, and change nothing.")
 ]
+CountFlag = Annotated[
+    bool, switch("--preview", "Say how many it would change, and change nothing.")
+]
 
 _NEVER = "-"
+_COUNTED = frozenset(kind.word() for kind in COUNTED)
 
 
 def show_preview(
@@ -47,7 +53,7 @@ def apply(
     """Do a change just as `--preview` showed it.
 
     Refused when it would do otherwise now: when somebody has changed the same, another task would
-    miss its expiry, or one would end much later than was shown.
+    miss its expiry, one would end much later than was shown, or many more would be changed.
     """
     applied = done(flags.settings(), Apply(token=token))
     if as_json:
@@ -67,7 +73,7 @@ def _print(view: PreviewView) -> None:
     )
     if view.ends:
         print_table(columns, view.ends)
-    for line in _lines(view):
+    for line in _counts(view) if view.operation in _COUNTED else _lines(view):
         typer.echo(line)
     note(f"nothing is changed; to do it, within ten minutes: pushlane apply {view.token}")
 
@@ -76,8 +82,20 @@ def _end_text(end_ms: int | None, at_ms: int) -> str:
     return _NEVER if end_ms is None else soon_text(max(0.0, (end_ms - at_ms) / 1000))
 
 
+def _counts(view: PreviewView) -> Iterator[str]:
+    """Yield what a change that moves no end would change."""
+    for one in view.counts:
+        yield printable(one.told)
+    if len(view.counts) == SHOWN or view.is_cut:
+        yield "there are more than are counted here"
+    if not view.counts:
+        yield "it would change nothing"
+
+
 def _lines(view: PreviewView) -> Iterator[str]:
     """Yield what the table does not show."""
+    for one in view.counts:
+        yield printable(one.told)
     for part in view.parts:
         whose = f"app {part.app} at {part.level}" if part.app else part.level
         yield f"{whose}: {part.before:.1%} of sink {part.sink} now, {part.after:.1%} then"

@@ -6,6 +6,7 @@ address is shown to nobody who has not asked for just that.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 import sys
@@ -33,6 +34,7 @@ from pushlane.cli.flags import (
     switch,
 )
 from pushlane.cli.parsing import rows_text
+from pushlane.cli.preview import CountFlag, show_preview
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import (
     Column,
@@ -52,6 +54,7 @@ from pushlane.model.recipients import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.model.times import parse_since
 from pushlane.operations.known import is_used
 from pushlane.operations.recipients import (
+    MOST_VALUES,
     CheckSuppressed,
     ClearSuppressions,
     CountSuppressions,
@@ -64,7 +67,7 @@ from pushlane.operations.recipients import (
 )
 from pushlane.operations.views import plain
 from pushlane.producers.columns import address_text
-from pushlane.producers.request import SubmitProgress, SubmitStage
+from pushlane.producers.request import OnProgress, SubmitProgress, SubmitStage
 from pushlane.producers.suppress import (
     ChangedSuppressions,
     Values,
@@ -104,11 +107,16 @@ def add(
     where: _Where,
     written: FileFlags,
     column: ColumnOption = "recipient",
+    preview: CountFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file: no push goes to them from within a second on."""
     scope = where.scope()
-    changed = _change(flags, Values(file, column, **vars(written)), where, Suppress)
+    values = Values(file, column, **vars(written))
+    if preview:
+        _preview(flags, values, where, Suppress, as_json)
+        return
+    changed = _change(flags, values, where, Suppress)
     note(f"{changed.changed:,} suppressed now, {changed.given - changed.changed:,} had been before")
     _tell_changed(changed, as_json)
     tell_unknown(flags, scope)
@@ -120,10 +128,15 @@ def remove(
     where: _Where,
     written: FileFlags,
     column: ColumnOption = "recipient",
+    preview: CountFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file no longer."""
-    changed = _change(flags, Values(file, column, **vars(written)), where, Unsuppress)
+    values = Values(file, column, **vars(written))
+    if preview:
+        _preview(flags, values, where, Unsuppress, as_json)
+        return
+    changed = _change(flags, values, where, Unsuppress)
     had_not = changed.given - changed.changed
     note(f"{changed.changed:,} not suppressed any more, {had_not:,} had not been")
     _tell_changed(changed, as_json)
@@ -154,9 +167,18 @@ def check(
         typer.echo("not suppressed")
 
 
-def clear(flags: Flags, where: _Where, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+def clear(
+    flags: Flags,
+    where: _Where,
+    preview: CountFlag = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Remove all suppressions of an app, of a sink, or with neither those that hold everywhere."""
     settings, scope = flags.settings(), where.scope()
+    operation = ClearSuppressions(app=where.app, sink=where.sink)
+    if show_preview(settings, operation, preview=preview, as_json=as_json):
+        return
     counts = done(settings, CountSuppressions())
     size = sum(one.suppressed for one in counts if (one.scope, one.name) == scope)
     if not size:
@@ -168,7 +190,7 @@ def clear(flags: Flags, where: _Where, yes: YesFlag = False, as_json: JsonFlag =
         what = f"all {size:,} suppressions {_named(scope)}"  # nobody knows whom the hashes are of
         question = f"Remove {what}? They can be sent to again."
         confirm(f"removing {what}", question, f"{what}: not removed")
-    done(settings, ClearSuppressions(app=where.app, sink=where.sink))
+    done(settings, operation)
     if as_json:
         print_json({"removed": size})
     note(f"{size:,} not suppressed {_named(scope)} any more")
@@ -185,6 +207,33 @@ def _change(
 
     with SubmitBar() as bar:
         return on_client(flags.settings(), change, create=kind is Suppress)
+
+
+def _preview(
+    flags: Flags,
+    values: Values,
+    where: _Where,
+    kind: type[Suppress | Unsuppress],
+    as_json: bool,
+) -> None:
+    """Count what a file would change, which is done by a token, and so has to be short.
+
+    Raises:
+        BadInput: it has more values than are changed at once.
+    """
+
+    async def read(tell: OnProgress) -> list[str]:
+        found: list[str] = []
+        async for some in value_pages(values, reader_of(where.scope()), tell):
+            found += some.values
+            if len(found) > MOST_VALUES:
+                raise BadInput(f"more than {MOST_VALUES:,} values have no preview: leave it out")
+        return found
+
+    with SubmitBar() as bar:
+        some = asyncio.run(read(bar))
+    operation = kind(values=tuple(some), app=where.app, sink=where.sink)
+    show_preview(flags.settings(), operation, preview=True, as_json=as_json)
 
 
 def _tell_changed(changed: ChangedSuppressions, as_json: bool) -> None:

@@ -112,7 +112,7 @@ class ShareOperations(Connection):
         return (await self.do(GetLevels())).weights
 
     async def preview(self, operation: str, parameters: Mapping[str, Any]) -> PreviewView:
-        """Return what a change would do to all ends; its name and fields are as over HTTP.
+        """Return what a change would do, to all ends or to how many; name and fields as over HTTP.
 
             await client.preview("set-quota", {"task": "sale", "quota": 5})
 

@@ -1,4 +1,4 @@
-"""Previews: what a change would do to all ends, and doing just what was looked at.
+"""Previews: what a change would do, to all ends or to how many, and doing just what was looked at.
 
 The change itself is done to a copy in memory of what it changes, so a preview refuses what the
 change would. The answer has a token: the change, the tag of what it changes, and what was shown,
@@ -13,7 +13,7 @@ import hmac
 import secrets
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from heapq import nsmallest
@@ -28,6 +28,14 @@ from pushlane.model.access import Access
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Limit, Subject, limit_of
 from pushlane.model.load import SinkLoad, Standing, sink_now
+from pushlane.operations.counting import (
+    COUNTED,
+    Counted,
+    CountView,
+    count,
+    same_again,
+    shown_parameters,
+)
 from pushlane.operations.doing import do, refuse
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.session import Beside, Session, tag_of
@@ -61,10 +69,12 @@ SHOWN = 100
 
 _MOST_MISSED = 500
 _LATER_PART, _LATER_S = 0.2, 60.0
+_MORE_PART = 0.2
 
 PREVIEWED: tuple[type[Operation[Any]], ...] = (
     *(SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTask),
     *(SetLevels, SetLimit, ClearLimit, SetAppQuota, ClearAppQuota),
+    *COUNTED,
 )
 """What can be previewed."""
 
@@ -114,6 +124,10 @@ class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
     `token` applies it until `valid_until_ms` (Unix ms). `untold` counts tasks whose end nobody can
     tell: of open total, with pushes that wait for their time, or at a sink of which nothing is
     known. `resting` are sinks that rest: ends are told as if they did not.
+
+    `counts` say how many are changed by what moves no end, as a retry of dead pushes, and what goes
+    through a sink whose limits it changes; the 100 largest. Of more than 100,000 dead pushes
+    `is_cut` tells that they are not all counted. `parameters` are without recipients.
     """
 
     operation: str
@@ -129,19 +143,22 @@ class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
     parts: Sequence[PartView]
     resting: Sequence[str]
     others: OthersView | None
+    counts: Sequence[CountView] = ()
+    is_cut: bool = False
 
 
 class AppliedView(msgspec.Struct, frozen=True):
-    """A change that was previewed and is done, with what it shows."""
+    """A change that was previewed and is done, with what it shows; a retry shows each task."""
 
     operation: str
-    done: dict[str, Any]
+    done: dict[str, Any] | list[dict[str, Any]]
 
 
 class Preview(Operation[PreviewView], frozen=True, kw_only=True):
     """Say what a change would do: who ends when before and after, and whose share moves.
 
-    Nothing is changed. The token in the answer does it, while that is no worse than it was shown.
+    Of what moves no end, as suppressions and dead pushes, it says how many it would change. Nothing
+    is changed. The token in the answer does it, while that is no worse than it was shown.
     """
 
     method, path, role, of = "POST", "/preview", Role.VIEWER, Of.APPS
@@ -160,18 +177,18 @@ class Apply(Operation[AppliedView], frozen=True, kw_only=True):
 
     Refused, with the preview of now, when somebody has changed the same meanwhile, another task
     misses its expiry, one ends later than was shown by over a fifth and a minute, or another sink
-    rests.
+    rests; of what is counted when it is of others too, or over a fifth more.
     """
 
     method, path, role, of = "POST", "/apply", Role.SUBMITTER, Of.APPS
     commands = ("apply",)
     changes = True
 
-    token: Annotated[str, Meta(description="That of a preview.", max_length=100_000)]
+    token: Annotated[str, Meta(description="That of a preview.", max_length=200_000)]
 
     async def run(self, at: Session) -> AppliedView:
         seen = await _opened(at, self.token)
-        operation = asked(seen.operation, seen.parameters)
+        operation = same_again(_KINDS[seen.operation], seen.parameters, seen.hashes)
         now = await _look(at, operation)
         if worse := _worse(seen, now):
             raise PreviewChanged(f"{worse}: preview the change again", plain(now.view))
@@ -201,6 +218,8 @@ class _Said(msgspec.Struct, frozen=True):
     """What a token holds: the change, the tag of what it changes, and what was shown of it.
 
     `misses` counts the tasks that miss their expiry; `missed` are marks of them, of very many some.
+    In the same way `counted` are marks of whom `subjects` counts, of whom `changed` are changed in
+    all. `hashes` are of the values that are suppressed, or no longer.
     """
 
     operation: str
@@ -213,12 +232,22 @@ class _Said(msgspec.Struct, frozen=True):
     missed: list[str]
     resting: list[str]
     at_ms: int
+    counted: list[str] = []
+    subjects: int = 0
+    changed: int = 0
+    hashes: bytes = b""
 
     def is_missed_by_another(self, seen: _Said) -> bool:
         """Tell whether a task misses its expiry that did not; of very many, whether more do."""
         if seen.misses > len(seen.missed):
             return self.misses > seen.misses
         return not {*self.missed} <= {*seen.missed}
+
+    def is_of_others(self, seen: _Said) -> bool:
+        """Tell whether something of another is changed too; of very many, whether of more."""
+        if seen.subjects > len(seen.counted):
+            return self.subjects > seen.subjects
+        return not {*self.counted} <= {*seen.counted}
 
 
 @dataclass(frozen=True)
@@ -270,6 +299,8 @@ async def _look(at: Session, operation: Operation[Any]) -> _Looked:
     from pushlane.diagnosis.preview import compare
 
     refuse_unseen(at, operation)
+    if isinstance(operation, COUNTED):
+        return await _told_counts(at, operation, await count(at, operation))
     world = await _changed(at, operation)
     here = await _here(at, world)
     moved = [
@@ -278,6 +309,41 @@ async def _look(at: Session, operation: Operation[Any]) -> _Looked:
         for load, some in here.loads
     ]
     return await _told(at, operation, world, moved, here)
+
+
+async def _told_counts(at: Session, operation: Operation[Any], found: Counted) -> _Looked:
+    """Return the preview of what moves no end."""
+    changed, at_ms = found.changed, now_ms()
+    said = _Said(
+        operation=operation.word(),
+        parameters=shown_parameters(operation),
+        who=at.caller.name,
+        until_ms=at_ms + VALID_S * 1000,
+        tag="",
+        ends={},
+        misses=0,
+        missed=[],
+        resting=[],
+        at_ms=at_ms,
+        counted=[_mark(of) for of in [*changed][:_MOST_MISSED]],
+        subjects=len(changed),
+        changed=sum(changed.values()),
+        hashes=found.hashes,
+    )
+    view = PreviewView(
+        operation=said.operation,
+        parameters=said.parameters,
+        token=_signed(said, await _key(at.backend.documents)),
+        valid_until_ms=said.until_ms,
+        ends=(),
+        **{"later": 0, "sooner": 0, "missed": 0, "kept": 0, "untold": 0},
+        parts=(),
+        resting=(),
+        others=None,
+        counts=found.counts[:SHOWN],
+        is_cut=found.is_cut,
+    )
+    return _Looked(view, said, {})
 
 
 def refuse_unseen(at: Session, operation: Operation[Any]) -> None:
@@ -401,8 +467,21 @@ async def _told(
         parts=[_part_view(one) for one in parts[:SHOWN]],
         resting=here.resting,
         others=OthersView(*_counted(hidden, at_ms)) if at.apps is not None else None,
+        counts=[*_at_sink(world, here)],
     )
     return _Looked(view, said, {one.task.id: one.after_s for one in seen})
+
+
+def _at_sink(world: _World, here: _Here) -> Iterator[CountView]:
+    """Count what goes through a sink whose limits are changed, which holds where no end is told."""
+    if world.subject is None or world.subject.kind != "sink":
+        return
+    active = [one for _, some in here.loads for one in some if one.is_active()]
+    known = sum(one.left or 0 for one in active)
+    least = "at least " if any(one.left is None for one in active) else ""
+    tasks = "1 task" if len(active) == 1 else f"{len(active):,} tasks"
+    told = f"concerns {tasks} with {least}{known:,} pushes left at {world.subject}"
+    yield CountView("concerns", str(world.subject), known, told)
 
 
 def _shown(ends: Sequence[EndMoved], at_ms: int) -> list[EndMoved]:
@@ -451,6 +530,10 @@ def _part_view(one: PartMoved) -> PartView:
 
 def _worse(seen: _Said, now: _Looked) -> str:
     """Say in what the preview of now is worse than what was shown; empty when in nothing."""
+    if now.said.is_of_others(seen):
+        return "it would change something of others too"
+    if now.said.changed > seen.changed * (1 + _MORE_PART):
+        return f"it would change {now.said.changed:,} now, and {seen.changed:,} were shown"
     if now.said.is_missed_by_another(seen):
         return "another task would miss its expiry now"
     if seen.resting != now.said.resting:

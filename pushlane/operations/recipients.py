@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,9 @@ from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.paging import AtMost, Cursor, note_next, page, place_of
 from pushlane.operations.session import Session
 from pushlane.util.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from pushlane.producers.suppress import HashedValues
 
 MOST_VALUES = 10_000
 """So many values are taken at once."""
@@ -79,16 +82,22 @@ class _Change(Operation[ChangedValues], frozen=True, kw_only=True):
     sink: SinkName = ""
     counts_into: CountsInto = ""
 
-    async def _apply(self, at: Session, *, adds: bool) -> ChangedValues:
-        from pushlane.producers.suppress import suppress_values  # which loads readers of files
+    async def hashed(self, at: Session) -> HashedValues:
+        """Return the hashes of the values. Raises BadInput for too many."""
+        from pushlane.producers.suppress import hashed_values  # which loads readers of files
 
-        scope = _scope(at, self.app, self.sink)
         refuse_many(self.values)
-        done = await suppress_values(at.backend, self.values, scope, adds=adds)
+        return await hashed_values(at.backend, self.values)
+
+    async def _apply(self, at: Session, *, adds: bool) -> ChangedValues:
+        from pushlane.producers.suppress import suppress_hashed
+
+        scope = scope_seen(at, self.app, self.sink)
+        done = await suppress_hashed(at.backend, await self.hashed(at), scope, adds=adds)
         verb, entry = "suppressed" if adds else "not suppressed any more", self.counts_into
         if done.changed:
             counted = {verb: done.changed}
-            entry = at.changed(_subject(scope), {}, counted, self.app, self.counts_into)
+            entry = at.changed(scope_word(scope), {}, counted, self.app, self.counts_into)
         return ChangedValues(done.given, done.changed, done.left_out, entry or None)
 
 
@@ -165,11 +174,11 @@ class ClearSuppressions(Operation[Removed], frozen=True, kw_only=True):
     sink: SinkName = ""
 
     async def run(self, at: Session) -> Removed:
-        scope = _scope(at, self.app, self.sink)
+        scope = scope_seen(at, self.app, self.sink)
         size = (await at.backend.suppressions.counts()).get(scope, 0)
         await at.backend.suppressions.clear(scope)
         if size:
-            at.changed(_subject(scope), {"suppressed": size}, {"suppressed": 0}, self.app)
+            at.changed(scope_word(scope), {"suppressed": size}, {"suppressed": 0}, self.app)
         return Removed(size)
 
 
@@ -257,7 +266,7 @@ def refuse_many(values: tuple[str, ...]) -> None:
         raise BadInput(f"{len(values):,} values are too many at once; send {MOST_VALUES:,} at most")
 
 
-def _scope(at: Session, app: str, sink: str) -> SuppressionScope:
+def scope_seen(at: Session, app: str, sink: str) -> SuppressionScope:
     """Return where a change holds. Raises NotAllowed for what other apps have part in."""
     scope = scope_of(app, sink)
     if at.apps is not None and not app:
@@ -265,7 +274,8 @@ def _scope(at: Session, app: str, sink: str) -> SuppressionScope:
     return scope
 
 
-def _subject(scope: SuppressionScope) -> str:
+def scope_word(scope: SuppressionScope) -> str:
+    """Return a scope as the audit has it: `app/shop`, `sink/fcm` or `everywhere`."""
     return f"{scope.kind}/{scope.name}" if scope.name else "everywhere"
 
 

@@ -224,7 +224,7 @@ class DeadLetters:
         """
         last_lane, _, place = after.partition(_SEPARATOR)
         found: list[PlacedDead] = []
-        for lane in sorted(await self.lanes(selection)):
+        for lane in await self.lanes(selection):
             if lane >= last_lane:
                 behind = place if lane == last_lane else ""
                 await self._add_placed(found, lane, behind, selection)
@@ -240,9 +240,9 @@ class DeadLetters:
         return counted.removed
 
     async def lanes(self, selection: Selection) -> list[str]:
-        """Return the dead-letter lanes on which a selected push can be."""
+        """Return the dead-letter lanes on which a selected push can be, in their order."""
         names = await self.backend.broker.lanes()
-        return [name for name in names if is_dead(name) and selection.takes_lane(name)]
+        return sorted(name for name in names if is_dead(name) and selection.takes_lane(name))
 
     def look(self, lane: str) -> DeadLane:
         """Return a look through one lane, to be entered."""
@@ -445,6 +445,14 @@ class DeadRetry:
         await lane.remove_letters(letters)
         return sent
 
+    async def problem_of(self, task_id: str) -> str:
+        """Return why no dead push of a task can be retried; empty where they can."""
+        try:
+            await self._known(task_id)
+        except (UserError, UnknownFormat) as error:
+            return str(error)
+        return ""
+
     async def _known(self, task_id: str) -> Task:
         if task_id == NO_TASK:
             raise BadInput("they are no pushes of any task: they can only be purged")
@@ -477,27 +485,31 @@ def _id(letter: DeadLetter) -> _Id:
 
 
 def _readable(letters: Sequence[DeadLetter]) -> tuple[_Readable, Counter[str]]:
-    """Return the letters whose pushes can be read, and why how many others cannot be.
+    """Return the letters whose pushes can be read, and why how many others cannot be."""
+    readable: _Readable = []
+    problems: Counter[str] = Counter()
+    for letter in letters:
+        push = push_of(letter.dead)
+        if isinstance(push, Push):
+            readable.append((letter, push))
+        else:
+            problems[push] += 1
+    return readable, problems
+
+
+def push_of(dead: DeadPush) -> Push | str:
+    """Return the push that a letter holds, or why it cannot be read.
 
     Of a malformed push of a bundle a letter holds what follows its seq, with attempt 0: that may
     look like a message of a later format, or like the push of another.
     """
-    readable: _Readable = []
-    problems: Counter[str] = Counter()
-    for letter in letters:
-        dead = letter.dead
-        try:
-            push = decode(dead.body)
-        except MalformedPush:
-            problems[_MALFORMED] += 1
-        except UnknownFormat as error:
-            problems[str(error) if dead.attempt else _MALFORMED] += 1
-        else:
-            if (push.task_id, push.seq) == (dead.task_id, dead.seq):
-                readable.append((letter, push))
-            else:
-                problems[_MALFORMED] += 1
-    return readable, problems
+    try:
+        push = decode(dead.body)
+    except MalformedPush:
+        return _MALFORMED
+    except UnknownFormat as error:
+        return str(error) if dead.attempt else _MALFORMED
+    return push if (push.task_id, push.seq) == (dead.task_id, dead.seq) else _MALFORMED
 
 
 def _bodies(new: Task, readable: _Readable) -> list[bytes]:

@@ -88,12 +88,27 @@ class ValuePage(NamedTuple):
     first_left_out: str
 
 
-async def suppress_values(
-    backend: Backend, values: Sequence[str], scope: SuppressionScope, *, adds: bool
+class HashedValues(NamedTuple):
+    """The keyed hashes of values, each once; `left_out` of the values can be used by no push."""
+
+    hashes: Sequence[int]
+    left_out: int
+
+
+async def hashed_values(backend: Backend, values: Sequence[str]) -> HashedValues:
+    """Return the hashes by which these values are suppressed."""
+    usable = list(dict.fromkeys(filter(None, map(usable_text, values))))
+    left_out = sum(not usable_text(value) for value in values)
+    hasher = await kept_hasher(backend.documents)
+    return HashedValues(hasher.hashes(usable), left_out)
+
+
+async def suppress_hashed(
+    backend: Backend, values: HashedValues, scope: SuppressionScope, *, adds: bool
 ) -> ChangedSuppressions:
     """Suppress these values in the scope, or no longer."""
     change = backend.suppressions.add if adds else backend.suppressions.remove
-    return await _changed(backend, values, lambda hashes: change(scope, hashes))
+    return await _changed(values, lambda hashes: change(scope, hashes))
 
 
 async def register_values(
@@ -102,21 +117,18 @@ async def register_values(
     """Register these addresses at the sink. Raises BadInput when the sink has no name."""
     _require_name(sink)
 
-    async def register(hashes: list[int]) -> int:
+    async def register(hashes: Sequence[int]) -> int:
         return await backend.dead_addresses.register(sink, hashes, now_ms())
 
-    return await _changed(backend, values, register)
+    return await _changed(await hashed_values(backend, values), register)
 
 
 async def _changed(
-    backend: Backend, values: Sequence[str], change: Callable[[list[int]], Awaitable[int]]
+    values: HashedValues, change: Callable[[Sequence[int]], Awaitable[int]]
 ) -> ChangedSuppressions:
-    """Give the hashes of those that can be used to `change`; it returns how many it changed."""
-    usable = list(dict.fromkeys(filter(None, map(usable_text, values))))
-    left_out = sum(not usable_text(value) for value in values)
-    hasher = await kept_hasher(backend.documents)
-    changed = await change(hasher.hashes(usable)) if usable else 0
-    return ChangedSuppressions(len(usable), changed, left_out, "")
+    """Give the hashes to `change`, if there are any; it returns how many it changed."""
+    changed = await change(values.hashes) if values.hashes else 0
+    return ChangedSuppressions(len(values.hashes), changed, values.left_out, "")
 
 
 async def value_pages(
