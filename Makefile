@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance chart clients chart-live image bench shape pins clean
+.PHONY: help install demo check test acceptance browser chart clients chart-live image bench shape pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -31,14 +31,16 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -n auto --dist worksteal -q tests --ignore tests/contract --ignore tests/integration --ignore tests/acceptance --ignore tests/chart --ignore tests/generated $(ARGS)
+	$(PYTEST) -n auto --dist worksteal -q tests --ignore tests/contract --ignore tests/integration --ignore tests/acceptance --ignore tests/chart --ignore tests/generated --ignore tests/browser $(ARGS)
 
-test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
-	$(PYTEST) $(BESIDE) tests/contract tests/integration $(ARGS)
+test: check ## All of check, contract, integration and browser tests (on Docker, or Java and Maven)
+	$(PYTEST) $(BESIDE) tests/contract tests/integration tests/browser $(ARGS)
 
 acceptance: .venv/.dev ## Long tests: side by side, then those that measure, each alone
 	$(PYTEST) $(BESIDE) -m "not measures" tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
 	$(PYTEST) -m measures tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
+
+browser: .venv/.browser ## What tests in a browser need beside a Chromium: playwright (165 MB)
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)
@@ -76,6 +78,10 @@ define install
 	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 endef
+
+.venv/.browser: requirements/browser.txt .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
 
 .venv/.dev: requirements/dev.txt pyproject.toml
 	$(install)

@@ -98,7 +98,7 @@
   });
   live.addEventListener("ended", end);
   live.addEventListener("htmx:sse:before:connection", (event) => {
-    if (isEnded) event.detail.cancelled = true;
+    if (isEnded) event.detail.connection.cancelled = true;
   });
   live.addEventListener("htmx:sse:error", (event) => {
     if (event.detail.status === 401) end();

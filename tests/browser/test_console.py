@@ -1,0 +1,198 @@
+"""The console in a real browser: what only that can show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pushlane.console.app import PAGES
+from pushlane.operations.access import ListTokens, RevokeToken
+from pushlane.operations.shares import GetLevels, SetLevels
+from tests.browser.conftest import Served, Visitor
+from tests.processes import until
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+PICTURES = os.environ.get("PUSHLANE_SCREENSHOTS")
+"""Names a folder for pictures of every page, where somebody wants to look."""
+
+Come = Callable[..., Visitor]
+SCRIPT = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+WIDTHS = {"wide": 1280, "small": 390}
+PATHS = [page.path.lstrip("/") for page in PAGES]
+
+
+def weigh(served: Served, weights: str) -> None:
+    """Somebody sets other weights."""
+    served.do(SetLevels.made(weights=weights))
+
+
+def shown(visitor: Visitor, name: str) -> None:
+    if PICTURES:
+        visitor.page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+
+def found_by_axe(visitor: Visitor, axe: str) -> list[str]:
+    visitor.page.evaluate(axe)
+    found = visitor.page.evaluate("axe.run()")["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_everybody_can_use_every_page(
+    served: Served, visitor: Come, axe: str, colours: str, width: str
+) -> None:
+    me = visitor(colours, WIDTHS[width])
+    me.goes_to("login")
+    assert found_by_axe(me, axe) == []
+    shown(me, f"login-{colours}-{width}")
+    me.logs_in(served.token(name=SCRIPT))
+
+    for path in PATHS:
+        me.goes_to(path)
+        me.sees_state("live")
+        assert found_by_axe(me, axe) == []
+        assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+        shown(me, f"{path}-{colours}-{width}")
+
+
+def test_what_changes_is_seen_at_once_by_all(served: Served, visitor: Come) -> None:
+    me, other = visitor(), visitor()
+    me.logs_in(served.token(), "audit")
+    other.logs_in(served.token(name="other"), "audit")
+
+    weigh(served, "5:4:1")
+
+    me.sees("weights 5:4:1")
+    other.sees("weights 5:4:1")
+
+
+def test_a_pause_pauses(served: Served, visitor: Come) -> None:
+    me, other = visitor(), visitor()
+    token = served.token()
+    me.logs_in(token, "audit")
+    other.logs_in(token, "audit")
+    me.page.get_by_role("button", name="Pause").click()
+    before = me.page.inner_text("#live")
+
+    weigh(served, "5:4:1")
+    other.sees("weights 5:4:1")
+    weigh(served, "7:2:1")
+    other.sees("weights 7:2:1")
+
+    assert me.sees_state("paused").startswith("Paused: what you see is of")
+    assert me.page.inner_text("#live") == before
+    me.page.get_by_role("button", name="Go on").click()
+    me.sees("weights 7:2:1")
+    me.sees_state("live")
+
+
+def test_a_hidden_tab_asks_nothing(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token(), "audit")
+    hide = (
+        "(is) => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    me.page.evaluate(hide, True)
+    until(lambda: len(served.console.live) == 0)
+    weigh(served, "5:4:1")
+
+    me.page.evaluate(hide, False)
+    me.sees("weights 5:4:1")
+
+
+def test_a_lost_connection_says_so_and_comes_back(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token(), "audit")
+
+    served.stop()
+    told = me.sees_state("lost")
+    assert told.startswith("Connection lost: what you see is of")
+    served.start()
+    weigh(served, "5:4:1")
+
+    me.sees("weights 5:4:1")
+    me.sees_state("live")
+    assert {one for one in me.wrong if "ERR_" not in one and "htmx:" not in one} == set()
+    me.wrong.clear()  # a browser tells of each try that failed
+
+
+def test_a_page_ends_with_its_token(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token(name="gone"), "audit")
+    [gone] = [one for one in served.do(ListTokens()) if one.name == "gone"]
+
+    served.do(RevokeToken.made(token=gone.id))
+
+    assert me.sees_state("ended") == "Your session is over. Log in again"
+    me.page.get_by_role("link", name="Log in again").click()
+    me.types(served.token())
+    me.sees_state("live")
+    assert me.page.url == served.url + "audit"
+
+
+def test_a_form_outlives_its_session(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token(), "processes")
+    me.page.get_by_label("Let producers write up to format").fill("2")
+    me.context.clear_cookies()
+    me.page.get_by_role("button", name="Set").click()
+    me.sees("What you typed is kept")
+    assert any("401" in one for one in me.wrong)
+    me.wrong.clear()  # which is how a browser tells of the answer
+
+    me.types(served.token())
+    assert me.page.get_by_label("min_format").input_value() == "2"
+    me.page.get_by_role("button", name="Send again").click()
+
+    me.sees("set-formats is done.")
+
+
+def test_a_keyboard_is_enough(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token(), "processes")
+    press, focused = me.page.keyboard.press, me.page.locator(":focus")
+
+    press("Tab")
+    assert focused.inner_text() == "Skip to the page"
+    press("Enter")
+    assert focused.get_attribute("id") == "main"
+    press("Shift+Tab")
+    assert focused.inner_text() == "Log out"
+    press("Enter")
+    me.page.wait_for_url("**/login")
+
+
+def test_colours_stay_as_they_were_chosen(served: Served, visitor: Come) -> None:
+    me = visitor("light")
+    me.logs_in(served.token())
+    me.page.get_by_role("button", name="Show in dark colours").click()
+    me.page.reload()
+
+    assert me.page.get_attribute("html", "data-theme") == "dark"
+    assert me.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 27)"
+
+
+def test_times_are_in_the_readers_zone(served: Served, visitor: Come) -> None:
+    here, there = visitor(zone="UTC"), visitor(zone="Asia/Tokyo")
+    token = served.token()
+    here.logs_in(token, "audit")
+    there.logs_in(token, "audit")
+
+    first, second = here.page.locator("time").first, there.page.locator("time").first
+    assert first.get_attribute("title") == second.get_attribute("title")
+    assert (first.get_attribute("title") or "").endswith(" UTC")
+    assert first.inner_text() != second.inner_text()
+
+
+def test_a_viewer_is_shown_what_is_theirs(served: Served, visitor: Come) -> None:
+    me = visitor()
+    me.logs_in(served.token("viewer"))
+    assert me.page.locator("header nav a").all_inner_texts() == ["Processes"]
+    assert me.page.get_by_role("button", name="Set").count() == 0
+    assert served.do(GetLevels()).high.weight
