@@ -16,7 +16,7 @@ def pinned(name: str) -> set[str]:
 
 
 def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
-    extras = {"pyarrow", "google-auth", "matplotlib", "uvicorn", "pydantic", "pyspark"}
+    extras = {"pyarrow", "google-auth", "matplotlib", "uvicorn", "pydantic", "pyspark", "jinja2"}
 
     assert pinned("base") & extras == set()
     assert pinned("service") - pinned("base") == {
@@ -26,6 +26,8 @@ def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
         "pyasn1-modules",
         "starlette",
         "uvicorn",
+        "jinja2",
+        "markupsafe",
         *("anyio", "click", "h11", "idna", "pyjwt", "typing-extensions"),
     }
 
@@ -37,7 +39,7 @@ def test_only_who_works_on_pushlane_gets_a_redis_server() -> None:
     assert (pinned("demo") | pinned("spark")) & carriers == set()
 
 
-@pytest.mark.parametrize("name", ["base", "service", "spark", "demo", "dev"])
+@pytest.mark.parametrize("name", ["base", "service", "spark", "demo", "dev", "browser"])
 def test_pins_name_no_host(name: str) -> None:
     assert "://" not in (ROOT / "requirements" / f"{name}.txt").read_text()
 
