@@ -171,6 +171,21 @@ def test_an_api_keeps_nothing_and_is_reached_at_its_port_alone() -> None:
     assert allowed == {"metrics": None, "http": [{"namespaceSelector": proxy}]}
 
 
+def test_all_pods_of_an_api_have_the_key_of_sessions() -> None:
+    [container] = (
+        pod := dict(render(CHART / "ci/serve.yaml").pods())["Deployment push-pushlane-serve"][
+            "spec"
+        ]
+    )["containers"]
+
+    [volume] = [one for one in pod["volumes"] if one["name"] == "sessions"]
+    assert volume["secret"]["secretName"] == "push-sessions"
+    assert volume["secret"]["items"] == [{"key": "session-key", "path": "key"}]
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "sessions"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["PUSHLANE_SESSION_KEY_FILE"] == f"{mount['mountPath']}/key"
+
+
 def test_an_ingress_is_made_where_it_is_asked_for() -> None:
     [ingress] = render(CHART / "ci/serve.yaml").of("Ingress")
 

@@ -17,7 +17,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Volumes: dict "root" $ "stores" (list "reports") "certificate" name of a secret "pod" options of the pod. */}}
+{{/* Volumes: dict "root" $ "stores" (list "reports") "certificate" name of a secret "sessions" a secret and its key "pod" options of the pod. */}}
 {{- define "pushlane.volumes" -}}
 {{- $name := include "pushlane.fullname" .root -}}
 - name: settings
@@ -42,6 +42,13 @@ capabilities:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
+{{- end }}
+{{- with .sessions }}
+- name: sessions
+  secret:
+    secretName: {{ .existingSecret }}
+    items: [{key: {{ .key | quote }}, path: key}]
+    defaultMode: 0440
 {{- end }}
 {{- with .certificate }}
 - name: certificate
@@ -85,6 +92,11 @@ emptyDir: {}
   readOnly: true
 {{- end }}
 {{- end }}
+{{- if .sessions }}
+- name: sessions
+  mountPath: {{ include "pushlane.sessionsFolder" .root }}
+  readOnly: true
+{{- end }}
 {{- if .certificate }}
 - name: certificate
   mountPath: {{ include "pushlane.certificateFolder" .root }}
@@ -98,6 +110,10 @@ emptyDir: {}
 {{- define "pushlane.environment" -}}
 - name: PUSHLANE_CONFIG
   value: /etc/pushlane/pushlane.toml
+{{- if .sessions }}
+- name: PUSHLANE_SESSION_KEY_FILE
+  value: {{ include "pushlane.sessionsFolder" .root }}/key
+{{- end }}
 {{- $keys := .root.Values.secrets.keys }}
 {{- range $key, $setting := include "pushlane.secretVariables" .root | fromYaml }}
 {{- with get $keys $key }}
@@ -147,13 +163,13 @@ A pod's template. Of dict:
   stores: the shared folders it has, of "reports" and "fanout"
   spark: the image with Java, and executors where they are asked for; driverless: without these
   job: it ends by itself, so nobody probes it
-  http: it serves HTTP behind a service, with the certificate of the secret `certificate`, if that is given
+  http: it serves HTTP behind a service, with the certificate of the secret `certificate`, and the key of the secret `sessions`, if these are given
 */}}
 {{- define "pushlane.podTemplate" -}}
 {{- $root := .root -}}
 {{- $pod := mergeOverwrite (deepCopy $root.Values.pod) (.values.pod | default dict) -}}
 {{- $drives := and .spark (not .driverless) $root.Values.spark.executors.instances -}}
-{{- $mounted := dict "root" $root "stores" (.stores | default list) "certificate" .certificate "pod" $pod -}}
+{{- $mounted := dict "root" $root "stores" (.stores | default list) "certificate" .certificate "sessions" .sessions "pod" $pod -}}
 {{- $image := (.spark | default false) | ternary $root.Values.spark.image $root.Values.image -}}
 metadata:
   labels:

@@ -2,6 +2,7 @@
 
 {{- define "pushlane.secretsFolder" -}}/run/secrets/pushlane{{- end -}}
 {{- define "pushlane.certificateFolder" -}}{{ include "pushlane.secretsFolder" . }}/certificate{{- end -}}
+{{- define "pushlane.sessionsFolder" -}}{{ include "pushlane.secretsFolder" . }}/sessions{{- end -}}
 {{- define "pushlane.dataFolder" -}}/var/lib/pushlane{{- end -}}
 
 {{/* Secrets that are mounted as files: which key of which secret each setting names. YAML. */}}
