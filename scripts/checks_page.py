@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.cli.doctor import all_checks
+from pushlane.operations.examining import all_checks
 
 _PAGE = """# Doctor
 
@@ -40,6 +40,9 @@ and `exit_code`.
 Bookies do not tell their settings to the broker: `--bookie-url` names the web server of one
 (`httpServerEnabled=true` in bookkeeper.conf). Of topics at most 50 are looked at, those that store
 most first (`--topics N`); where there are over a thousand, some that are spread over all of them.
+
+`GET /v1/doctor` and `Client.examine` tell operators of all apps what it finds where a server runs, which looks once
+in a minute at most, and at processes once alone.
 
 `pushlane stats-dump FILE` writes what doctor finds, stats and internal stats of topics, policies,
 the broker's configuration, what Redis says of itself, the settings, live processes and versions

@@ -20,7 +20,7 @@ from pushlane.model.times import parse_age
 from pushlane.operations.alerts import (
     AlertFigure,
     AlertGroupView,
-    AlertView,
+    AlertListed,
     GetAlert,
     ListAlerts,
     MeasureAlert,
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
-_COLUMNS: tuple[Column[AlertView], ...] = (
+_COLUMNS: tuple[Column[AlertListed], ...] = (
     Column("NAME", lambda one: one.name, elastic=True),
     Column("METRIC", lambda one: one.metric),
     Column("WHEN", lambda one: one.when),
     Column("BY", lambda one: one.by, elastic=True),
     Column("WHERE", lambda one: " ".join(one.where), elastic=True),
     Column("WINDOW", lambda one: f"{one.window_s // 60} min", number=True),
+    Column("FIRING", lambda one: str(one.firing) if one.firing else "-", number=True),
     Column("TO", lambda one: one.to, elastic=True),
 )
 _FOUND_COLUMNS: tuple[Column[AlertFigure], ...] = (
@@ -96,7 +97,7 @@ def add(
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
-    """List all alerts."""
+    """List all alerts, and how many groups of each fire."""
     found = done(flags.settings(), ListAlerts())
     nothing = "no alerts; `pushlane alerts add --help` says how to make one"
     print_rows(_COLUMNS, found, plain, as_json=as_json, nothing=nothing)

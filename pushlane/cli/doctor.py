@@ -14,7 +14,7 @@ import sys
 import tarfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,108 +22,28 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pushlane.backends.backend import connect
 from pushlane.backends.operations import (
     MOST_TOPICS,
     NO_STORE,
     Bounds,
-    Inspection,
-    Live,
     examiner_of,
-    examiners,
 )
-from pushlane.backends.ports import TaskQuery
 from pushlane.cli.config import shown_settings
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, argument, option, switch
 from pushlane.cli.render import plain, print_json
-from pushlane.cli.sinks import load_live
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
-from pushlane.core.task import ACTIVE_STATES, Task
-from pushlane.diagnosis import host, setup
-from pushlane.diagnosis.host import Host
-from pushlane.diagnosis.setup import Setup
-from pushlane.dispatcher.sinks.named import open_sinks
-from pushlane.model.presence import SinkTarget
+from pushlane.diagnosis import setup
+from pushlane.operations.examining import examine
 from pushlane.settings import Settings
 from pushlane.util.checks import (
     SEVERITIES,
-    Check,
     Examination,
-    Fact,
     Finding,
-    combined,
     examined,
-    fact_of,
 )
 from pushlane.util.files import create_durably
 from pushlane.version import VERSION
-
-_LOOKED_AT = 1_000
-_WITHIN_S = 10.0
-
-
-def all_checks() -> list[Check[Any]]:
-    """Return every check that there is, in the order of the documents."""
-    adapters = [check for examiner in examiners() for check in examiner.CHECKS]
-    return [setup.SETTINGS, *setup.CHECKS, *adapters, *host.CHECKS]
-
-
-async def examine(
-    settings: Settings, bounds: Bounds, root: Path = Path("/")
-) -> tuple[Examination, Inspection]:
-    """Make all checks that fit these settings."""
-    try:
-        inspection = await examiner_of(settings).inspect(settings, bounds)
-        problem = ""
-    except PushlaneError as error:  # a URL or a file of the settings cannot be used
-        problem = str(error)
-        inspection = Inspection(Examination([], [], {}), Live.unseen(problem))
-    sinks = {name: await _opening_problem(settings, name) for name in settings.served}
-    parts = (
-        examined((setup.SETTINGS,), problem),
-        examined(setup.CHECKS, await _setup(settings, inspection.live, sinks)),
-        inspection.examination,
-        examined(host.CHECKS, Host(settings, root)),
-    )
-    return combined(parts), inspection
-
-
-async def _setup(settings: Settings, live: Live, sinks: Mapping[str, str]) -> Setup:
-    """Add what only an opened backend tells, which is opened beside live processes alone.
-
-    They have to be of this version, as opening a store may bring it up to date.
-    """
-    versions = {process.version for process in live.processes.get_or([])}
-    if not versions:
-        return Setup(settings, live, sinks)
-    why_not = "live processes are of other versions than this one"
-    if versions == {VERSION}:
-        seen = await fact_of(_look(settings), _WITHIN_S, "the store")
-        if not seen.why_not:
-            mine, tasks = seen.get()
-            return Setup(settings, live, sinks, mine, Fact(tasks))
-        why_not = seen.why_not
-    return Setup(settings, live, sinks, tasks=Fact(why_not=why_not))
-
-
-async def _look(settings: Settings) -> tuple[Mapping[str, SinkTarget], list[Task]]:
-    async with connect(settings) as backend:
-        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
-        return (await load_live(backend, settings)).mine, newest.tasks
-
-
-async def _opening_problem(settings: Settings, name: str) -> str:
-    """Open a sink as a dispatcher would, and close it; return why it cannot be opened."""
-    try:
-        sink = open_sinks(settings, (name,))[name]
-        await sink.close()
-    except BadInput as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 - its text may hold a secret
-        return f"sink {name} cannot be opened ({type(error).__name__})"
-    return ""
-
 
 WARNED = 4
 _ERRORS = 1

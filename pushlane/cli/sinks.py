@@ -45,6 +45,7 @@ from pushlane.model.presence import (
     targets_by_sink,
 )
 from pushlane.model.targets import PlainTarget, SinkTargets
+from pushlane.operations.examining import targets_of
 from pushlane.operations.processes import ListProcesses
 from pushlane.operations.sinks import (
     UNSERVED,
@@ -88,19 +89,7 @@ async def load_live(backend: Backend, settings: Settings) -> LiveSinks:
 
     Nothing is written where no live process says what it delivers to.
     """
-    processes = await backend.presence.list()
-    mine: dict[str, SinkTarget] = {}
-    if targets_by_sink(processes):
-        targets = SinkTargets(backend.documents)
-        await targets.load()
-        for name in settings.served:
-            try:
-                found = targets.of(target_in(settings, name))
-            except BadInput:  # whoever opens the sink says what is wrong with it
-                continue
-            if found is not None:
-                mine[name] = found
-    return LiveSinks(processes, mine)
+    return LiveSinks(await backend.presence.list(), await targets_of(backend, settings))
 
 
 async def live_if_any(settings: Settings) -> LiveSinks | None:

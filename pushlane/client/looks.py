@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pushlane.client.connection import Connection
 from pushlane.operations.access import CallerView, GetCaller
 from pushlane.operations.ends import EndView, HashRecipients, ListEnds
+from pushlane.operations.examining import Examine, ExaminedView
 from pushlane.operations.looks import (
     GetOverview,
     GetPush,
@@ -44,6 +45,10 @@ class LookOperations(Connection):
     async def hour(self, by: str = "level") -> HourView:
         """Show what went in the last hour by level or app, as far as this process was looked at."""
         return await self.do(GetHour.made(by=by))
+
+    async def examine(self) -> ExaminedView:
+        """Say what `doctor` finds: of a server, where that runs, once in a minute at most."""
+        return await self.do(Examine())
 
     async def results(self, task_id: str) -> ResultsView:
         """Count by receipts how the task went: what was delivered, died of what, and took how long.

@@ -103,6 +103,7 @@ OPERATIONS = (
     _looks(Operations.overview, "why"),
     _looks(Operations.now),
     _looks(Operations.hour),
+    _looks(Operations.examine),
     _looks(Operations.results, "results"),
     _looks(Operations.receipts, "results"),
     _looks(Operations.ends, "results"),

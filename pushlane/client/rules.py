@@ -9,6 +9,7 @@ from typing import Any
 from pushlane.client.connection import Connection
 from pushlane.operations.alerts import (
     AlertFigure,
+    AlertListed,
     AlertNow,
     AlertView,
     GetAlert,
@@ -143,7 +144,7 @@ class RuleOperations(Connection):
         )
         return await self.do(wanted)
 
-    async def alerts(self) -> list[AlertView]:
+    async def alerts(self) -> list[AlertListed]:
         """Return the alerts by name."""
         return await self.do(ListAlerts())
 

@@ -202,6 +202,7 @@ class SyncClient:
     overview = _blocking(Operations.overview)
     now = _blocking(Operations.now)
     hour = _blocking(Operations.hour)
+    examine = _blocking(Operations.examine)
     results = _blocking(Operations.results)
     receipts = _blocking(Operations.receipts)
     ends = _blocking(Operations.ends)

@@ -6,7 +6,7 @@ An alert is of the apps that its conditions name; one that names none is of all 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -47,6 +47,16 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     at_least: int
     remind_s: int
     to: str
+
+
+class AlertListed(AlertView, frozen=True, kw_only=True):
+    """An alert, and how many of its groups fire, the first since then (Unix ms).
+
+    They are as the last look of `alerts run` has left them.
+    """
+
+    firing: int
+    firing_since_ms: int | None
 
 
 class AlertGroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +186,8 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
         return rule
 
 
-class ListAlerts(Operation[list[AlertView]], frozen=True, kw_only=True):
-    """List all alerts."""
+class ListAlerts(Operation[list[AlertListed]], frozen=True, kw_only=True):
+    """List all alerts, and how many groups of each fire."""
 
     method, path, role, of = "GET", "/alerts", Role.VIEWER, Of.APPS
     commands = ("alerts list",)
@@ -185,9 +195,12 @@ class ListAlerts(Operation[list[AlertView]], frozen=True, kw_only=True):
     limit: AtMost = 0
     cursor: Cursor = ""
 
-    async def run(self, at: Session) -> list[AlertView]:
-        found = sorted(await _store(at).rules(), key=lambda one: one.name)
-        return [AlertView(**_fields(one)) for one in page(at, self, found, lambda one: one.name)]
+    async def run(self, at: Session) -> list[AlertListed]:
+        store = _store(at)
+        found = sorted(await store.rules(), key=lambda one: one.name)
+        shown = page(at, self, found, lambda one: one.name)
+        firing = await store.firing()
+        return [_listed(one, firing.get(one.name, ())) for one in shown]
 
 
 class GetAlert(Operation[AlertNow], frozen=True, kw_only=True):
@@ -306,6 +319,11 @@ def _set_of(rule: AlertRule) -> dict[str, Any]:
 def _tag(name: str, rule: AlertRule | None) -> str:
     """Return the tag of an alert, None for none: of its whole URL too, which is not shown."""
     return tag_of(_subject(name), {**_set_of(rule), "url": rule.url} if rule else {})
+
+
+def _listed(rule: AlertRule, firing: Sequence[int]) -> AlertListed:
+    since_ms = min(firing, default=None)
+    return AlertListed(**_fields(rule), firing=len(firing), firing_since_ms=since_ms)
 
 
 def _group_view(group: AlertGroup) -> AlertGroupView:

@@ -26,6 +26,7 @@ from pushlane.operations.alerts import (
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import RecordEvents
+from pushlane.operations.examining import Examine
 from pushlane.operations.finding import FindTasks
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.now import GetHour, GetNow
@@ -173,6 +174,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     MeasureAlert,
     RemoveAlert,
     ListAudit,
+    Examine,
     GetCaller,
     CreateToken,
     ListTokens,

@@ -13,9 +13,9 @@ import pytest
 
 from pushlane.backends.operations import Bounds
 from pushlane.cli import doctor
-from pushlane.cli.doctor import all_checks
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.diagnosis import host
+from pushlane.operations.examining import all_checks
 from pushlane.settings import Settings
 from pushlane.util.checks import SEVERITIES, Check, Examination, Finding, Remark
 from pushlane.util.files import create_durably

@@ -230,6 +230,7 @@ BOUNDED = {
     "AcceptedView": "the targets of one sink",
     "PreviewView": "the 100 ends and parts that move most; all are counted",
     "CallerView": GIVEN,
+    "ExaminedView": "100 findings: `counts` has all; checks that there are",
     "NowView": "levels that there are, 50 apps, 50 tasks, 20 that hold something",
     "HourView": "a point every 5 s, 200 marks",
 }

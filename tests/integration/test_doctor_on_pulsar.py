@@ -17,8 +17,8 @@ from pushlane.backends.operations import Bounds
 from pushlane.backends.pulsar import topic_checks
 from pushlane.backends.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from pushlane.backends.redis import checks as redis_facts
-from pushlane.cli.doctor import examine
 from pushlane.model.presence import Process
+from pushlane.operations.examining import examine
 from pushlane.settings import Settings
 from pushlane.util.checks import Finding
 from tests.canary import Canaries

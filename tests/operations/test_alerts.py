@@ -21,6 +21,7 @@ from pushlane.operations.alerts import (
 from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Beside, Caller
+from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertMessage, AlertStore
 from pushlane.util.errors import NotFound
 from tests.receipt_stores import store_of
 
@@ -157,3 +158,37 @@ async def test_it_measures_its_groups_page_by_page(settings: Settings) -> None:
         (sink, 10, True) for sink in sinks
     ]
     assert [*first, *second] == whole
+
+
+async def test_a_list_says_how_many_groups_of_each_fire(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        for name in ("failing", "quiet"):
+            await do(backend, settings, ADMIN, alert(name))
+        store = AlertStore(backend.documents)
+        over = AlertGroup(5, told=True, pending=recovered())
+        groups = {"a": AlertGroup(9, told=True), "b": AlertGroup(7, told=True)}
+        waits = {"waits": AlertGroup(3), "over": over}
+        await store.save_state("failing", {**groups, **waits}, await store.load_state("failing"))
+        found = await do(backend, settings, ADMIN, ListAlerts())
+
+    assert [(one.name, one.firing, one.firing_since_ms) for one in found] == [
+        ("failing", 2, 7),
+        ("quiet", 0, None),
+    ]
+
+
+def recovered() -> AlertMessage:
+    return AlertMessage(
+        id="1",
+        alert="failing",
+        status="recovered",
+        metric="dead",
+        when="> 5",
+        value=1.0,
+        n=1,
+        group={},
+        window_s=300,
+        since_ms=5,
+        at_ms=8,
+        text="it is over",
+    )

@@ -37,6 +37,7 @@ from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, Re
 from pushlane.operations.doing import do
 from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import DeviceEvent, RecordEvents
+from pushlane.operations.examining import Examine
 from pushlane.operations.finding import FindTasks
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
@@ -216,6 +217,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     RemoveAlert: lambda task, app: RemoveAlert(name=task),
     GetCaller: lambda task, app: GetCaller(),
     GetNow: lambda task, app: GetNow(),
+    Examine: lambda task, app: Examine(),
     GetHour: lambda task, app: GetHour.made(by="app"),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),

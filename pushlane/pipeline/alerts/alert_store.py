@@ -155,6 +155,15 @@ class AlertStore:
         state = msgspec.json.decode(found.body, type=AlertState) if found else {}
         return StoredAlertState(state, found.version if found else None)
 
+    async def firing(self) -> dict[str, list[int]]:
+        """Return by alert since when (Unix ms) each of its groups fires, as was told of it."""
+        found: dict[str, list[int]] = {}
+        for name, _, body in await self._documents.list(_STATE):
+            state = msgspec.json.decode(body, type=AlertState)
+            if since_ms := [one.since_ms for one in state.values() if one.told and not one.is_over]:
+                found[name] = since_ms
+        return found
+
     async def save_state(
         self, name: str, state: AlertState, known: StoredAlertState
     ) -> StoredAlertState | None:
