@@ -41,8 +41,8 @@ Bookies do not tell their settings to the broker: `--bookie-url` names the web s
 (`httpServerEnabled=true` in bookkeeper.conf). Of topics at most 50 are looked at, those that store
 most first (`--topics N`); where there are over a thousand, some that are spread over all of them.
 
-`GET /v1/doctor` and `Client.examine` tell operators of all apps what it finds where a server runs, which looks once
-in a minute at most, and at processes once alone.
+`GET /v1/doctor` and `Client.examine` tell operators of all apps what it finds where a server runs,
+which looks once in a minute at most, and only once at the processes.
 
 `pushlane stats-dump FILE` writes what doctor finds, stats and internal stats of topics, policies,
 the broker's configuration, what Redis says of itself, the settings, live processes and versions
