@@ -20,6 +20,7 @@ from pushlane.core.errors import PushlaneError
 
 MEASURED = (
     "api",
+    "console",
     "fairness",
     "fanout",
     "growth",
