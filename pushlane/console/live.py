@@ -1,4 +1,4 @@
-"""Keeps open pages up to date: one look a second at each that somebody sees, none at any other.
+"""Keeps open pages up to date: a look every 0.6 s at each that somebody sees, none at any other.
 
 Who sees the same page with the same rights is sent the same bytes, which are rendered once. A
 stream ends with its token, within a second.
@@ -17,7 +17,7 @@ from pushlane.util.errors import NotNow
 
 log = logging.getLogger("pushlane.serve")
 
-EVERY_S = 1.0
+EVERY_S = 0.6
 BEAT_S = 5.0
 """A browser that hears nothing for longer than twice this says that its connection is lost."""
 MOST_OPEN = 1_000

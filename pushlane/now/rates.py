@@ -11,7 +11,7 @@ from pushlane.core.task import Progress
 MOST_AT_ONCE = 1_000
 """So many tasks are counted at each look, of more the others in turns."""
 
-_LOOKS = 4
+_LOOKS = 6
 _LEAST_S = 0.5
 
 

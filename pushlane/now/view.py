@@ -1,4 +1,4 @@
-"""Keeps the picture of now up to date while anybody looks: one look a second, whoever asks.
+"""Keeps the picture of now up to date while anybody looks: a look every 0.6 s, whoever asks.
 
 Nobody is asked for more than the registry, presence and the limits have anyway. The last hour is
 kept as far as somebody looked: it is lost with the process.
@@ -25,7 +25,7 @@ from pushlane.now.rates import Rates
 
 T = TypeVar("T")
 
-EVERY_S = 1.0
+EVERY_S = 0.6
 _ENDS_S = 3.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
@@ -56,7 +56,7 @@ class View:
         self._lock = asyncio.Lock()
 
     async def picture(self, backend: Backend) -> Picture:
-        """Return the picture, a second old at most while all answers; else the last one.
+        """Return the picture, 0.6 s old at most while all answers; else the last one.
 
         `error` says why it is old. Raises what is wrong where there was no look before.
         """
