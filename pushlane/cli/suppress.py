@@ -29,7 +29,6 @@ from pushlane.cli.flags import (
     JsonFlag,
     YesFlag,
     argument,
-    on_backend,
     option,
     switch,
 )
@@ -52,7 +51,6 @@ from pushlane.core.task import now_ms
 from pushlane.model.masks import FieldType, Masks
 from pushlane.model.recipients import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.model.times import parse_since
-from pushlane.operations.known import is_used
 from pushlane.operations.recipients import (
     MOST_VALUES,
     CheckSuppressed,
@@ -111,7 +109,6 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Suppress the values of a file: no push goes to them from within a second on."""
-    scope = where.scope()
     values = Values(file, column, **vars(written))
     if preview:
         _preview(flags, values, where, Suppress, as_json)
@@ -119,7 +116,6 @@ def add(
     changed = _change(flags, values, where, Suppress)
     note(f"{changed.changed:,} suppressed now, {changed.given - changed.changed:,} had been before")
     _tell_changed(changed, as_json)
-    tell_unknown(flags, scope)
 
 
 def remove(
@@ -237,7 +233,7 @@ def _preview(
 
 
 def _tell_changed(changed: ChangedSuppressions, as_json: bool) -> None:
-    """Print the counts, if they are asked for; say how many rows of a file had no value.
+    """Print the counts, if they are asked for; say how many rows had no value, and what is odd.
 
     Raises:
         UserError: none had one, so the column may be misspelt.
@@ -254,15 +250,8 @@ def _tell_changed(changed: ChangedSuppressions, as_json: bool) -> None:
         )
     if changed.left_out and not changed.given:
         raise UserError("nothing is changed: no row has a value; is the column (--column) right?")
-
-
-def tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
-    """Say that a scope has no task yet, since its name may be misspelt; a server is not asked."""
-    settings = flags.settings()
-    if scope == EVERYWHERE or settings.url:
-        return
-    if not on_backend(settings, lambda backend: is_used(backend, scope.kind, scope.name)):
-        note(f"no task has the {scope.kind} {scope.name!r} yet; it holds for those that will")
+    if changed.remark:
+        note(changed.remark)
 
 
 def _named(scope: SuppressionScope) -> str:
@@ -371,7 +360,6 @@ def register_(
         changed = on_client(settings, register, create=True)
     note(f"{changed.given:,} registered, of which {changed.changed:,} had been dead or suppressed")
     _tell_changed(changed, as_json)
-    tell_unknown(flags, SuppressionScope("sink", sink))
 
 
 class _Reader:

@@ -1,5 +1,7 @@
 """Bounds what reads through the whole log of receipts, or the store of reports, may take.
 
+Who asks while there are enough of them waits for some seconds.
+
 A command has a process of its own, and no bounds but its own. A server answers others meanwhile.
 """
 
@@ -21,6 +23,7 @@ from pushlane.util.errors import NotNow
 
 T = TypeVar("T")
 
+WAIT_S = 5.0
 _POLITELY = 10  # of the 19 steps that a thread may let others go before
 
 
@@ -29,27 +32,40 @@ class LongReads:
 
     def __init__(self, bounds: ReadBounds = NO_BOUNDS) -> None:
         self.bounds = bounds
-        self._running = 0
+        self._room = None if bounds.at_once is None else asyncio.Semaphore(bounds.at_once)
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Make a read inside. Raises NotNow while there are enough, BadInput for one too long."""
-        if self.bounds.at_once is not None and self._running >= self.bounds.at_once:
-            raise NotNow(
-                f"{self._running} reports are made by this server now, the most it makes at once: "
-                "ask again in some seconds"
-            )
-        self._running += 1
+        async with self._place():
+            try:
+                async with asyncio.timeout(self.bounds.most_s):
+                    yield
+            except TimeoutError:
+                raise BadInput(
+                    f"reading the receipts takes longer than {self.bounds.most_s:g} s, the most "
+                    "that this server gives a read: ask of a task, of a shorter time, or beside "
+                    "the backend"
+                ) from None
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Have one of the places for reads inside; wait for one, but not for long."""
+        if self._room is None:
+            yield
+            return
         try:
-            async with asyncio.timeout(self.bounds.most_s):
-                yield
+            async with asyncio.timeout(WAIT_S):
+                await self._room.acquire()
         except TimeoutError:
-            raise BadInput(
-                f"this report takes longer than {self.bounds.most_s:g} s, the most that this "
-                "server gives one: ask of a task, of a shorter time, or beside the backend"
+            raise NotNow(
+                f"{self.bounds.at_once} reads of receipts go on at this server, the most at once: "
+                "ask again in some seconds"
             ) from None
+        try:
+            yield
         finally:
-            self._running -= 1
+            self._room.release()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return what blocking work returns, from a thread that lets others go first.

@@ -242,7 +242,8 @@ class GetResults(Operation[ResultsView], frozen=True, kw_only=True):
         task = await at.task(self.task)
         [progress] = await at.backend.registry.progress([task.id])
         [why] = await at.backend.registry.reasons([task.id])
-        said = await results_of(at.backend.receipts, task, progress, why)
+        async with at.reads.one():
+            said = await results_of(at.backend.receipts, task, progress, why)
         return results_view(task, said)
 
 
@@ -319,7 +320,8 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
             trace_id=self.trace_id,
             apps=at.apps,
         )
-        story = await story_of(at.backend.receipts, wanted)
+        async with at.reads.one():
+            story = await story_of(at.backend.receipts, wanted)
         task_id = None if task is None else task.id
         return ReceiptsView(_rows(story), story.is_cut, story.unread, task_id)
 
@@ -386,7 +388,8 @@ class GetPush(Operation[PushView], frozen=True, kw_only=True):
         word, seq = _parts(self.push)
         task = await at.task(word)
         _refuse_none(task, seq)
-        story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
+        async with at.reads.one():
+            story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
         [has_ended] = await at.backend.registry.finished(task.id, [seq])
         content = await _content(at, task, seq) if self.reveal else None
         return _push_view(task, seq, story, has_ended, content)

@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from pushlane.backends.ports import number_of
 from pushlane.core.errors import BadInput
+from pushlane.model.limits import Subject
 from pushlane.model.recipients import DeadAddress, DeadAddressQuery, SuppressionScope, scope_of
 from pushlane.model.times import LAST_DATE_MS
+from pushlane.operations.known import unknown_text
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.paging import AtMost, Cursor, note_next, page, place_of
 from pushlane.operations.session import Session
@@ -44,13 +46,15 @@ class ChangedValues(msgspec.Struct, frozen=True):
     """`given` values that can be used, of which `changed` were not as wanted before.
 
     `left_out` counts those that no push can have. `entry` names the entry of the audit: give it as
-    `counts_into` with the next values of a list, and the list is one entry.
+    `counts_into` with the next values of a list, and the list is one entry. `remark` says so where
+    nobody knows the app or the sink: its name may be misspelt.
     """
 
     given: int
     changed: int
     left_out: int
     entry: str | None = None
+    remark: str | None = None
 
 
 class SuppressedIn(msgspec.Struct, frozen=True):
@@ -98,7 +102,8 @@ class _Change(Operation[ChangedValues], frozen=True, kw_only=True):
         if done.changed:
             counted = {verb: done.changed}
             entry = at.changed(scope_word(scope), {}, counted, self.app, self.counts_into)
-        return ChangedValues(done.given, done.changed, done.left_out, entry or None)
+        remark = await _remark(at, Subject(*scope), self.counts_into) if adds else None
+        return ChangedValues(done.given, done.changed, done.left_out, entry or None, remark)
 
 
 class Suppress(_Change, frozen=True, kw_only=True):
@@ -257,7 +262,15 @@ class RegisterAddresses(Operation[ChangedValues], frozen=True, kw_only=True):
         if done.changed:
             counted = {"registered anew": done.changed}
             entry = at.changed(f"sink/{self.sink}", {}, counted, counts_into=entry)
-        return ChangedValues(done.given, done.changed, done.left_out, entry or None)
+        remark = await _remark(at, Subject("sink", self.sink), self.counts_into)
+        return ChangedValues(done.given, done.changed, done.left_out, entry or None, remark)
+
+
+async def _remark(at: Session, subject: Subject, counts_into: str) -> str | None:
+    """Say once for a list that nobody knows an app or a sink; None where somebody does."""
+    if counts_into:
+        return None
+    return await unknown_text(at.backend, at.settings, subject) or None
 
 
 def refuse_many(values: tuple[str, ...]) -> None:

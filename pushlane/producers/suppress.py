@@ -53,13 +53,15 @@ class Values(NamedTuple):
 class ChangedSuppressions(NamedTuple):
     """The outcome of a change: `given` values, of which `changed` were not as wanted before.
 
-    `left_out` rows had no value that can be used, the first of them at `first_left_out`.
+    `left_out` rows had no value that can be used, the first of them at `first_left_out`. `remark`
+    says that nobody knows the app or the sink, if nobody does.
     """
 
     given: int
     changed: int
     left_out: int
     first_left_out: str
+    remark: str = ""
 
 
 class ChangedValues(Protocol):
@@ -73,6 +75,9 @@ class ChangedValues(Protocol):
 
     @property
     def left_out(self) -> int: ...
+
+    @property
+    def remark(self) -> str | None: ...
 
 
 def reader_of(scope: SuppressionScope) -> ReadValue:
@@ -174,16 +179,17 @@ async def changed_by(
 ) -> ChangedSuppressions:
     """Apply a change to page after page; return what came of all. What was done stays done."""
     given = changed = left_out = 0
-    first, has_any = "", False
+    first, remark, has_any = "", "", False
     async for page in pages:
         done, has_any = await apply(page.values), True
         given += done.given
         changed += done.changed
         left_out += page.left_out + done.left_out
         first = first or page.first_left_out
+        remark = remark or done.remark or ""
     if not has_any:
         await apply(())  # which refuses what it would of any
-    return ChangedSuppressions(given, changed, left_out, first)
+    return ChangedSuppressions(given, changed, left_out, first, remark)
 
 
 async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:

@@ -250,7 +250,7 @@ def test_what_a_file_registers_lives(command: Command) -> None:
     assert ran.exit_code == 0
     assert "2 registered, of which 1 had been dead or suppressed" in ran.stderr
     assert "1 row is left out, the first in line 4" in ran.stderr
-    assert "no task has the sink 'fcm' yet" in ran.stderr
+    assert "no sink is named 'fcm' yet" in ran.stderr
     assert len(command("tokens", "dead", "--json").json) == 1
     assert not is_suppressed(command, "token-1")
     assert is_suppressed(command, "token-2")

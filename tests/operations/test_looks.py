@@ -14,7 +14,10 @@ from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Setting
 from pushlane.backends.backend import Backend
 from pushlane.core.task import Level
 from pushlane.model.access import Access, Role
+from pushlane.model.read_bounds import ReadBounds
+from pushlane.operations import long_reads
 from pushlane.operations.doing import do
+from pushlane.operations.long_reads import LongReads
 from pushlane.operations.looks import (
     GetOverview,
     GetPush,
@@ -27,7 +30,7 @@ from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
 from pushlane.producers.submit import submit
-from pushlane.util.errors import NotAllowed, NotFound
+from pushlane.util.errors import NotAllowed, NotFound, NotNow
 from tests.core.support import DEADLINE_S
 
 ADMIN = Caller("ada", "cli")
@@ -238,3 +241,28 @@ def test_a_small_number_keeps_the_digits_that_people_see() -> None:
     shown = [_rounded(number, 2) for number in (None, 0.0, 1234.5678, 0.00123456, 12.3456)]
 
     assert shown == [None, 0.0, 1234.57, 0.001235, 12.35]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        GetResults(task="of-shop"),
+        ListReceipts(task="of-shop", seq=1),
+        ListReceipts(trace_id="t-1"),
+        GetPush(push="of-shop-1"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+async def test_reads_of_the_log_have_their_bounds(
+    memory: MemoryBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch, asked: Any
+) -> None:
+    monkeypatch.setattr(long_reads, "WAIT_S", 0.0)
+    async with filled(memory, settings) as backend:
+        too_long = LongReads(ReadBounds(at_once=1, most_s=0.0))
+        with pytest.raises(BadInput, match="longer than 0 s"):
+            await do(backend, settings, of_shop(), asked, reads=too_long)
+        reads = LongReads(ReadBounds(at_once=1))
+        async with reads.one():
+            with pytest.raises(NotNow, match="1 reads of receipts go on"):
+                await do(backend, settings, of_shop(), asked, reads=reads)
+        await do(backend, settings, of_shop(), asked, reads=reads)
