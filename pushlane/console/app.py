@@ -19,9 +19,12 @@ from pushlane.console.audit import AUDIT
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment
+from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
 from pushlane.console.sessions import SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
+from pushlane.console.task import DEAD, LIFE, RESULTS, TASK, WHY
+from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
 from pushlane.door.events import EventStream
@@ -29,11 +32,15 @@ from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
 from pushlane.operations.doing import refuse_role
 from pushlane.operations.listing import OPERATIONS
+from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, PROCESSES, AUDIT)
-"""All pages, in the order of the navigation."""
+PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
+"""The pages of the navigation, in its order."""
+
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW)
+"""Pages that others lead to, and have as parts."""
 
 _FORM = "application/x-www-form-urlencoded"
 _MOST_KEPT_BYTES = 64 * 1024
@@ -65,9 +72,11 @@ class Console:
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
             Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
         ]
-        for page in PAGES:
+        for page in (*PAGES, *INNER):
             found.append(Route(f"{PREFIX}{page.path}", self._answered(self._of(page))))
-            found.append(Route(f"{PREFIX}/live{page.path}", self._answered(self._stream_of(page))))
+            if page.is_live:
+                live = self._answered(self._stream_of(page))
+                found.append(Route(f"{PREFIX}/live{page.path}", live))
         return found
 
     def _answered(self, endpoint: Endpoint) -> Endpoint:
@@ -188,11 +197,12 @@ class Console:
         try:
             operation = operation_of_form(kind, _own(fields))
             seen = [fields["_seen"]] if fields.get("_seen") else []
-            await self._door.do(reader.caller, operation, Beside(tags_of(kind, seen)))
+            shown = await self._door.do(reader.caller, operation, Beside(tags_of(kind, seen)))
         except PushlaneError as error:
             return self._shown.again(request, form, reader, error)
+        done = shown.operation if isinstance(shown, AppliedView) else word
         answer = _redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
-        answer.set_cookie(DONE_COOKIE, word, max_age=30, httponly=True, samesite="lax")
+        answer.set_cookie(DONE_COOKIE, done, max_age=30, httponly=True, samesite="lax")
         return answer
 
     def _keep(self, request: Request, path: str, fields: Fields, error: PushlaneError) -> Response:

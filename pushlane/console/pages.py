@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pushlane.console.assets import Assets
-from pushlane.operations.operation import Of, Operation, Result
+from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -41,15 +41,22 @@ class Ask:
         self.query = query
         self.parts = parts
         self.asked: list[Operation[Any]] = []
+        self.is_again = False
 
     def again(self) -> Ask:
-        """Return the same, asked for once more."""
-        return Ask(self._doing, self.caller, self.query, self.parts)
+        """Return the same, asked for once more, for what changes on an open page."""
+        again = Ask(self._doing, self.caller, self.query, self.parts)
+        again.is_again = True
+        return again
 
     async def do(self, operation: Operation[Result], beside: Beside | None = None) -> Result:
         """Do an operation with the caller's own rights; the page shows how it is done elsewhere."""
         self.asked.append(operation)
         return await self._doing(self.caller, operation, beside or Beside())  # type: ignore[no-any-return]
+
+    async def quietly(self, operation: Operation[Result]) -> Result:
+        """Do an operation that the page does not show how to do."""
+        return await self._doing(self.caller, operation, Beside())  # type: ignore[no-any-return]
 
     def may(self, kind: type[Operation[Any]]) -> bool:
         """Tell whether the caller may do what is of this kind, to something at least."""
@@ -67,8 +74,9 @@ class Page(NamedTuple):
     """A page of the console.
 
     `shows` is the operation without which there is nothing to see: who may not do it is not led
-    here. `values` are for the template, and are asked for again while somebody looks. `query` names
-    what the address may have behind its `?`.
+    here. `values` are for the template, and are asked for again while somebody looks, if it
+    `is_live`; one of them may be its `title`. `query` names what the address may have behind its
+    `?`.
     """
 
     path: str
@@ -77,7 +85,7 @@ class Page(NamedTuple):
     shows: type[Operation[Any]]
     values: Callable[[Ask], Awaitable[Mapping[str, Any]]]
     query: tuple[str, ...] = ()
-    is_in_nav: bool = True
+    is_live: bool = True
 
 
 class Elsewhere(NamedTuple):
@@ -88,27 +96,45 @@ class Elsewhere(NamedTuple):
 
 
 def elsewhere(operation: Operation[Any]) -> Elsewhere:
-    """Return how an operation that shows something is asked for elsewhere."""
+    """Return how an operation is done elsewhere, to whatever state a value is in."""
     kind = type(operation)
     path, command = kind.path, ["pushlane", *(kind.commands[0].split() if kind.commands else ())]
-    given: list[tuple[str, str]] = []
+    options: list[str] = []
+    given: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         value = getattr(operation, field.name)
         if field.name in kind.in_path():
-            path = path.replace(f"{{{field.name}}}", str(value))
+            path = path.replace(f"{{{field.name}}}", quote(str(value)))
             command.append(str(value))
-        elif value != field.default:
+        elif field.required or value != field.default:
+            given[field.name] = value
             several = value if isinstance(value, tuple) else (value,)
-            given += [(field.name, str(one)) for one in several]
-    for name, value in given:
-        command += [f"--{name.replace('_', '-')}", value]
-    query = f"?{urlencode(given)}" if given else ""
-    curl = f'curl -s "$URL/v1{shlex.quote(path + query) if _is_odd(path) else path + query}"'
-    return Elsewhere(shlex.join(command) if kind.commands else "", f'{curl} -H "$AUTH"')
+            if field.required:
+                command += map(str, several)
+            else:
+                option = _OPTIONS.get((kind.word(), field.name), field.name.replace("_", "-"))
+                options += [text for one in several for text in (f"--{option}", str(one))]
+    curl = _curl(kind, path, given)
+    return Elsewhere(shlex.join([*command, *options]) if kind.commands else "", curl)
 
 
-def _is_odd(path: str) -> bool:
-    return any(char in path for char in "\"'`$\\ !")
+_OPTIONS = {("promote-task", "level"): "to", ("demote-task", "level"): "to"}
+"""Options of commands that are named otherwise than the fields of their operations."""
+
+
+def _curl(kind: type[Operation[Any]], path: str, given: Mapping[str, Any]) -> str:
+    """Return the command that asks for it over HTTP."""
+    query, headers, body = "", ['-H "$AUTH"'], ""
+    if kind.method == "GET":
+        query = f"?{urlencode(given, doseq=True)}" if given else ""
+    else:
+        if kind.etag is ETag.NEEDED:
+            headers.append('-H "If-Match: *"')
+        if given:
+            body = shlex.quote(msgspec.json.encode(given).decode())
+    asked = "curl -s" if kind.method == "GET" else f"curl -sX {kind.method}"
+    words = [f'{asked} "$URL/v1{path}{query}"', *headers]
+    return " ".join([*words, "-d", body] if body else words)
 
 
 def environment(assets: Assets) -> Environment:
@@ -121,7 +147,13 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"time": time, "count": count, "fields": fields_text}
+    made.filters |= {
+        "time": time,
+        "count": count,
+        "fields": fields_text,
+        "span": span,
+        "soon": soon,
+    }
     made.globals |= {"asset": assets.url, "nonce": NONCE, "form_token": FORM_TOKEN}
     return made
 
@@ -131,6 +163,25 @@ def time(at_ms: int) -> Markup:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     machine = at.isoformat(timespec="milliseconds")
     return Markup('<time datetime="{}">{} UTC</time>').format(machine, f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+def span(seconds: float) -> str:
+    """Return a duration in its two largest units: `40 s`, `12 min 5 s`, `3 h 20 min`."""
+    left = max(0, round(seconds))
+    parts = []
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        if left >= unit_s:
+            parts.append(f"{left // unit_s} {unit}")
+            left %= unit_s
+    return " ".join(parts[:2]) or "0 s"
+
+
+def soon(seconds: float) -> str:
+    """Return a time to come in one unit, of which it is at least two: it is not to jump."""
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        if seconds >= 2 * unit_s:
+            return f"in {seconds / unit_s:.0f} {unit}"
+    return "in 1 s"
 
 
 def count(number: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from jinja2 import Environment
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from pushlane.console.sessions import Kept, Login
 from pushlane.core.errors import PushlaneError
 from pushlane.door.problems import refusal_of
 from pushlane.operations.session import Caller
+from pushlane.util.errors import PreviewChanged
 
 PREFIX = "/console"
 DONE_COOKIE = "pushlane-done"
@@ -69,6 +71,13 @@ def root_of(request: Request, within: str = "") -> str:
     return "../" * depth or "./"
 
 
+def _root_of_page(request: Request) -> str:
+    """Return the same, seen from the page into which htmx puts what it asks for."""
+    there = urlsplit(request.headers.get("hx-current-url", "")).path
+    _, found, within = there.rpartition(f"{PREFIX}/")
+    return ("../" * within.count("/") or "./") if found else root_of(request)
+
+
 class Shown:
     """Renders pages."""
 
@@ -78,20 +87,21 @@ class Shown:
 
     def nav(self, caller: Caller) -> list[Page]:
         """Return the pages that somebody is led to: those with something for them."""
-        return [page for page in self._pages if page.is_in_nav and may(caller, page.shows)]
+        return [page for page in self._pages if may(caller, page.shows)]
 
     def page(
         self, request: Request, page: Page, reader: Reader, ask: Ask, values: Mapping[str, Any]
     ) -> Response:
         """Show a page. htmx is sent its changing part alone."""
         if request.headers.get("hx-request") == "true":
-            html = self.live(page, root_of(request), values)
+            html = self.live(page, _root_of_page(request), values)
             return _fragment(reader, html)
         query = f"?{request.url.query}" if request.url.query else ""
+        stream = f"{root_of(request)}live{path_of(request).removeprefix(PREFIX)}{query}"
         more = {
-            "title": page.title,
+            "title": values.get("title", page.title),
             "here": page,
-            "stream": f"{root_of(request)}live{path_of(request).removeprefix(PREFIX)}{query}",
+            "stream": stream if page.is_live else "",
             "back": f"{path_of(request).removeprefix(f'{PREFIX}/')}{query}",
             "elsewhere": [elsewhere(one) for one in ask.asked],
         }
@@ -126,6 +136,7 @@ class Shown:
             "own": [field for field in form.fields if field[0].startswith("_")],
             "error": str(error) if error else "",
             "present": _present(error),
+            "anew": dict(form.fields).get("_anew", ""),
         }
         return self._whole(request, "again.html", shown, reader, error)
 
@@ -181,5 +192,7 @@ def _policy(nonce: str = "") -> str:
 
 def _present(error: PushlaneError | None) -> Mapping[str, Any]:
     """Return what is there now, where a form was sent for something else."""
+    if isinstance(error, PreviewChanged):  # which is looked at anew
+        return {}
     present = getattr(error, "present", None)
     return present if isinstance(present, Mapping) else {}

@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from pushlane.backends.formats import min_format, set_min_format
 from pushlane.core.push import FORMAT
-from pushlane.model.audit import Entry, entries
+from pushlane.model.audit import Entry as Entry
+from pushlane.model.audit import entries
 from pushlane.model.presence import Process
 from pushlane.operations.operation import ETag, Of, Operation, Role
 from pushlane.operations.paging import AtMost, Cursor, page

@@ -30,13 +30,16 @@ from pushlane.util.conversion import one_of, texts
 ANY_STATE = "any"
 """Tasks in all states, finished ones too."""
 
+STATE_WORDS = (ANY_STATE, *STATES)
+"""What can be asked for as a state."""
+
 _ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level.LOW}
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
 
 
 def read_states(what: str, given: object) -> tuple[str, ...]:
     """Return words for states. Raises BadInput for what is none."""
-    return tuple(one_of("state", one, (*STATES, ANY_STATE)) for one in texts(what, given))
+    return tuple(one_of("state", one, STATE_WORDS) for one in texts(what, given))
 
 
 def stored_as(words: Sequence[str]) -> tuple[State, ...]:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -112,8 +112,11 @@ class Served:
 
     def do(self, operation: Operation[Result]) -> Result:
         """Do an operation, as somebody else would."""
-        done = do(self._backend, self._settings, ADMIN, operation)
-        return asyncio.run_coroutine_threadsafe(done, self._loop).result(30)
+        return self.work(lambda backend: do(backend, self._settings, ADMIN, operation))
+
+    def work(self, on_backend: Callable[[Backend], Coroutine[Any, Any, Result]]) -> Result:
+        """Do some work on its backend, as another process would."""
+        return asyncio.run_coroutine_threadsafe(on_backend(self._backend), self._loop).result(30)
 
     def token(self, role: str = "admin", name: str = "me") -> str:
         return self.do(CreateToken.made(name=name, grants=role)).token

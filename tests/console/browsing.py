@@ -130,7 +130,8 @@ def form_of(html: str, action: str) -> dict[str, str]:
     found = {}
     for tag in re.findall(r"<input[^>]*>", form):
         attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
-        found[attributes["name"]] = unescape(attributes.get("value", ""))
+        if "name" in attributes:
+            found[attributes["name"]] = unescape(attributes.get("value", ""))
     return found
 
 

@@ -90,7 +90,7 @@
     else shownAt = new Date();
     tell();
   });
-  live.addEventListener("htmx:after:swap", () => localTimes(live));
+  document.addEventListener("htmx:after:swap", () => localTimes(document));
   live.addEventListener("beat", tell);
   live.addEventListener("away", (event) => {
     away = event.detail.data;

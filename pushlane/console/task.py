@@ -1,0 +1,156 @@
+"""The page of one task, and its parts: why it waits, its life, its results, its dead pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from pushlane.console.pages import Ask, Page, fields_text
+from pushlane.console.steering import may_of, undoable
+from pushlane.console.tasks import the_task
+from pushlane.core.errors import PushlaneError
+from pushlane.core.task import MAX_QUOTA, State, now_ms
+from pushlane.operations.dead import ListDead, RetryDead
+from pushlane.operations.looks import GetResults, WhyTask
+from pushlane.operations.operation import Operation
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.task_views import TaskNow
+from pushlane.operations.tasks import (
+    CancelTask,
+    GetTask,
+    PauseTask,
+    PromoteTask,
+    ResumeTask,
+    SetQuota,
+)
+from pushlane.util.errors import NotFound
+
+_DEAD_SHOWN = 20
+_CHANGES_SHOWN = 100
+
+
+async def _task(ask: Ask) -> Mapping[str, Any]:
+    task = await ask.do(GetTask(task=ask.parts["task"]))
+    may = may_of(ask)
+    ask.asked += [one for one in _steers(task) if may[one.word()]]
+    address = f"tasks/{task.id}"
+    return {
+        "title": task.name or task.id,
+        "task": task,
+        "may": may,
+        "address": address,
+        "outcomes": _outcomes(task),
+        "edited": task if ask.query.get("quota") and not ask.is_again else None,
+        "most_quota": MAX_QUOTA,
+        "undo": () if ask.is_again else await undoable(ask, task.id),
+    }
+
+
+def _steers(task: TaskNow) -> list[Operation[Any]]:
+    """Return how the task is steered elsewhere, as it stands."""
+    if task.has_ended:
+        return []
+    is_paused = task.state == State.PAUSED
+    return [
+        ResumeTask(task=task.id) if is_paused else PauseTask(task=task.id),
+        SetQuota(task=task.id, quota=task.quota),
+        PromoteTask(task=task.id),
+        CancelTask(task=task.id),
+    ]
+
+
+class Outcome(NamedTuple):
+    """How many pushes ended like this, and why."""
+
+    name: str
+    pushes: int
+    reasons: Mapping[str, int]
+
+
+def _outcomes(task: TaskNow) -> list[Outcome]:
+    """Return the ways in which pushes of a task have ended, those that went wrong with reasons."""
+    return [
+        Outcome("delivered", task.delivered, {}),
+        Outcome("dead", task.dead, task.died_of),
+        Outcome("expired", task.expired, task.expired_for),
+        Outcome("dropped", task.dropped, task.dropped_for),
+    ]
+
+
+TASK = Page("/tasks/{task}", "Task", "task.html", GetTask, _task, query=("quota",))
+
+
+def _part(
+    name: str,
+    shows: type[Operation[Any]],
+    values: Callable[[Ask, TaskNow], Awaitable[Mapping[str, Any]]],
+) -> Page:
+    """Return a page that is a part of a task's: what is wrong with it leaves the rest as it is."""
+
+    async def shown(ask: Ask) -> Mapping[str, Any]:
+        task = await the_task(ask, ask.parts["task"])
+        if task is None:
+            raise NotFound(f"there is no task {ask.parts['task'][:60]!r} that you may see")
+        found: Mapping[str, Any] = {}
+        error = ""
+        try:
+            found = await values(ask, task)
+        except PushlaneError as problem:
+            error = str(problem)
+        common = {"title": f"{task.name or task.id}: {name}", "task": task, "error": error}
+        return {**found, **common, "may": may_of(ask), "at_ms": now_ms()}
+
+    return Page(f"/{name}/{{task}}", name, f"{name}.html", shows, shown, is_live=False)
+
+
+async def _why(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    return {"why": await ask.do(WhyTask(task=task.id))}
+
+
+class Moment(NamedTuple):
+    """A moment in the life of a task: what was, and who did it, if somebody did."""
+
+    at_ms: int
+    what: str
+    who: str = ""
+
+
+async def _life(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    moments = [Moment(task.created_at_ms, "made")]
+    for at_ms, what in (
+        (task.not_before_ms, "may start"),
+        (task.expires_at_ms, "expires"),
+        (task.stalled_at_ms, "stalled: what makes it was gone"),
+        (task.finished_at_ms, str(task.state)),
+    ):
+        if at_ms:
+            moments.append(Moment(at_ms, what))
+    is_told = ask.may(ListAudit)
+    changes = []
+    if is_told:
+        changes = await ask.do(ListAudit(find=f"task/{task.id}", limit=_CHANGES_SHOWN))
+    for one in changes:
+        text = f"{one.operation}: {fields_text(one.before)} → {fields_text(one.after)}"
+        moments.append(Moment(one.at_ms, text, one.who))
+    return {
+        "moments": sorted(moments, key=lambda one: one.at_ms),
+        "is_told": is_told,
+        "is_cut": len(changes) == _CHANGES_SHOWN,
+    }
+
+
+async def _results(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    return {"results": await ask.do(GetResults(task=task.id))}
+
+
+async def _dead(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    page = await ask.do(ListDead(task=task.id, limit=_DEAD_SHOWN))
+    if ask.may(RetryDead):
+        ask.asked.append(RetryDead(task=task.id))
+    return {"page": page}
+
+
+WHY = _part("why", WhyTask, _why)
+LIFE = _part("life", GetTask, _life)
+RESULTS = _part("results", GetResults, _results)
+DEAD = _part("dead", ListDead, _dead)

@@ -1,0 +1,105 @@
+"""The page of all tasks: searched, filtered and sorted by the server, at an address to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from pushlane.console.pages import Ask, Page
+from pushlane.console.steering import may_of, undoable
+from pushlane.core.task import MAX_QUOTA, Level
+from pushlane.operations.finding import FindTasks
+from pushlane.operations.session import Beside
+from pushlane.operations.task_views import TaskNow
+from pushlane.operations.tasks import (
+    ANY_STATE,
+    STATE_WORDS,
+    PauseTask,
+    ResumeTask,
+    SetQuota,
+)
+
+A_PAGE = 50
+_FILTERS = ("find", "state", "app", "level", "sink", "sort")
+_DEFAULT_SORT = "-created"
+_COLUMNS = (
+    ("name", "Task", False),
+    ("app", "App", False),
+    ("level", "Level", False),
+    ("-quota", "Quota", True),
+    ("", "State", False),
+    ("left", "Progress", True),
+    ("-rate", "Rate /s", True),
+    ("end", "Ends", False),
+    ("", "Steer", False),
+    ("-created", "Created", False),
+)
+"""By what a column is sorted at first, its heading, and whether it has numbers."""
+
+
+async def _values(ask: Ask) -> Mapping[str, Any]:
+    given = {name: ask.query[name] for name in _FILTERS if ask.query.get(name)}
+    sort = given.get("sort", _DEFAULT_SORT)
+    cursor, beside = ask.query.get("cursor", ""), Beside()
+    wanted = FindTasks.made(**given, limit=A_PAGE, cursor=cursor)
+    found = await ask.do(wanted, beside)
+    may = may_of(ask)
+    if may[PauseTask.word()]:  # how rows are steered elsewhere
+        ask.asked += [PauseTask(task="TASK"), ResumeTask(task="TASK")]
+    if may[SetQuota.word()]:
+        ask.asked.append(SetQuota(task="TASK", quota=5))
+    return {
+        "found": found,
+        "may": may,
+        "given": {name: given.get(name, "") for name in _FILTERS},
+        "is_narrowed": bool(given.keys() - {"sort"}),
+        "address": _address(given, cursor),
+        "columns": _columns(given, sort),
+        "states": STATE_WORDS,
+        "levels": [*Level],
+        "first": _address(given) if cursor else "",
+        "next": _address(given, beside.next) if beside.next else "",
+        "edited": None if ask.is_again else await the_task(ask, ask.query.get("quota", "")),
+        "most_quota": MAX_QUOTA,
+        "undo": () if ask.is_again else await undoable(ask),
+    }
+
+
+async def the_task(ask: Ask, task_id: str) -> TaskNow | None:
+    """Return the task of this id, None for none: by the index, which is asked often."""
+    if not task_id:
+        return None
+    page = await ask.quietly(FindTasks.made(find=task_id, state=ANY_STATE, limit=A_PAGE))
+    return next((one for one in page.tasks if one.id == task_id), None)
+
+
+def _address(given: Mapping[str, str], cursor: str = "") -> str:
+    """Return the address of a view, seen from the root."""
+    more = {**given, **({"cursor": cursor} if cursor else {})}
+    return f"tasks?{urlencode(more)}" if more else "tasks"
+
+
+def _columns(given: Mapping[str, str], sort: str) -> list[dict[str, Any]]:
+    """Return the headings: each leads to the view that is sorted by it, the other way if it is."""
+    found = []
+    for by, heading, is_number in _COLUMNS:
+        word = by.lstrip("-")
+        is_sorted = bool(by) and sort.lstrip("-") == word
+        to = by if not is_sorted else word if sort.startswith("-") else f"-{word}"
+        found.append(
+            {
+                "heading": heading,
+                "is_number": is_number,
+                "address": _address({**given, "sort": to}) if by else "",
+                "sorted": ("descending" if sort.startswith("-") else "ascending")
+                if is_sorted
+                else "",
+            }
+        )
+    return found
+
+
+TASKS = Page(
+    "/tasks", "Tasks", "tasks.html", FindTasks, _values, query=(*_FILTERS, "cursor", "quota")
+)

@@ -1,0 +1,429 @@
+"""The pages of tasks by their HTML: searched, steered with a preview, undone, and by whom."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import pushlane.diagnosis.look
+from pushlane import Settings
+from pushlane.core.names import dead_lane, own_lane
+from pushlane.core.push import DeadPush, Kind, Push, encode, encode_dead
+from pushlane.core.task import Finished, Level, State, Task, now_ms
+from pushlane.operations.doing import do
+from pushlane.operations.tasks import CancelTask, GetTask, PauseTask, SetQuota
+from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.door.asking import ADMIN
+
+SCRIPT = "<script>alert(1)</script>"
+PARTS = ("why", "life", "results", "dead")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the two looks at a task follow each other without a second between."""
+    monkeypatch.setattr(pushlane.diagnosis.look, "_BETWEEN_S", 0.0)
+
+
+async def add(browser: Browser, task_id: str, **fields: Any) -> None:
+    made = Task(
+        id=task_id,
+        level=Level.MEDIUM,
+        lane=own_lane(task_id),
+        state=State.RUNNING,
+        total=100,
+        created_at_ms=now_ms(),
+    )
+    await browser.backend.registry.add(replace(made, **fields))
+
+
+async def get(browser: Browser, path: str) -> str:
+    answer = await browser.get(f"/console/{path}".partition("#")[0])
+    assert answer.status == 200, answer.body.decode()
+    return answer.body.decode()
+
+
+def rows(html: str) -> list[str]:
+    """The ids of the tasks that are shown, in their order."""
+    return re.findall(r'<tr id="task-([^"]+)"', html)
+
+
+def links(html: str, text: str) -> list[str]:
+    """The addresses behind links with a text, or a label."""
+    found = re.findall(r'<a [^>]*?href="\.?/?([^"]*)"([^>]*)>([^<]*)</a>', html)
+    return [unescape(there) for there, more, shown in found if text in shown or text in more]
+
+
+async def now(browser: Browser, task: str) -> Any:
+    return await do(browser.backend, Settings(), ADMIN, GetTask(task=task))
+
+
+async def press(browser: Browser, page: str, action: str, **more: str) -> str:
+    """Press a button of a page, and return where it leads."""
+    fields = form_of(page, action)
+    return led_to(
+        await browser.post(f"/console/{action}", {**fields, **more}), f"/console/{action}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["c", "b", "a"]),
+        ("?find=&state=&app=&level=&sink=", ["c", "b", "a"]),
+        ("?find=SALE&state=any", ["d", "a"]),
+        ("?app=bank", ["c"]),
+        ("?state=paused", ["b"]),
+        ("?level=high", ["b"]),
+        ("?sort=name", ["c", "b", "a"]),
+        ("?sort=-quota", ["a", "c", "b"]),
+    ],
+)
+async def test_a_view_of_tasks_is_an_address(
+    settings: Settings, query: str, found: list[str]
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale", quota=9, created_at_ms=1)
+        await add(browser, "b", name="C", state=State.PAUSED, level=Level.HIGH, created_at_ms=2)
+        await add(browser, "c", name="bills", app="bank", quota=3, created_at_ms=3)
+        await add(browser, "d", key="old-sale", state=State.DONE, created_at_ms=4)
+        await browser.log_in()
+        html = await get(browser, f"tasks{query}")
+
+    assert rows(html) == found
+    assert f"{len(found)} task" in html
+
+
+async def test_a_view_keeps_its_filters_where_it_leads(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        for number in range(51):
+            await add(browser, f"t{number:02}", app="shop", created_at_ms=number + 1)
+        await add(browser, "other", app="bank")
+        await browser.log_in()
+        first = await get(browser, "tasks?app=shop&sort=created")
+        [there] = links(first, "Next")
+        second = await get(browser, there)
+        [by_name] = [one for one in links(first, "Task") if "sort" in one]
+        [turned] = links(first, "Created")
+        [edit] = links(first, "Quota of t00")
+
+    assert len(rows(first)) == 50
+    assert rows(second) == ["t50"]
+    assert "51 tasks" in second
+    assert by_name == "tasks?app=shop&sort=name"
+    assert turned == "tasks?app=shop&sort=-created"
+    assert edit == "tasks?app=shop&sort=created&quota=t00#quota"
+    assert 'value="shop"' in first
+    assert 'aria-sort="ascending"><a href="./tasks?app=shop&amp;sort=-created"' in first
+
+
+async def test_what_cannot_be_asked_is_told(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        refused = await browser.get("/console/tasks?sort=colour")
+        empty = await get(browser, "tasks")
+        none = await get(browser, "tasks?find=nothing")
+        gone = await browser.get("/console/tasks/no-such-task")
+
+    assert (refused.status, gone.status) == (400, 404)
+    assert "pushlane submit" in empty
+    assert "No task fits." in none
+
+
+async def test_a_quota_counts_once_it_is_pressed_and_is_undone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        [edit] = links(await get(browser, "tasks?find=sale"), "Quota of sale")
+        panel = form_of(await get(browser, edit), "preview")
+        there = f"preview?operation=set-quota&task=a&quota=7&back={panel['back']}"
+        preview = await get(browser, there)
+        before = (await now(browser, "a")).quota
+        back = await press(browser, preview, "do/apply")
+        after = (await now(browser, "a")).quota
+        page = await get(browser, back.removeprefix("/console/"))
+        [undo] = links(page, "Undo set-quota")
+        undone = await get(browser, undo)
+        await press(browser, undone, "do/apply")
+
+        assert (await now(browser, "a")).quota == 1
+
+    assert panel["quota"] == "1"
+    assert panel["operation"] == "set-quota"
+    assert "Set the quota of sale to 7" in preview
+    assert "pushlane quota a 7 --preview" in preview
+    assert (
+        'curl -sX PUT "$URL/v1/tasks/a/quota" -H "$AUTH" -H "If-Match: *" -d \'{"quota":7}\''
+        in unescape(preview)
+    )
+    assert (before, after) == (1, 7)
+    assert back == "/console/tasks?find=sale"
+    assert "set-quota is done." in page
+    assert "quota 1 → quota 7" in page
+    assert "Set the quota of sale to 1" in undone
+
+
+async def test_what_is_over_ten_minutes_old_is_not_undone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a")
+        await do(browser.backend, settings, ADMIN, SetQuota(task="a", quota=3))
+        await browser.log_in()
+        assert links(await get(browser, "tasks"), "Undo")
+        later_ms = now_ms() + 600_001
+        monkeypatch.setattr("pushlane.console.steering.now_ms", lambda: later_ms)
+        assert not links(await get(browser, "tasks"), "Undo")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (PauseTask(task="a", reason="late"), "Resume sale"),
+        (SetQuota(task="a", quota=5), "Set the quota of sale to 1"),
+        (CancelTask(task="a"), ""),
+    ],
+    ids=lambda one: type(one).__name__ if not isinstance(one, str) else "",
+)
+async def test_an_undo_is_what_was_before_as_a_preview(
+    settings: Settings, change: Any, text: str
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await do(browser.backend, settings, ADMIN, change)
+        await browser.log_in()
+        found = links(await get(browser, "tasks/a"), "Undo")
+        shown = [await get(browser, one.removeprefix("./")) for one in found]
+
+    assert [f"<h1>{text}</h1>" in one for one in shown] == ([True] if text else [])
+
+
+async def test_a_change_that_was_overtaken_is_previewed_again(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a")
+        await browser.log_in()
+        preview = await get(browser, "preview?operation=set-quota&task=a&quota=7")
+        await do(browser.backend, settings, ADMIN, SetQuota(task="a", quota=3))
+        refused = await browser.post("/console/do/apply", form_of(preview, "do/apply"))
+        html = refused.body.decode()
+        [again] = re.findall(r'href="\.\./(preview[^"]*)">Preview the change again', html)
+        anew = await get(browser, unescape(again))
+        await press(browser, anew, "do/apply")
+
+        assert (await now(browser, "a")).quota == 7
+    assert refused.status == 412 or refused.status == 409
+    assert "somebody has changed the same" in html
+
+
+@pytest.mark.parametrize("quota", ["0", "x", "10001", SCRIPT])
+async def test_a_quota_that_cannot_be_has_no_button(settings: Settings, quota: str) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a")
+        await browser.log_in()
+        html = (
+            await browser(
+                "GET",
+                "/console/preview",
+                query={"operation": "set-quota", "task": "a", "quota": quota},
+                token="",
+            )
+        ).body.decode()
+
+    assert 'role="alert"' in html
+    assert "do/apply" not in html
+    assert SCRIPT not in html
+
+
+async def test_pause_and_resume_are_pressed_and_cancel_is_confirmed(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        page = await get(browser, "tasks")
+        await press(browser, page, "do/pause-task")
+        paused = await get(browser, "tasks")
+        state = (await now(browser, "a")).state
+        await press(browser, paused, "do/resume-task")
+        resumed = (await now(browser, "a")).state
+        [there] = links(paused, "Cancel sale")
+        confirm = await get(browser, there)
+        unharmed = (await now(browser, "a")).state
+        await press(browser, confirm, "do/apply")
+
+        assert (await now(browser, "a")).state == "cancelled"
+        assert rows(await get(browser, "tasks")) == []
+    assert (state, resumed, unharmed) == ("paused", "running", "running")
+    assert "do/pause-task" not in paused
+    assert "is never sent" in confirm
+    assert "pushlane pause TASK" in page
+
+
+async def test_a_level_is_moved_and_moved_back(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        [there] = links(await get(browser, "tasks"), "Promote sale")
+        await press(browser, await get(browser, there), "do/apply")
+        promoted = (await now(browser, "a")).level
+        [undo] = links(await get(browser, "tasks"), "Undo")
+        preview = await get(browser, undo)
+        await press(browser, preview, "do/apply")
+
+        assert (promoted, (await now(browser, "a")).level) == ("high", "medium")
+    assert "pushlane demote a --to medium" in preview
+
+
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [
+        ("viewer", set()),
+        ("submitter", {"Pause sale", "Cancel sale"}),
+        ("operator", {"Pause sale", "Cancel sale", "Promote sale", "Demote sale", "Quota of sale"}),
+    ],
+)
+async def test_a_role_sees_what_it_may_press(
+    settings: Settings, role: str, words: set[str]
+) -> None:
+    every = ("Pause sale", "Cancel sale", "Promote sale", "Demote sale", "Quota of sale")
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in(await browser.made(role))
+        html = await get(browser, "tasks")
+        preview = await get(browser, "preview?operation=set-quota&task=a&quota=7")
+        one = await get(browser, "tasks/a?quota=1")
+        token = form_of(html, "logout")
+        applied = await browser.post(
+            "/console/do/set-quota", {**token, "task": "a", "quota": "3", "_seen": "*"}
+        )
+
+        assert (await now(browser, "a")).quota == (3 if role == "operator" else 1)
+    assert {word for word in every if f'aria-label="{word}' in html} == words
+    assert ("do/apply" in preview) == (role == "operator")
+    assert ("quota-number" in one) == (role == "operator")
+    assert (applied.status == 403) == (role != "operator")
+
+
+async def test_a_token_of_an_app_sees_its_own_alone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "mine", app="shop")
+        await add(browser, "theirs", app="bank", name="secret")
+        await browser.log_in(await browser.made("operator", "shop"))
+        html = await get(browser, "tasks?state=any")
+        refused = [
+            (await browser.get(f"/console/{path}")).status
+            for path in ("tasks/theirs", *(f"{part}/theirs" for part in PARTS))
+        ]
+        preview = await get(browser, "preview?operation=cancel-task&task=theirs")
+
+    assert rows(html) == ["mine"]
+    assert "1 task<" in html
+    assert refused == [404] * 5
+    assert "do/apply" not in preview
+    assert "secret" not in preview
+
+
+async def test_a_task_has_its_counts_its_life_and_its_reasons(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale", not_before_ms=5)
+        for kind, seqs, why in (
+            (Kind.DELIVERED, range(1, 41), ""),
+            (Kind.DEAD, range(41, 51), "HTTP 410"),
+        ):
+            await browser.backend.registry.record([Finished("a", kind, [*seqs], why)])
+        await do(browser.backend, settings, ADMIN, PauseTask(task="a", reason="too late"))
+        await browser.log_in()
+        page = await get(browser, "tasks/a")
+        why, life, results = [await get(browser, f"{part}/a") for part in PARTS[:3]]
+
+    assert "<h1>sale</h1>" in page
+    assert "50 of 100" in page
+    assert "HTTP 410 10" in page
+    assert 'hx-get="../why/a"' in page
+    assert "it is paused: too late" in why
+    assert "pushlane resume a" in why
+    assert life.index("may start") < life.index("made") < life.index("pause-task")
+    assert "by root" in life
+    assert "no receipt of 40 of them is kept" in results
+    assert "How its share went over time is not kept" in page
+
+
+async def test_dead_pushes_are_sent_again_by_who_may(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", state=State.DONE)
+        await browser.backend.broker.open_lane(dead_lane("a"))
+        for seq in (1, 2):
+            body = encode(Push("a", seq, "ada"))
+            dead = DeadPush("a", seq, 5, f"HTTP 410 {SCRIPT}", now_ms(), body)
+            await browser.backend.broker.publish(dead_lane("a"), [encode_dead(dead)])
+        viewer = browser.other()
+        await viewer.log_in(await browser.made("viewer"))
+        seen = await get(viewer, "dead/a")
+        await browser.log_in()
+        html = await get(browser, "dead/a")
+        forms = re.findall(r'name="(pushes|task)" value="([^"]+)"', html)
+        await browser.post("/console/do/retry-dead", {**form_of(html, "logout"), "pushes": "a-1"})
+        left = await get(browser, "dead/a")
+
+    assert "a-1" in seen
+    assert "retry-dead" not in seen
+    assert forms == [("pushes", "a-1"), ("pushes", "a-2"), ("task", "a")]
+    assert "a-1<" not in left
+    assert "a-2<" in left
+    assert SCRIPT not in html
+    assert "ada" not in html
+
+
+async def test_script_in_every_name_is_text(settings: Settings) -> None:
+    names = {"name": SCRIPT, "key": f"{SCRIPT}-key", "app": SCRIPT, "reason": SCRIPT}
+    async with browsing(settings) as browser:
+        await add(browser, "a", sinks=(SCRIPT,), quiet=SCRIPT, zone=SCRIPT, **names)
+        await browser.backend.registry.record([Finished("a", Kind.DEAD, [1], SCRIPT)])
+        await do(browser.backend, settings, ADMIN, PauseTask(task="a", reason=SCRIPT))
+        await browser.log_in()
+        paths = ["tasks?quota=a", "tasks/a?quota=1", *(f"{part}/a" for part in PARTS)]
+        paths += [
+            f"tasks?{name}=%22%3E%3Cscript%3E"
+            for name in ("find", "app", "sink", "cursor", "quota")
+        ]
+        paths += [f"preview?operation=resume-task&task=a&back=%22%3E%3Cscript%3E{SCRIPT}"]
+        shown = [(await browser.get(f"/console/{path}")).body.decode() for path in paths]
+
+    for path, html in zip(paths, shown, strict=True):
+        assert "<script>" not in html, path
+    assert "&lt;script&gt;" in shown[0]
+
+
+async def test_an_open_view_is_sent_what_changes_without_what_is_being_typed(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        async with browser.stream("/console/live/tasks?find=sale&quota=a") as stream:
+            before = await stream.html()
+            await do(browser.backend, settings, ADMIN, PauseTask(task="a"))
+            after = await stream.html()
+
+    assert 'data-state="paused"' not in before
+    assert 'data-state="paused"' in after
+    assert "quota-number" not in before + after
+
+
+async def test_a_part_is_rooted_where_it_is_shown(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        there = "/console/preview?operation=set-quota&task=a&quota=7"
+        parts = [
+            (await browser.get(there, {"hx-request": "true", "hx-current-url": page})).body.decode()
+            for page in (
+                "https://push.test/x/console/tasks/a?quota=1",
+                "https://push.test/console/tasks",
+            )
+        ]
+
+    assert [re.findall(r'action="([./]*)do/apply"', part) for part in parts] == [["../"], ["./"]]
+    assert "<html" not in parts[0]
