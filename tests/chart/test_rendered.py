@@ -172,12 +172,10 @@ def test_an_api_keeps_nothing_and_is_reached_at_its_port_alone() -> None:
 
 
 def test_all_pods_of_an_api_have_the_key_of_sessions() -> None:
-    [container] = (
-        pod := dict(render(CHART / "ci/serve.yaml").pods())["Deployment push-pushlane-serve"][
-            "spec"
-        ]
-    )["containers"]
+    pods = dict(render(CHART / "ci/serve.yaml").pods())
+    pod = pods["Deployment push-pushlane-serve"]["spec"]
 
+    [container] = pod["containers"]
     [volume] = [one for one in pod["volumes"] if one["name"] == "sessions"]
     assert volume["secret"]["secretName"] == "push-sessions"
     assert volume["secret"]["items"] == [{"key": "session-key", "path": "key"}]
