@@ -83,6 +83,7 @@ async def _serve(
     settings: Settings, place: Place, health: Health, most_per_s: float | None, *, mcp: bool
 ) -> None:
     from pushlane.console.app import Console
+    from pushlane.console.issued import CodeFlow
     from pushlane.console.sessions import sessions
     from pushlane.door.app import Door, build
     from pushlane.door.server import listening
@@ -93,7 +94,8 @@ async def _serve(
     health.missing = contact.missing
     async with connect(settings) as backend, in_contact(contact, backend):
         door = Door(backend, settings, most_per_s)
-        console = Console(door, of_sessions)
+        flow = CodeFlow(door.issuer, settings) if door.issuer and settings.oidc_client_id else None
+        console = Console(door, of_sessions, flow)
         server = listening(build(door, console.routes(), for_agents=mcp), place)
 
         def stop() -> None:

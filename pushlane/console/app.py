@@ -16,12 +16,13 @@ from starlette.routing import Route
 
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
+from pushlane.console.issued import CodeFlow
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment
 from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
-from pushlane.console.sessions import SESSION_S, Kept, Login, Sessions, new_login
+from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.task import DEAD, LIFE, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
@@ -34,7 +35,7 @@ from pushlane.operations.doing import refuse_role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
-from pushlane.util.errors import NotAllowed, Unauthorized
+from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
 PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
 """The pages of the navigation, in its order."""
@@ -42,6 +43,8 @@ PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
 INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW)
 """Pages that others lead to, and have as parts."""
 
+_COOKIE = "pushlane"
+_LOGIN_COOKIE = "pushlane-login"
 _FORM = "application/x-www-form-urlencoded"
 _MOST_KEPT_BYTES = 64 * 1024
 _BY_WORD = {kind.word(): kind for kind in OPERATIONS}
@@ -53,11 +56,12 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Console:
     """The console of one process."""
 
-    def __init__(self, door: Door, sessions: Sessions) -> None:
+    def __init__(self, door: Door, sessions: Sessions, flow: CodeFlow | None = None) -> None:
         self._door = door
+        self._flow = flow
         self._sessions = sessions
         self._assets = Assets()
-        self._shown = Shown(environment(self._assets), PAGES)
+        self._shown = Shown(environment(self._assets), PAGES, has_issuer=flow is not None)
         self.live = Live(door.gate.is_still_valid, door.stopping)
 
     def routes(self) -> list[Route]:
@@ -69,6 +73,9 @@ class Console:
             Route(f"{PREFIX}/static/{{hash}}/{{name}}", self._assets.answer),
             Route(f"{PREFIX}/login", self._answered(self._login_page)),
             Route(f"{PREFIX}/login", self._answered(self._log_in), methods=["POST"]),
+            Route(f"{PREFIX}/oidc/login", self._answered(self._log_in_at_issuer)),
+            Route(f"{PREFIX}/oidc/done", self._answered(self._back_from_issuer)),
+            Route(f"{PREFIX}/again", self._answered(self._show_kept), methods=["POST"]),
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
             Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
         ]
@@ -94,8 +101,7 @@ class Console:
 
     async def _reader(self, request: Request) -> Reader:
         """Return who asks. Raises Unauthorized without a session, or when its token has ended."""
-        cookie = request.cookies.get(_cookie_name(request), "")
-        login = self._sessions.login(cookie) if cookie else None
+        login = self._sessions.login(_cookie(request, _COOKIE))
         if login is None:
             raise Unauthorized("log in: your session is over")
         return await self._of_login(request, login)
@@ -167,8 +173,53 @@ class Console:
         form = self._sessions.kept(fields.get("kept", ""))
         there = f"./{fields.get('next', '').lstrip('/')}"
         answer = _redirect(there) if form is None else self._shown.again(request, form, reader)
-        _set_cookie(request, answer, cookie)
+        _set_cookie(request, answer, _COOKIE, cookie, SESSION_S)
         return answer
+
+    async def _log_in_at_issuer(self, request: Request) -> Response:
+        """Lead a browser to the issuer, and have it keep what it has to bring back."""
+        if self._flow is None:
+            raise NotFound("nobody logs in at an issuer here: give oidc_client_id")
+        there, login = await self._flow.begin(
+            self._back_url(request), request.query_params.get("next", "")
+        )
+        answer = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
+        _set_cookie(request, answer, _LOGIN_COOKIE, self._sessions.underway(login), LOGIN_S)
+        return answer
+
+    async def _back_from_issuer(self, request: Request) -> Response:
+        """Begin the session of who has logged in at the issuer."""
+        begun = self._sessions.begun(_cookie(request, _LOGIN_COOKIE))
+        try:
+            if self._flow is None or begun is None:
+                raise Unauthorized("no login is under way in this browser: log in once more")
+            token = await self._flow.finish(begun, self._back_url(request), request.query_params)
+            login = new_login(token)
+            await self._of_login(request, login)
+            cookie = self._sessions.cookie(login)
+        except PushlaneError as error:
+            answer = self._shown.login(request, {"next": begun.next if begun else ""}, error)
+            _set_cookie(request, answer, _LOGIN_COOKIE, "", 0)
+            return answer
+        answer = _redirect(f"{root_of(request)}{begun.next.lstrip('/')}")
+        _set_cookie(request, answer, _LOGIN_COOKIE, "", 0)
+        _set_cookie(request, answer, _COOKIE, cookie, SESSION_S)
+        return answer
+
+    def _back_url(self, request: Request) -> str:
+        """Return where the issuer leads back to."""
+        here = f"{request.url.scheme}://{request.headers.get('host', '')}{PREFIX}/"
+        root = self._door.settings.console_url or here
+        return f"{root.rstrip('/')}/oidc/done"
+
+    async def _show_kept(self, request: Request) -> Response:
+        """Show a form again that waited in the browser for a login at the issuer."""
+        reader, fields = await self._reader(request), await _fields(request)
+        self._refuse_forged(request, fields, reader)
+        form = self._sessions.kept(fields.get("kept", ""))
+        if form is None:
+            raise BadInput("what was typed is kept no longer")
+        return self._shown.again(request, form, reader)
 
     async def _log_out(self, request: Request) -> Response:
         """End the session of this browser; its token stays."""
@@ -176,7 +227,7 @@ class Console:
         if reader is not None:
             self._refuse_forged(request, await _fields(request), reader)
         answer = _redirect("./login")
-        _set_cookie(request, answer, "")
+        _set_cookie(request, answer, _COOKIE, "", 0)
         return answer
 
     async def _act(self, request: Request) -> Response:
@@ -259,19 +310,22 @@ def _refuse_foreign(request: Request) -> None:
     raise NotAllowed("the form comes from another site: load its page here, and send it again")
 
 
-def _cookie_name(request: Request) -> str:
+def _cookie_name(request: Request, name: str) -> str:
     """Browsers take a name with `__Host-` over TLS alone; without it we are on loopback."""
-    return "__Host-pushlane" if request.url.scheme == "https" else "pushlane"
+    return f"__Host-{name}" if request.url.scheme == "https" else name
 
 
-def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
-    is_tls = request.url.scheme == "https"
+def _cookie(request: Request, name: str) -> str:
+    return request.cookies.get(_cookie_name(request, name), "")
+
+
+def _set_cookie(request: Request, answer: Response, name: str, text: str, at_most_s: int) -> None:
     answer.set_cookie(
-        _cookie_name(request),
-        cookie,
-        max_age=SESSION_S if cookie else 0,
+        _cookie_name(request, name),
+        text,
+        max_age=at_most_s,
         path="/",
-        secure=is_tls,
+        secure=request.url.scheme == "https",
         httponly=True,
         samesite="lax",
     )

@@ -26,6 +26,9 @@ SESSION_S = 12 * 3600
 KEPT_S = 3600
 """So long what was typed into a form waits for a login."""
 
+LOGIN_S = 600
+"""A login at an issuer may take so long."""
+
 _KEY_BYTES = 32
 _ID_BYTES = 16
 _MOST_COOKIE = 3_800
@@ -53,6 +56,15 @@ def new_login(token: str) -> Login:
     return Login(token, secrets.token_hex(_ID_BYTES))
 
 
+class Underway(NamedTuple):
+    """A login at an issuer that was begun: what has to come back, and where to go on then."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+
+
 class Kept(NamedTuple):
     """A form that was sent without a session: where to, and what was typed into it."""
 
@@ -66,6 +78,7 @@ class Sessions:
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._sessions = _sealer(keys, b"session")
         self._forms = _sealer(keys, b"form")
+        self._logins = _sealer(keys, b"login")
         self._key = keys[0]
         self._others = keys[1:]
 
@@ -96,6 +109,14 @@ class Sessions:
     def nonce(self, login: Login) -> str:
         """Return the word by which htmx tells our elements from those that somebody slips in."""
         return _of_session(self._key, b"nonce", login)
+
+    def underway(self, login: Underway) -> str:
+        """Return the cookie of a login at an issuer."""
+        return self._logins.encrypt(msgspec.json.encode(login)).decode()
+
+    def begun(self, cookie: str) -> Underway | None:
+        """Return the login of a cookie, None when it is none, or was begun too long ago."""
+        return _opened(self._logins, cookie, LOGIN_S, Underway)
 
     def sealed(self, kept: Kept) -> str:
         """Return a form as a text for the login page."""

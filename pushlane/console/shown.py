@@ -81,8 +81,11 @@ def _root_of_page(request: Request) -> str:
 class Shown:
     """Renders pages."""
 
-    def __init__(self, templates: Environment, pages: Sequence[Page]) -> None:
+    def __init__(
+        self, templates: Environment, pages: Sequence[Page], *, has_issuer: bool = False
+    ) -> None:
         self._templates = templates
+        self._has_issuer = has_issuer
         self._pages = pages
 
     def nav(self, caller: Caller) -> list[Page]:
@@ -121,6 +124,7 @@ class Shown:
             "title": "Log in",
             "next": values.get("next", ""),
             "kept": values.get("kept", ""),
+            "has_issuer": self._has_issuer,
             "error": str(error) if error else "",
         }
         return self._whole(request, "login.html", shown, None, error)

@@ -104,8 +104,8 @@ class Door:
     ) -> None:
         self.backend = backend
         self.settings = settings
-        issuer = Issuer(settings) if settings.oidc_issuer else None
-        self.gate = Gate(backend.documents, issuer, most_per_s)
+        self.issuer = Issuer(settings) if settings.oidc_issuer else None
+        self.gate = Gate(backend.documents, self.issuer, most_per_s)
         self.stopping = asyncio.Event()
         self.reads = LongReads(AT_A_SERVER)
         self.single = SinglePushes(backend, settings)

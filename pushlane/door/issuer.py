@@ -40,9 +40,13 @@ _MOST_BYTES = 1024 * 1024
 _REFUSED = "the token of the issuer is not valid for this: {why}"
 
 
-class _Discovery(msgspec.Struct):
+class Discovery(msgspec.Struct):
+    """What an issuer says of itself; where people log in, if they do there."""
+
     issuer: str
     jwks_uri: str
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
 
 
 class Bearer(msgspec.Struct, frozen=True):
@@ -85,6 +89,24 @@ class Issuer:
         """Return who a token is of. Raises Unauthorized for one that is not valid, or gives no
         role, and Unreachable when the keys cannot be known.
         """
+        claims = await self.claims(text, self._audience)
+        return Bearer(str(claims["sub"])[:200], self._access(claims), self._pace(claims))
+
+    async def discovered(self) -> Discovery:
+        """Return what the issuer says of itself now. Raises Unreachable when it cannot be asked."""
+        place = f"{self._issuer}/.well-known/openid-configuration"
+        try:
+            found = msgspec.json.decode(await self._fetch(place), type=Discovery)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise Unreachable(f"{place} cannot be read: {error}") from error
+        if found.issuer.rstrip("/") != self._issuer:
+            raise Unreachable(f"the issuer {self._issuer} calls itself {found.issuer[:200]}")
+        return found
+
+    async def claims(self, text: str, audience: str) -> Mapping[str, Any]:
+        """Return what a token for this audience says. Raises Unauthorized for one that is not
+        valid, and Unreachable when the keys cannot be known.
+        """
         if len(text) > _LONGEST:
             raise _refusal(f"it has more than {_LONGEST:,} characters")
         try:
@@ -95,18 +117,18 @@ class Issuer:
             raise _refusal(f"its algorithm is none of {', '.join(_ALGORITHMS)}")
         key = await self._key(str(header.get("kid", "")))
         try:
-            claims = jwt.decode(
+            found: dict[str, Any] = jwt.decode(
                 text,
                 key,
                 algorithms=[*_ALGORITHMS],
-                audience=self._audience,
+                audience=audience,
                 issuer=[self._issuer, f"{self._issuer}/"],
                 leeway=_LEEWAY_S,
                 options={"require": [*_REQUIRED]},
             )
         except jwt.PyJWTError as error:
             raise _refusal(_why(error)) from None
-        return Bearer(str(claims["sub"])[:200], self._access(claims), self._pace(claims))
+        return found
 
     def _pace(self, claims: Mapping[str, Any]) -> float | None:
         """Return how often the bearer may ask a second: by their claim, else as all of them."""
@@ -155,10 +177,7 @@ class Issuer:
     async def _renew(self) -> None:
         """Fetch the keys. Those that are known stay where that cannot be done."""
         try:
-            place = f"{self._issuer}/.well-known/openid-configuration"
-            found = msgspec.json.decode(await self._fetch(place), type=_Discovery)
-            if found.issuer.rstrip("/") != self._issuer:
-                raise Unreachable(f"the issuer {self._issuer} calls itself {found.issuer[:200]}")
+            found = await self.discovered()
             shown = jwt.PyJWKSet.from_json((await self._fetch(found.jwks_uri)).decode())
         except (Unreachable, ValueError, msgspec.DecodeError, jwt.PyJWTError) as error:
             told = "the keys of the issuer %s cannot be fetched: %s"
@@ -227,6 +246,14 @@ def _claim(claims: Mapping[str, Any], path: str) -> Any:
 
 async def _fetched(url: str) -> bytes:
     """Return what is at a URL of the issuer."""
+    return await asked(url)
+
+
+async def asked(url: str, form: Mapping[str, str] | None = None, authorization: str = "") -> bytes:
+    """Return what is at a URL of the issuer, or what it answers to a form.
+
+    Raises Unreachable when nothing usable is.
+    """
     from urllib.parse import urlsplit
 
     from pyreqwest.client import ClientBuilder
@@ -238,7 +265,10 @@ async def _fetched(url: str) -> bytes:
     try:
         building = ClientBuilder().follow_redirects(False).timeout(timedelta(seconds=_WAIT_S))
         async with building.error_for_status(True).build() as client:
-            content = bytes(await (await client.get(url).build().send()).bytes())
+            request = client.get(url) if form is None else client.post(url).form(dict(form))
+            if authorization:
+                request = request.header("Authorization", authorization)
+            content = bytes(await (await request.build().send()).bytes())
     except PyreqwestError as error:
         raise Unreachable(f"{url[:200]} does not answer ({type(error).__name__})") from None
     if len(content) > _MOST_BYTES:

@@ -112,6 +112,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a second that a bearer may make of each server, whatever tokens they show."""
     oidc_requests_claim: str = ""
     """Claim that has this number for its bearer; who has no such claim keeps to the one above."""
+    oidc_client_id: str = ""
+    """Name of the console at the issuer; with it people log in there (code flow with PKCE)."""
+    oidc_client_secret_file: Path | None = None
+    """File of the console's secret at the issuer, where it has one; read again when it changes."""
+    oidc_scope: str = "openid"
+    """Scopes that the console asks for, `openid` among them."""
+    console_url: str = ""
+    """URL of the console as browsers see it, like https://ops.example.com/console/: the issuer leads
+    back to it. Unless given, as it was asked for.
+    """
     rules_over_http: bool = False
     """Whether `pushlane serve` lets admins of all apps save rules. Who may do that may run code as
     the user of `pushlane rules serve`.

@@ -153,6 +153,7 @@ def _of_issuer(settings: Settings) -> Iterator[Problem]:
             "oidc_roles",
             "oidc_requests_per_s",
             "oidc_requests_claim",
+            "oidc_client_id",
         ):
             if getattr(settings, name):
                 yield name, "it does nothing without oidc_issuer"
@@ -160,6 +161,8 @@ def _of_issuer(settings: Settings) -> Iterator[Problem]:
     url = urlsplit(settings.oidc_issuer)
     if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
         yield "oidc_issuer", "give its https:// URL"
+    if settings.oidc_client_id and "openid" not in settings.oidc_scope.split():
+        yield "oidc_scope", "it needs openid: without it the issuer does not say who logs in"
     for name in ("oidc_audience", "oidc_roles"):
         if not getattr(settings, name):
             yield "oidc_issuer", f"it needs {name}: without one nobody's tokens can be taken"

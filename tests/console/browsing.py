@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from html import unescape
 from http.cookies import SimpleCookie
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlencode, urljoin
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.console.app import Console
+from pushlane.console.issued import CodeFlow
 from pushlane.console.sessions import Sessions, sessions
 from pushlane.door.app import Door, build
+from pushlane.door.gate import Gate
+from pushlane.door.issuer import Issuer
 from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from tests.door.asking import ADMIN, Answer, Asking, Events
 
 FORM = "application/x-www-form-urlencoded"
+
+
+class Provider(Protocol):
+    """An issuer at which people log in."""
+
+    async def fetch(self, url: str) -> bytes: ...
+
+    async def post(self, url: str, form: Mapping[str, str], authorization: str) -> bytes: ...
 
 
 class Sent(NamedTuple):
@@ -142,13 +153,19 @@ def led_to(answer: Answer, path: str) -> str:
 
 
 @asynccontextmanager
-async def browsing(settings: Settings, by: Sessions | None = None) -> AsyncIterator[Browser]:
+async def browsing(
+    settings: Settings, by: Sessions | None = None, provider: Provider | None = None
+) -> AsyncIterator[Browser]:
     """A browser of a server with a store of its own, and the token of an admin."""
     async with connect(settings) as backend:
         wanted = CreateToken.made(name="me", grants="admin")
         token = (await do(backend, settings, ADMIN, wanted)).token
-        door = Door(backend, settings)
+        door, flow = Door(backend, settings), None
+        if provider is not None:
+            issuer = Issuer(settings, provider.fetch)
+            door.gate = Gate(backend.documents, issuer)
+            flow = CodeFlow(issuer, settings, provider.post)
         try:
-            yield Browser(Console(door, by or sessions(None)), door, backend, token)
+            yield Browser(Console(door, by or sessions(None), flow), door, backend, token)
         finally:
             await door.close()

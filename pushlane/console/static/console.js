@@ -19,6 +19,27 @@
     nameTheme();
   });
 
+  // What was typed waits here while its writer logs in at an issuer, and is then shown again.
+  const KEPT = "pushlane-kept";
+  const kept = document.querySelector("form input[name=kept]")?.value;
+  document.getElementById("issuer")?.addEventListener("click", () => {
+    if (kept) sessionStorage.setItem(KEPT, kept);
+  });
+  const logout = document.getElementById("logout");
+  if (logout && sessionStorage.getItem(KEPT)) {
+    const form = logout.cloneNode(true);
+    form.action = logout.action.replace(/logout$/, "again");
+    const field = document.createElement("input");
+    field.type = "hidden";
+    field.name = "kept";
+    field.value = sessionStorage.getItem(KEPT);
+    sessionStorage.removeItem(KEPT);
+    form.append(field);
+    document.body.append(form);
+    form.submit();
+    return;
+  }
+
   // Times are written in UTC, which stays at hand.
   const told = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const localTimes = (within) => {
