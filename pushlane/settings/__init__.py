@@ -119,8 +119,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_scope: str = "openid"
     """Scopes that the console asks for, `openid` among them."""
     console_url: str = ""
-    """URL of the console as browsers see it, like https://ops.example.com/console/: the issuer leads
-    back to it. Unless given, as it was asked for.
+    """URL of the console as browsers see it, like https://ops.example.com/console/: to it the
+    issuer leads back. Unless given, as it was asked for.
     """
     rules_over_http: bool = False
     """Whether `pushlane serve` lets admins of all apps save rules. Who may do that may run code as

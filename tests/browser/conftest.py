@@ -21,12 +21,14 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.console.app import Console
+from pushlane.console.issued import CodeFlow
 from pushlane.console.sessions import sessions
 from pushlane.door.app import Door, build
 from pushlane.door.server import Listening, Place, listening
 from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.operation import Operation
+from tests.browser.issuer import CLIENT, own_issuer
 from tests.door.asking import ADMIN
 
 if TYPE_CHECKING:
@@ -94,7 +96,8 @@ class Served:
         async with connect(self._settings) as backend:
             door = Door(backend, self._settings)
             self._backend, self._loop = backend, asyncio.get_running_loop()
-            self.console = Console(door, self._key)
+            flow = CodeFlow(door.issuer, self._settings) if door.issuer else None
+            self.console = Console(door, self._key, flow)
             app = build(door, self.console.routes())
             self._server = listening(app, Place("127.0.0.1", self._port))
             self._port = self._server.at.getsockname()[1]
@@ -128,6 +131,23 @@ def served(settings: Settings) -> Iterator[Served]:
     found.start()
     yield found
     found.stop()
+
+
+@pytest.fixture
+def served_with_issuer(settings: Settings) -> Iterator[Served]:
+    """A server at which people log in by an issuer, too."""
+    with own_issuer() as issuer:
+        found = Served(
+            settings.but(
+                oidc_issuer=issuer.url,
+                oidc_audience=CLIENT,
+                oidc_client_id=CLIENT,
+                oidc_roles="ops=admin",
+            )
+        )
+        found.start()
+        yield found
+        found.stop()
 
 
 class Visitor:
@@ -181,11 +201,13 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(chromium: Browser, served: Served) -> Iterator[Callable[..., Visitor]]:
-    """Makes visitors; `colours`, `width` and `zone` are those of their browser."""
+def visitor(chromium: Browser) -> Iterator[Callable[..., Visitor]]:
+    """Makes visitors of a server; `colours`, `width` and `zone` are those of their browser."""
     here: list[Visitor] = []
 
-    def come(colours: Any = "light", width: int = 1280, zone: str = "UTC") -> Visitor:
+    def come(
+        served: Served, colours: Any = "light", width: int = 1280, zone: str = "UTC"
+    ) -> Visitor:
         context = chromium.new_context(
             color_scheme=colours,
             viewport={"width": width, "height": 800},

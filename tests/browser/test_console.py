@@ -46,7 +46,7 @@ def found_by_axe(visitor: Visitor, axe: str) -> list[str]:
 def test_everybody_can_use_every_page(
     served: Served, visitor: Come, axe: str, colours: str, width: str
 ) -> None:
-    me = visitor(colours, WIDTHS[width])
+    me = visitor(served, colours, WIDTHS[width])
     me.goes_to("login")
     assert found_by_axe(me, axe) == []
     shown(me, f"login-{colours}-{width}")
@@ -61,7 +61,7 @@ def test_everybody_can_use_every_page(
 
 
 def test_what_changes_is_seen_at_once_by_all(served: Served, visitor: Come) -> None:
-    me, other = visitor(), visitor()
+    me, other = visitor(served), visitor(served)
     me.logs_in(served.token(), "audit")
     other.logs_in(served.token(name="other"), "audit")
 
@@ -72,7 +72,7 @@ def test_what_changes_is_seen_at_once_by_all(served: Served, visitor: Come) -> N
 
 
 def test_a_pause_pauses(served: Served, visitor: Come) -> None:
-    me, other = visitor(), visitor()
+    me, other = visitor(served), visitor(served)
     token = served.token()
     me.logs_in(token, "audit")
     other.logs_in(token, "audit")
@@ -92,7 +92,7 @@ def test_a_pause_pauses(served: Served, visitor: Come) -> None:
 
 
 def test_a_hidden_tab_asks_nothing(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token(), "audit")
     hide = (
         "(is) => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
@@ -107,7 +107,7 @@ def test_a_hidden_tab_asks_nothing(served: Served, visitor: Come) -> None:
 
 
 def test_a_lost_connection_says_so_and_comes_back(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token(), "audit")
 
     served.stop()
@@ -123,7 +123,7 @@ def test_a_lost_connection_says_so_and_comes_back(served: Served, visitor: Come)
 
 
 def test_a_page_ends_with_its_token(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token(name="gone"), "audit")
     [gone] = [one for one in served.do(ListTokens()) if one.name == "gone"]
 
@@ -137,7 +137,7 @@ def test_a_page_ends_with_its_token(served: Served, visitor: Come) -> None:
 
 
 def test_a_form_outlives_its_session(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token(), "processes")
     me.page.get_by_label("Let producers write up to format").fill("2")
     me.context.clear_cookies()
@@ -153,8 +153,30 @@ def test_a_form_outlives_its_session(served: Served, visitor: Come) -> None:
     me.sees("set-formats is done.")
 
 
+def test_a_form_outlives_its_session_on_the_way_over_an_issuer(
+    served_with_issuer: Served, visitor: Come
+) -> None:
+    me = visitor(served_with_issuer)
+    me.goes_to("processes")
+    me.page.get_by_role("link", name="Log in with your account").click()
+    me.sees_state("live")
+    me.sees("dana (oidc)")
+    me.page.get_by_label("Let producers write up to format").fill("2")
+    me.context.clear_cookies()
+    me.page.get_by_role("button", name="Set").click()
+    me.sees("What you typed is kept")
+    me.wrong.clear()  # a browser tells of the 401
+
+    me.page.get_by_role("link", name="Log in with your account").click()
+    me.sees("What you typed was not sent")
+    assert me.page.get_by_label("min_format").input_value() == "2"
+    me.page.get_by_role("button", name="Send again").click()
+
+    me.sees("set-formats is done.")
+
+
 def test_a_keyboard_is_enough(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token(), "processes")
     press, focused = me.page.keyboard.press, me.page.locator(":focus")
 
@@ -169,7 +191,7 @@ def test_a_keyboard_is_enough(served: Served, visitor: Come) -> None:
 
 
 def test_colours_stay_as_they_were_chosen(served: Served, visitor: Come) -> None:
-    me = visitor("light")
+    me = visitor(served, "light")
     me.logs_in(served.token())
     me.page.get_by_role("button", name="Show in dark colours").click()
     me.page.reload()
@@ -179,7 +201,7 @@ def test_colours_stay_as_they_were_chosen(served: Served, visitor: Come) -> None
 
 
 def test_times_are_in_the_readers_zone(served: Served, visitor: Come) -> None:
-    here, there = visitor(zone="UTC"), visitor(zone="Asia/Tokyo")
+    here, there = visitor(served, zone="UTC"), visitor(served, zone="Asia/Tokyo")
     token = served.token()
     here.logs_in(token, "audit")
     there.logs_in(token, "audit")
@@ -191,7 +213,7 @@ def test_times_are_in_the_readers_zone(served: Served, visitor: Come) -> None:
 
 
 def test_a_viewer_is_shown_what_is_theirs(served: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(served)
     me.logs_in(served.token("viewer"))
     pages = me.page.locator("header nav a").all_inner_texts()
     assert "Processes" in pages
