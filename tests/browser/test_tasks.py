@@ -72,7 +72,7 @@ def slide(me: Visitor, times: int) -> None:
 def test_ends_move_with_the_slider_and_nothing_counts_until_it_is_pressed(
     filled: Served, visitor: Come
 ) -> None:
-    me = visitor()
+    me = visitor(filled)
     me.logs_in(filled.token(), "tasks")
     me.page.get_by_role("link", name="Quota of sale: 1").click()
 
@@ -95,7 +95,7 @@ def test_ends_move_with_the_slider_and_nothing_counts_until_it_is_pressed(
 
 
 def test_what_cannot_be_is_told_and_cannot_be_pressed(filled: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(filled)
     me.logs_in(filled.token(), "tasks")
     me.goes_to("tasks/sale?quota=1#quota")
     number = me.page.get_by_label("Pushes a turn")
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_told_and_cannot_be_pressed(filled: Served, visitor: C
 def test_a_quota_that_somebody_else_has_changed_is_looked_at_again(
     filled: Served, visitor: Come
 ) -> None:
-    me = visitor()
+    me = visitor(filled)
     me.logs_in(filled.token(), "tasks")
     me.goes_to("tasks?quota=sale")
     slide(me, 2)
@@ -133,7 +133,7 @@ def test_a_quota_that_somebody_else_has_changed_is_looked_at_again(
 def test_two_operators_see_what_each_does_and_what_is_typed_stays(
     filled: Served, visitor: Come
 ) -> None:
-    me, other = visitor(), visitor()
+    me, other = visitor(filled), visitor(filled)
     me.logs_in(filled.token(), "tasks")
     other.logs_in(filled.token(name="other"), "tasks")
     me.page.get_by_label("Id, key or name has").fill("bil")
@@ -149,7 +149,7 @@ def test_two_operators_see_what_each_does_and_what_is_typed_stays(
 
 
 def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come) -> None:
-    me = visitor()
+    me = visitor(filled)
     me.logs_in(filled.token(), "tasks/sale")
 
     me.page.locator("#life li").first.wait_for()
@@ -169,7 +169,7 @@ def test_everybody_can_steer(
     filled: Served, visitor: Come, axe: str, colours: str, width: str
 ) -> None:
     filled.do(SetQuota(task="bills", quota=3))
-    me = visitor(colours, WIDTHS[width])
+    me = visitor(filled, colours, WIDTHS[width])
     me.logs_in(filled.token(name=SCRIPT), "tasks")
     me.goes_to("tasks?quota=sale")
     me.sees_state("live")
