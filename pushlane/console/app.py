@@ -6,7 +6,10 @@ it. Whatever is done is an operation, with the rights of the token that the sess
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict
@@ -24,7 +27,7 @@ from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
-from pushlane.console.task import DEAD, LIFE, RESULTS, TASK, WHY
+from pushlane.console.task import DEAD, LIFE, PUSH, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
@@ -40,12 +43,13 @@ from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PUSH, PREVIEW)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"
 _LOGIN_COOKIE = "pushlane-login"
 _FORM = "application/x-www-form-urlencoded"
+_DATE_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 _MOST_KEPT_BYTES = 64 * 1024
 _BY_WORD = {kind.word(): kind for kind in OPERATIONS}
 
@@ -94,6 +98,8 @@ class Console:
                 return await endpoint(request)
             except PushlaneError as error:
                 if isinstance(error, Unauthorized) and request.method in ("GET", "HEAD"):
+                    if request.headers.get("hx-request") == "true":  # a login is no part of a page
+                        return Response(status_code=HTTPStatus.UNAUTHORIZED)
                     return self._to_login(request)
                 return self._shown.problem(request, error, await self._reader_or_none(request))
 
@@ -285,10 +291,28 @@ async def _fields(request: Request) -> Fields:
 
 
 def _own(fields: Fields) -> Fields:
-    """Return the fields of the operation; the console's own begin with `_`."""
+    """Return the fields of the operation; the console's own begin with `_`.
+
+    What an input of a date and a time has is made Unix ms, where the operation has those.
+    """
     return ImmutableMultiDict(
-        [(name, text) for name, text in fields.multi_items() if not name.startswith("_")]
+        [
+            (name, _ms(text) if name.endswith("_ms") else text)
+            for name, text in fields.multi_items()
+            if not name.startswith("_")
+        ]
     )
+
+
+def _ms(text: str) -> str:
+    """Return the Unix ms of a date and a time in UTC, like 2026-11-27T10:00; else what it is."""
+    if not _DATE_TIME.fullmatch(text):
+        return text
+    try:
+        at = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:  # of a 30th of February
+        return text
+    return str(round(at.timestamp() * 1000))
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:

@@ -118,7 +118,11 @@ def elsewhere(operation: Operation[Any]) -> Elsewhere:
     return Elsewhere(shlex.join([*command, *options]) if kind.commands else "", curl)
 
 
-_OPTIONS = {("promote-task", "level"): "to", ("demote-task", "level"): "to"}
+_OPTIONS = {
+    ("promote-task", "level"): "to",
+    ("demote-task", "level"): "to",
+    ("set-limit", "rate_per_s"): "rate",
+}
 """Options of commands that are named otherwise than the fields of their operations."""
 
 

@@ -12,11 +12,14 @@ from pushlane.operations.dead import RetryDead
 from pushlane.operations.operation import Operation
 from pushlane.operations.previewing import Preview
 from pushlane.operations.processes import Entry, ListAudit
+from pushlane.operations.replays import CloneTask
+from pushlane.operations.shares import SetLimit
 from pushlane.operations.tasks import (
     CancelTask,
     DemoteTask,
     PauseTask,
     PromoteTask,
+    RescheduleTask,
     ResumeTask,
     SetQuota,
 )
@@ -28,7 +31,7 @@ _MOST = 5
 _LOOKED_AT = 100
 _STEERS: tuple[type[Operation[Any]], ...] = (
     *(SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTask),
-    *(RetryDead, Preview),
+    *(RetryDead, RescheduleTask, CloneTask, SetLimit, Preview),
 )
 _ORDER = [*Level]
 

@@ -11,9 +11,11 @@ from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.dead import ListDead, RetryDead
-from pushlane.operations.looks import GetResults, WhyTask
+from pushlane.operations.looks import GetPush, GetResults, WhyTask
 from pushlane.operations.operation import Operation
 from pushlane.operations.processes import ListAudit
+from pushlane.operations.session import Beside
+from pushlane.operations.shares import SetLimit
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.tasks import (
     CancelTask,
@@ -30,7 +32,8 @@ _CHANGES_SHOWN = 100
 
 
 async def _task(ask: Ask) -> Mapping[str, Any]:
-    task = await ask.do(GetTask(task=ask.parts["task"]))
+    beside = Beside()
+    task = await ask.do(GetTask(task=ask.parts["task"]), beside)
     may = may_of(ask)
     ask.asked += [one for one in _steers(task) if may[one.word()]]
     address = f"tasks/{task.id}"
@@ -38,6 +41,7 @@ async def _task(ask: Ask) -> Mapping[str, Any]:
         "title": task.name or task.id,
         "task": task,
         "may": may,
+        "seen": beside.tag,
         "address": address,
         "outcomes": _outcomes(task),
         "edited": task if ask.query.get("quota") and not ask.is_again else None,
@@ -55,6 +59,7 @@ def _steers(task: TaskNow) -> list[Operation[Any]]:
         ResumeTask(task=task.id) if is_paused else PauseTask(task=task.id),
         SetQuota(task=task.id, quota=task.quota),
         PromoteTask(task=task.id),
+        SetLimit(subject=f"task/{task.id}", rate_per_s="100/s"),
         CancelTask(task=task.id),
     ]
 
@@ -154,3 +159,12 @@ WHY = _part("why", WhyTask, _why)
 LIFE = _part("life", GetTask, _life)
 RESULTS = _part("results", GetResults, _results)
 DEAD = _part("dead", ListDead, _dead)
+
+
+async def _push(ask: Ask) -> Mapping[str, Any]:
+    task, seq = ask.query.get("task", ""), ask.query.get("seq", "")
+    push = await ask.do(GetPush(push=f"{task}-{seq}"))
+    return {"title": f"Push {push.push}", "push": push}
+
+
+PUSH = Page("/push", "Push", "push.html", GetPush, _push, query=("task", "seq"), is_live=False)

@@ -15,9 +15,11 @@ from pushlane.core.names import dead_lane, own_lane
 from pushlane.core.push import DeadPush, Kind, Push, encode, encode_dead
 from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.operations.doing import do
-from pushlane.operations.tasks import CancelTask, GetTask, PauseTask, SetQuota
+from pushlane.operations.shares import GetLimit
+from pushlane.operations.tasks import CancelTask, GetTask, PauseTask, RescheduleTask, SetQuota
 from tests.console.browsing import Browser, browsing, form_of, led_to
 from tests.door.asking import ADMIN
+from tests.receipt_bodies import body
 
 SCRIPT = "<script>alert(1)</script>"
 PARTS = ("why", "life", "results", "dead")
@@ -348,6 +350,74 @@ async def test_a_task_has_its_counts_its_life_and_its_reasons(settings: Settings
     assert "by root" in life
     assert "no receipt of 40 of them is kept" in results
     assert "How its share went over time is not kept" in page
+
+
+async def test_a_task_is_limited_rescheduled_and_cloned(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.log_in()
+        page = await get(browser, "tasks/a")
+        limited = await get(
+            browser, "preview?operation=set-limit&subject=task%2Fa&rate_per_s=50%2Fs&back=tasks%2Fa"
+        )
+        back = await press(browser, limited, "do/apply")
+        limit = await do(browser.backend, settings, ADMIN, GetLimit(subject="task/a"))
+        moved = await press(browser, page, "do/reschedule-task", not_before_ms="2030-01-02T10:00")
+        wrong = await browser.post(
+            "/console/do/reschedule-task",
+            {
+                **form_of(await get(browser, "tasks/a"), "do/reschedule-task"),
+                "expires_at_ms": "2030-02-30T10:00",
+            },
+        )
+        after = await now(browser, "a")
+
+    assert back == moved == "/console/tasks/a"
+    assert "pushlane limit task/a --rate 50/s" in limited
+    assert limit.limit.rate_per_s == 50
+    assert after.not_before_ms == 1_893_578_400_000
+    assert after.expires_at_ms == 0
+    assert (wrong.status, "2030-02-30T10:00" in wrong.body.decode()) == (400, True)
+    assert form_of(page, "do/clone-task")["task"] == "a"
+
+
+async def test_times_that_somebody_else_has_set_are_not_set_over(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a")
+        await browser.log_in()
+        fields = form_of(await get(browser, "tasks/a"), "do/reschedule-task")
+        other = RescheduleTask(task="a", expires_at_ms=1_900_000_000_000)
+        await do(browser.backend, settings, ADMIN, other)
+        typed = {**fields, "expires_at_ms": "2031-01-01T00:00"}
+        refused = await browser.post("/console/do/reschedule-task", typed)
+
+        assert (await now(browser, "a")).expires_at_ms == 1_900_000_000_000
+    assert refused.status == 412
+    assert "expires_at_ms 1900000000000" in refused.body.decode()
+    assert form_of(refused.body.decode(), "reschedule-task")["expires_at_ms"] == "2031-01-01T00:00"
+
+
+async def test_one_push_is_looked_up_with_its_recipient_masked(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        said = body("a", [1], at_ms=now_ms() - 60_000, reason=f"HTTP 410 {SCRIPT}")
+        await browser.backend.receipts.append([said])
+        await browser.log_in()
+        found = await get(browser, "push?task=a&seq=1")
+        none = await get(browser, "push?task=a&seq=2")
+        gone = await browser.get("/console/push?task=a&seq=101")
+
+    assert "HTTP 410 &lt;script&gt;" in found
+    assert "There is no receipt of it" in none
+    assert gone.status in (400, 404, 409)
+    assert "--reveal" in found
+
+
+async def test_a_part_whose_session_is_over_is_no_login(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        part = await browser.get("/console/why/a", {"hx-request": "true"})
+
+    assert (part.status, part.body) == (401, b"")
 
 
 async def test_dead_pushes_are_sent_again_by_who_may(settings: Settings) -> None:

@@ -4,6 +4,19 @@
   for (const one of document.querySelectorAll(".scripted")) one.hidden = false;
   for (const one of document.querySelectorAll(".unscripted")) one.hidden = true;
 
+  // A part that cannot be shown says so.
+  const say = (within, text) => {
+    const told = document.createElement("p");
+    told.className = "problem";
+    told.setAttribute("role", "alert");
+    told.textContent = text;
+    within.replaceChildren(told);
+  };
+  const AWAY = "It cannot be shown now: the server did not answer, or your session is over.";
+  for (const part of document.querySelectorAll(".part > div")) {
+    for (const name of ["htmx:error", "htmx:response:error"]) part.addEventListener(name, () => say(part, AWAY));
+  }
+
   const slider = document.getElementById("quota-slider");
   if (!slider) return;
   const number = document.getElementById("quota-number");
@@ -33,18 +46,11 @@
 
   // What is shown is of an older value until the answer is there: it is not to be pressed.
   const form = number.form;
-  const say = (text) => {
-    const told = document.createElement("p");
-    told.className = "problem";
-    told.setAttribute("role", "alert");
-    told.textContent = text;
-    preview.replaceChildren(told);
-  };
   form.addEventListener("input", () => {
-    if (!form.checkValidity()) say(number.validationMessage);
+    if (!form.checkValidity()) say(preview, number.validationMessage);
     for (const one of preview.querySelectorAll(".apply button")) one.disabled = true;
   });
-  const fail = () => say("There is no preview now: the server did not answer. Nothing is changed.");
+  const fail = () => say(preview, `${AWAY} Nothing is changed.`);
   form.addEventListener("htmx:error", fail);
   form.addEventListener("htmx:response:error", fail);
 })();
