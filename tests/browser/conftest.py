@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
@@ -68,11 +69,27 @@ def _absent(why: str) -> Any:
     pytest.skip(why)
 
 
+class _Stripping:
+    """Takes a prefix away from what is asked for, as a proxy does; without it nothing is there."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            assert scope["path"].startswith(f"{self._prefix}/"), scope["path"]
+            left = {name: scope[name][len(self._prefix) :] for name in ("path", "raw_path")}
+            scope = {**scope, **left}
+        await self._app(scope, receive, send)
+
+
 class Served:
     """A server of the console on a thread, with a store that outlives it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prefix: str = "") -> None:
         self._settings = settings
+        self._prefix = prefix
         self._port = 0
         self._key = sessions(None)
         self._thread: threading.Thread | None = None
@@ -83,7 +100,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/console/"
+        return f"http://127.0.0.1:{self._port}{self._prefix}/console/"
 
     def start(self) -> None:
         """Serve, at the address of before."""
@@ -98,7 +115,7 @@ class Served:
             self._backend, self._loop = backend, asyncio.get_running_loop()
             flow = CodeFlow(door.issuer, self._settings) if door.issuer else None
             self.console = Console(door, self._key, flow)
-            app = build(door, self.console.routes())
+            app: Any = _Stripping(build(door, self.console.routes()), self._prefix)
             self._server = listening(app, Place("127.0.0.1", self._port))
             self._port = self._server.at.getsockname()[1]
             self._stopping = door.stopping
@@ -128,6 +145,15 @@ class Served:
 @pytest.fixture
 def served(settings: Settings) -> Iterator[Served]:
     found = Served(settings)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def served_under_prefix(settings: Settings) -> Iterator[Served]:
+    """A server behind a proxy that gives it a prefix."""
+    found = Served(settings, "/push")
     found.start()
     yield found
     found.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,19 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 PICTURES = os.environ.get("PUSHLANE_SCREENSHOTS")
 """Names a folder for pictures of every page, where somebody wants to look."""
+
+HIDE = """(is) => {
+  Object.defineProperty(document, "hidden", {value: is, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+AN_HOUR_LATE = """
+const Right = Date;
+window.Date = class extends Right {
+  constructor(...given) { given.length ? super(...given) : super(Right.now() - 3600e3); }
+  static now() { return Right.now() - 3600e3; }
+};
+addEventListener("beat", () => { window.beaten = true; });
+"""
 
 Come = Callable[..., Visitor]
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(1)</script>"
@@ -94,15 +108,11 @@ def test_a_pause_pauses(served: Served, visitor: Come) -> None:
 def test_a_hidden_tab_asks_nothing(served: Served, visitor: Come) -> None:
     me = visitor(served)
     me.logs_in(served.token(), "audit")
-    hide = (
-        "(is) => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
-        "document.dispatchEvent(new Event('visibilitychange')); }"
-    )
-    me.page.evaluate(hide, True)
+    me.page.evaluate(HIDE, True)
     until(lambda: len(served.console.live) == 0)
     weigh(served, "5:4:1")
 
-    me.page.evaluate(hide, False)
+    me.page.evaluate(HIDE, False)
     me.sees("weights 5:4:1")
 
 
@@ -173,6 +183,50 @@ def test_a_form_outlives_its_session_on_the_way_over_an_issuer(
     me.page.get_by_role("button", name="Send again").click()
 
     me.sees("set-formats is done.")
+
+
+def test_everything_works_under_a_prefix(served_under_prefix: Served, visitor: Come) -> None:
+    me = visitor(served_under_prefix)
+    token = served_under_prefix.token()
+    me.logs_in(token, "audit")
+    me.page.get_by_role("link", name="Processes").click()
+    me.sees_state("live")
+    me.page.get_by_label("Let producers write up to format").fill("2")
+    me.page.get_by_role("button", name="Set").click()
+    me.sees("set-formats is done.")
+    me.page.get_by_role("link", name="Audit").click()
+    me.sees("min_format 2")
+    me.page.get_by_role("button", name="Log out").click()
+    me.page.wait_for_url("**/push/console/login")
+
+
+def test_seven_tabs_of_one_browser_are_live(served: Served, visitor: Come) -> None:
+    """A browser has six connections to a server: hidden tabs keep none."""
+    first = visitor(served)
+    first.logs_in(served.token(), "audit")
+    tabs = [first]
+    for _ in range(6):
+        tabs[-1].page.evaluate(HIDE, True)
+        tabs.append(Visitor(first.context, served))
+        tabs[-1].goes_to("audit")
+        tabs[-1].sees_state("live")
+    weigh(served, "5:4:1")
+    tabs[-1].sees("weights 5:4:1")
+
+    assert len(served.console.live) == 1
+    assert [one.wrong for one in tabs] == [[]] * 7
+
+
+def test_a_clock_that_is_wrong_makes_no_time_wrong(served: Served, visitor: Come) -> None:
+    me = visitor(served)
+    me.context.add_init_script(AN_HOUR_LATE)
+    me.logs_in(served.token(), "audit")
+    me.page.wait_for_function("window.beaten")
+    me.page.get_by_role("button", name="Pause").click()
+
+    told = me.sees_state("paused").removeprefix("Paused: what you see is of ")
+    at = datetime.strptime(told, "%d %b %Y, %H:%M:%S").replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - at) < timedelta(minutes=10)
 
 
 def test_a_keyboard_is_enough(served: Served, visitor: Come) -> None:

@@ -59,7 +59,8 @@
   const SILENT_MS = 11000;
   const state = document.getElementById("stream-state");
   const pause = document.getElementById("pause");
-  let connection = null, heardAt = performance.now(), shownAt = new Date();
+  let connection = null, heardAt = performance.now();
+  let seenMs = Date.now(), skewMs = 0; // by this clock, and what the server's is ahead of it
   let isPaused = false, isEnded = false, away = "";
 
   const show = (name, text) => {
@@ -67,8 +68,11 @@
     state.dataset.state = name;
     state.textContent = text;
   };
-  const pictureOf = () => `what you see is of ${told.format(shownAt)}`;
+  const pictureOf = () => `what you see is of ${told.format(new Date(seenMs + skewMs))}`;
   const lost = () => show("lost", `Connection lost: ${pictureOf()}`);
+  const seen = () => {
+    if (!isPaused && !away) seenMs = Date.now();
+  };
   const tell = () => {
     if (isEnded || document.hidden) return;
     if (isPaused) show("paused", `Paused: ${pictureOf()}`);
@@ -108,11 +112,15 @@
     if (event.detail.message.event) return;
     away = "";
     if (isPaused) event.detail.cancelled = true;
-    else shownAt = new Date();
+    seen();
     tell();
   });
   document.addEventListener("htmx:after:swap", () => localTimes(document));
-  live.addEventListener("beat", tell);
+  live.addEventListener("beat", (event) => {
+    skewMs = Number(event.detail.data) - Date.now();
+    seen();
+    tell();
+  });
   live.addEventListener("away", (event) => {
     away = event.detail.data;
     tell();
