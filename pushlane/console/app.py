@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
+from pushlane.console.batches import COUNTED, Batches
 from pushlane.console.issued import CodeFlow
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
@@ -43,7 +44,7 @@ from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PUSH, PREVIEW)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PUSH, PREVIEW, COUNTED)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"
@@ -66,6 +67,7 @@ class Console:
         self._sessions = sessions
         self._assets = Assets()
         self._shown = Shown(environment(self._assets), PAGES, has_issuer=flow is not None)
+        self._batches = Batches(door)
         self.live = Live(door.gate.is_still_valid, door.stopping)
 
     def routes(self) -> list[Route]:
@@ -83,7 +85,15 @@ class Console:
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
             Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
         ]
-        for page in (*PAGES, *INNER):
+        found += [
+            Route(f"{PREFIX}/batch", self._answered(self._begin_batch), methods=["POST"]),
+            Route(
+                f"{PREFIX}/batches/{{batch}}/stop",
+                self._answered(self._stop_batch),
+                methods=["POST"],
+            ),
+        ]
+        for page in (*PAGES, *INNER, self._batches.page()):
             found.append(Route(f"{PREFIX}{page.path}", self._answered(self._of(page))))
             if page.is_live:
                 live = self._answered(self._stream_of(page))
@@ -261,6 +271,26 @@ class Console:
         answer = _redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
         answer.set_cookie(DONE_COOKIE, done, max_age=30, httponly=True, samesite="lax")
         return answer
+
+    async def _begin_batch(self, request: Request) -> Response:
+        """Change the tasks that a form names, and lead to the page of how far it is."""
+        fields = await _fields(request)
+        try:
+            reader = await self._reader(request)
+        except Unauthorized as error:
+            _refuse_foreign(request)
+            return self._keep(request, "batch", fields, error)
+        self._refuse_forged(request, fields, reader)
+        word, tasks = fields.get("action", ""), fields.get("tasks", "").split()
+        batch = self._batches.start(reader.caller, reader.login.authorization, word, tasks)
+        return _redirect(f"./batches/{batch.id}")
+
+    async def _stop_batch(self, request: Request) -> Response:
+        reader, fields = await self._reader(request), await _fields(request)
+        self._refuse_forged(request, fields, reader)
+        batch = self._batches.of(request.path_params["batch"], reader.caller)
+        batch.is_stopping = True
+        return _redirect(f"../{batch.id}")
 
     def _keep(self, request: Request, path: str, fields: Fields, error: PushlaneError) -> Response:
         """Ask for a login, and keep what was typed until then."""

@@ -54,9 +54,9 @@ class Ask:
         self.asked.append(operation)
         return await self._doing(self.caller, operation, beside or Beside())  # type: ignore[no-any-return]
 
-    async def quietly(self, operation: Operation[Result]) -> Result:
+    async def quietly(self, operation: Operation[Result], beside: Beside | None = None) -> Result:
         """Do an operation that the page does not show how to do."""
-        return await self._doing(self.caller, operation, Beside())  # type: ignore[no-any-return]
+        return await self._doing(self.caller, operation, beside or Beside())  # type: ignore[no-any-return]
 
     def may(self, kind: type[Operation[Any]]) -> bool:
         """Tell whether the caller may do what is of this kind, to something at least."""

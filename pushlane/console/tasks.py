@@ -21,7 +21,7 @@ from pushlane.operations.tasks import (
 )
 
 A_PAGE = 50
-_FILTERS = ("find", "state", "app", "level", "sink", "sort")
+FILTERS = ("find", "state", "app", "level", "sink", "sort")
 _DEFAULT_SORT = "-created"
 _COLUMNS = (
     ("name", "Task", False),
@@ -39,7 +39,7 @@ _COLUMNS = (
 
 
 async def _values(ask: Ask) -> Mapping[str, Any]:
-    given = {name: ask.query[name] for name in _FILTERS if ask.query.get(name)}
+    given = {name: ask.query[name] for name in FILTERS if ask.query.get(name)}
     sort = given.get("sort", _DEFAULT_SORT)
     cursor, beside = ask.query.get("cursor", ""), Beside()
     wanted = FindTasks.made(**given, limit=A_PAGE, cursor=cursor)
@@ -52,16 +52,17 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     return {
         "found": found,
         "may": may,
-        "given": {name: given.get(name, "") for name in _FILTERS},
+        "given": {name: given.get(name, "") for name in FILTERS},
         "is_narrowed": bool(given.keys() - {"sort"}),
-        "address": _address(given, cursor),
+        "address": address_of(given, cursor),
         "columns": _columns(given, sort),
         "states": STATE_WORDS,
         "levels": [*Level],
-        "first": _address(given) if cursor else "",
-        "next": _address(given, beside.next) if beside.next else "",
+        "first": address_of(given) if cursor else "",
+        "next": address_of(given, beside.next) if beside.next else "",
         "edited": None if ask.is_again else await the_task(ask, ask.query.get("quota", "")),
         "most_quota": MAX_QUOTA,
+        "all": urlencode(given),
         "undo": () if ask.is_again else await undoable(ask),
     }
 
@@ -74,7 +75,7 @@ async def the_task(ask: Ask, task_id: str) -> TaskNow | None:
     return next((one for one in page.tasks if one.id == task_id), None)
 
 
-def _address(given: Mapping[str, str], cursor: str = "") -> str:
+def address_of(given: Mapping[str, str], cursor: str = "") -> str:
     """Return the address of a view, seen from the root."""
     more = {**given, **({"cursor": cursor} if cursor else {})}
     return f"tasks?{urlencode(more)}" if more else "tasks"
@@ -91,7 +92,7 @@ def _columns(given: Mapping[str, str], sort: str) -> list[dict[str, Any]]:
             {
                 "heading": heading,
                 "is_number": is_number,
-                "address": _address({**given, "sort": to}) if by else "",
+                "address": address_of({**given, "sort": to}) if by else "",
                 "sorted": ("descending" if sort.startswith("-") else "ascending")
                 if is_sorted
                 else "",
@@ -101,5 +102,5 @@ def _columns(given: Mapping[str, str], sort: str) -> list[dict[str, Any]]:
 
 
 TASKS = Page(
-    "/tasks", "Tasks", "tasks.html", FindTasks, _values, query=(*_FILTERS, "cursor", "quota")
+    "/tasks", "Tasks", "tasks.html", FindTasks, _values, query=(*FILTERS, "cursor", "quota")
 )

@@ -186,3 +186,20 @@ def test_everybody_can_steer(
         assert found_by_axe(me, axe) == []
         assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
         shown(me, f"{path.partition('?')[0].replace('/', '-')}-steered-{colours}-{width}")
+
+
+def test_all_of_a_view_are_changed_in_the_background(
+    filled: Served, visitor: Come, axe: str
+) -> None:
+    me = visitor(filled)
+    me.logs_in(filled.token(), "tasks")
+    me.goes_to("tasks?app=shop")
+    me.page.get_by_role("link", name="Pause all of them").click()
+    me.sees("Pause 2 tasks: just those that fit now.")
+    assert found_by_axe(me, axe) == []
+    me.page.get_by_role("button", name="Pause 2 tasks").click()
+
+    me.sees("It is through: 2 done.")
+    assert found_by_axe(me, axe) == []
+    assert filled.do(GetTask(task="bills")).state == "paused"
+    assert filled.do(GetTask(task="x")).state == "running"
