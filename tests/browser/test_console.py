@@ -90,7 +90,7 @@ def test_a_pause_pauses(served: Served, visitor: Come) -> None:
     token = served.token()
     me.logs_in(token, "audit")
     other.logs_in(token, "audit")
-    me.page.get_by_role("button", name="Pause").click()
+    me.page.get_by_role("button", name="Pause view").click()
     before = me.page.inner_text("#live")
 
     weigh(served, "5:4:1")
@@ -222,7 +222,7 @@ def test_a_clock_that_is_wrong_makes_no_time_wrong(served: Served, visitor: Come
     me.context.add_init_script(AN_HOUR_LATE)
     me.logs_in(served.token(), "audit")
     me.page.wait_for_function("window.beaten")
-    me.page.get_by_role("button", name="Pause").click()
+    me.page.get_by_role("button", name="Pause view").click()
 
     told = me.sees_state("paused").removeprefix("Paused: what you see is of ")
     at = datetime.strptime(told, "%d %b %Y, %H:%M:%S").replace(tzinfo=UTC)

@@ -98,7 +98,7 @@
   pause.addEventListener("click", () => {
     isPaused = !isPaused;
     pause.setAttribute("aria-pressed", String(isPaused));
-    pause.textContent = isPaused ? "Go on" : "Pause";
+    pause.textContent = isPaused ? "Go on" : "Pause view";
     tell();
     if (!isPaused) again(); // which begins with how it is now
   });
