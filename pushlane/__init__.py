@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pushlane.backends.backend import Backend, connect
     from pushlane.backends.memory import MemoryBackend
     from pushlane.client.client import Client
+    from pushlane.client.producing import Producer
     from pushlane.client.sync import SyncClient
     from pushlane.core.errors import (
         BadInput,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pushlane.producers.device_events import PushEvent
     from pushlane.producers.outbox.buffer import ProducerStats
     from pushlane.producers.outbox.store import ProducerOptions
-    from pushlane.producers.producer import Producer
     from pushlane.producers.request import SubmitProgress, SubmitRequest
     from pushlane.settings import Settings
     from pushlane.settings import load as load_settings
@@ -71,7 +71,7 @@ _PLACES = {
     "producers.device_events": "PushEvent",
     "producers.outbox.store": "ProducerOptions",
     "producers.outbox.buffer": "ProducerStats",
-    "producers.producer": "Producer",
+    "client.producing": "Producer",
     "producers.request": "SubmitProgress SubmitRequest",
 }
 _RENAMED = {"load_settings": ("settings", "load")}

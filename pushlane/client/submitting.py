@@ -1,36 +1,31 @@
 """Submits rows for a client: on its backend, or through its server.
 
 Through a server rows are read, checked, rendered and deduplicated here; what is sent is finished
-pushes, as lines, in requests that are small. A request whose answer is lost is sent again: lines
-that are safe are left out there.
+pushes, as lines.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from pushlane.client.connection import Connection
-from pushlane.client.remote import Body, Refused, Remote
+from pushlane.client.lines import Lines, in_requests, line_of
+from pushlane.client.remote import Remote
 from pushlane.core.errors import BadInput, PushlaneError
-from pushlane.core.push import Push, decode_many
+from pushlane.core.push import decode_many
 from pushlane.core.task import Progress, Task
 from pushlane.model.limits import Limit
-from pushlane.operations.problems import error_of
-from pushlane.operations.receiving import CreateTask, GetSafeLine, Received, SealTask
+from pushlane.operations.receiving import CreateTask, SealTask
 from pushlane.operations.shares import GetLimit
 from pushlane.operations.submitting import SubmitResult, result_view
 from pushlane.operations.task_views import TaskView
 from pushlane.operations.tasks import CancelTask, GetTask
 from pushlane.producers.check import CheckedRows, checked_rows
-from pushlane.producers.encoder import carried_expiry_ms
 from pushlane.producers.request import OnProgress, SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import prefetched
 from pushlane.producers.submit import submit
@@ -40,11 +35,6 @@ from pushlane.settings import Settings
 from pushlane.util.retrying import until_reachable
 
 _LINES = 4_096
-_MOST_BYTES = 4 * 1024 * 1024
-_WAIT_S = 60.0
-_NDJSON = "application/x-ndjson"
-_QUICKLY = 1
-_LEFT_OUT = (None, "", 0)
 
 
 async def submitted(
@@ -124,12 +114,11 @@ class _Sending:
     task: Task
     rows: CheckedRows
     tell: OnProgress
-    safe: int = 0
 
     def __post_init__(self) -> None:
         accepted, first = self.rows.accepted, self.request.first
         self.end = accepted if first is None else min(first, accepted)
-        self.path = f"/tasks/{self.view.id}/pushes"
+        self.lines = Lines(self.remote, self.view.id)
 
     async def run(self) -> SubmitResult:
         """Send what is not safe yet, and return the task: sealed, unless `first` asks for less.
@@ -137,9 +126,8 @@ class _Sending:
         Raises BadInput for a row that the server refuses, or a file that has changed since it was
         checked: the task is cancelled then.
         """
-        was_safe = await self._retried(partial(self.remote.do, GetSafeLine(task=self.view.id)))
-        self.safe = was_safe.safe_line
-        published = max(0, self.end - self.safe)
+        was_safe = await self._retried(self.lines.look)
+        published = max(0, self.end - was_safe)
         shown = partial(_result, rows=self.rows, published=published, limit=await self._limit())
         try:
             read = await self._send_all()
@@ -148,11 +136,11 @@ class _Sending:
             raise await self._give_up(error) from error
         if self.request.first is not None:
             view = await self._retried(partial(self.remote.do, GetTask(task=self.view.id)))
-            return shown(view, part=max(self.end, self.safe))
+            return shown(view, part=max(self.end, self.lines.safe))
         seal = SealTask(task=self.view.id, total=self.end)
         await self._retried(partial(self.remote.do, seal))
         view = await self._retried(partial(self.remote.do, GetTask(task=self.view.id)))
-        return shown(view, resumed=bool(was_safe.safe_line))
+        return shown(view, resumed=bool(was_safe))
 
     async def _limit(self) -> Limit | None:
         """Return what the task is limited to, None when that was not asked for."""
@@ -170,11 +158,11 @@ class _Sending:
         async with prefetched(self.rows.chunks(task, _LINES)) as coming:
             async for chunk in coming:
                 some = chunk[: self.end - read]
-                new = some[max(0, self.safe - read) :]
+                new = some[max(0, self.lines.safe - read) :]
                 first = read + len(some) - len(new) + 1
                 pushes = decode_many(new) if new else []
-                for lines in _bodies(_line(push, task) for push in pushes):
-                    await self._retried(partial(self._send, lines, first))
+                for lines in in_requests(line_of(push, task) for push in pushes):
+                    await self._retried(partial(self.lines.send, lines, first))
                     first += len(lines)
                 read += len(some)
                 self._say()
@@ -182,22 +170,10 @@ class _Sending:
                     break
         return read
 
-    async def _send(self, lines: Sequence[bytes], first: int) -> None:
-        packed = await asyncio.to_thread(gzip.compress, b"\n".join(lines), _QUICKLY)
-        body = Body(packed, _NDJSON, "gzip")
-        try:
-            answer = await self.remote.request("POST", f"{self.path}?from={first}", body, _WAIT_S)
-        except Refused as refused:
-            if refused.problem.safe_line is not None:
-                self.safe = refused.problem.safe_line
-            raise error_of(refused.problem) from None
-        received: Received = self.remote.read(answer, Received)
-        self.safe = received.safe_line
-
     async def _give_up(self, error: BadInput) -> PushlaneError:
         await self._retried(partial(self.remote.do, CancelTask(task=self.view.id)))
         return type(error)(
-            f"{error}. Task {self.view.id} is cancelled; {self.safe} of its pushes had been "
+            f"{error}. Task {self.view.id} is cancelled; {self.lines.safe} of its pushes had been "
             "published. Submit the whole file under a new key"
         )
 
@@ -205,47 +181,5 @@ class _Sending:
         return await until_reachable(action, self._say, asyncio.sleep)
 
     def _say(self, note: str = "") -> None:
-        sent = min(self.safe, self.end)
+        sent = min(self.lines.safe, self.end)
         self.tell(SubmitProgress(SubmitStage.PUBLISHING, sent, self.end, self.view.id, note))
-
-
-def _bodies(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group lines for one request each."""
-    some: list[bytes] = []
-    size = 0
-    for line in lines:
-        some.append(line)
-        size += len(line)
-        if size >= _MOST_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
-
-
-def _line(push: Push, task: Task) -> bytes:
-    """Return a push as a line, without what it does not have."""
-    line: dict[str, Any] = {
-        "recipient": push.recipient,
-        "title": push.title,
-        "body": push.body,
-        "data": push.data,
-        "not_before_ms": push.not_before_ms,
-        "expires_at_ms": 0 if push.expires_at_ms == carried_expiry_ms(task) else push.expires_at_ms,
-        "zone": push.zone,
-        "collapse": push.collapse,
-        "attributes": push.attributes,
-        "trace_id": push.trace_id,
-        "address": _by_sink(push.addresses, task),
-        "payload": _by_sink(push.payloads, task),
-        "after_line": push.after_seq,
-    }
-    return msgspec.json.encode({name: one for name, one in line.items() if one not in _LEFT_OUT})
-
-
-def _by_sink(found: dict[str, Any] | None, task: Task) -> dict[str, Any] | None:
-    """Return what a push has by sink, with what it has for all others at each of the task's."""
-    if found is None:
-        return None
-    others = {} if "" not in found else dict.fromkeys(task.chain, found[""])
-    return others | {sink: one for sink, one in found.items() if sink}

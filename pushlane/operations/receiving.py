@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from pushlane.core.errors import TaskConflict
+from pushlane.core.names import own_lane
 from pushlane.core.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown, Task
 from pushlane.model import task_changes
 from pushlane.model.access import Access
@@ -16,6 +18,7 @@ from pushlane.model.limits import Limit
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.session import Session
 from pushlane.operations.task_views import ChangedTask, TaskView, changed_view, view_of
+from pushlane.util.errors import UnknownTask
 
 TaskWord = Annotated[str, Meta(description="Its id, key or name.")]
 
@@ -40,6 +43,10 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
     changes = True
 
     level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
+    id: Annotated[
+        str,
+        Meta(pattern=r"^([0-9a-z]{14})?$", description="Its id, as a `Producer` has made one."),
+    ] = ""
     app: Annotated[str, Meta(description="Who sends.")] = "default"
     name: Annotated[str, Meta(max_length=200, description="For people.")] = ""
     key: Annotated[
@@ -99,6 +106,8 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
             rate_per_s=self.rate_per_s,
         )
         made = self._made(at)
+        if self.id:
+            made = await _named(at, made, self.id)
         await refuse_unknown_sinks(at.backend, at.settings, made)
         kept = await at.backend.add(made, at.settings, self.expects)
         if kept.id != made.id:
@@ -164,10 +173,22 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
         return self.rate_per_s if self.rate_per_s is not None else access.most_per_s
 
 
+async def _named(at: Session, made: Task, task_id: str) -> Task:
+    """Return a task with this id. Raises TaskConflict where another one has it."""
+    with suppress(UnknownTask):
+        known = await at.backend.registry.get(task_id)
+        if known.key != made.key or not made.key:
+            raise TaskConflict(f"there is a task {task_id} already; leave the id out")
+    lane = own_lane(task_id)
+    return replace(made, id=task_id, lane=lane, first_lane=lane)
+
+
 _DEFAULT_APP = "default"
 _FORM = "lines:"
 _NOT_OF_KEY = (
-    *("expects", "not_before_ms", "expires_at_ms"),  # `in 2 hours` is another time at each call
+    *("id", "expects"),
+    # `in 2 hours` is another time at each call
+    *("not_before_ms", "expires_at_ms"),
     *("rate_per_s", "in_flight", "paused"),  # they may have been changed since
 )
 _PARTS = tuple(

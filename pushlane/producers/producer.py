@@ -29,7 +29,7 @@ from pushlane.model.times import FIRST_MS, LAST_MS, find_zone, given_start_ms
 from pushlane.producers.columns import checked, given_addresses
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import PRODUCER_METRICS, Encode, ProducerStats
-from pushlane.producers.outbox.sender import KEYS_WAIT
+from pushlane.producers.outbox.sender import KEYS_WAIT, Sender
 from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import (
     IN_ORDER,
@@ -251,7 +251,8 @@ class Producer:
     before begin a new one. One that is open at the interpreter's exit is closed then. The first
     push with nothing in it is warned of. Settings are those of `PUSHLANE_*` and `pushlane.toml`
     unless given. Make it after a fork, not before. A test may give it another way to a backend,
-    like `MemoryBackend().connect`. Raises BadInput for an option that cannot be.
+    like `MemoryBackend().connect`. With the setting `url` it sends through a server of `pushlane
+    serve`. Raises BadInput for an option that cannot be.
     """
 
     def __init__(
@@ -309,7 +310,12 @@ class Producer:
         self._store = self._spooled(self._spool) if self._spool else MemoryStore(self._header())
         self._first_seq = self._store.next_seq
         self._background = OutboxThread(
-            self._settings, self._options, self._store, self._folder, self._connect
+            self._settings,
+            self._options,
+            self._store,
+            self._folder,
+            self._connect,
+            self._sends_by(),
         )
         self._pid = os.getpid()
         self._background.start()
@@ -469,6 +475,10 @@ class Producer:
 
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
+
+    def _sends_by(self) -> type[Sender]:
+        """Return what sends its pushes."""
+        return Sender
 
     def _exit(self) -> None:
         """Close it as the interpreter exits: at what is lost nobody is left to raise an error."""

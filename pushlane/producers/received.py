@@ -15,17 +15,19 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.formats import KEYED, format_to_write
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput, InvalidChange, TaskConflict, UnknownLane
 from pushlane.core.publish import Publication, chunk_size
 from pushlane.core.push import MAX_PUSH_BYTES, MAX_SEQ, UNREADABLE
 from pushlane.core.task import State, Task, now_ms
 from pushlane.model.names import receiving_lease, submit_lease
+from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.producer import Content, encoder
 from pushlane.producers.published import announce, reached, refuse_outdated
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import payload_limits
-from pushlane.util.errors import OversizedPush
+from pushlane.util.errors import NotNow, OversizedPush
 from pushlane.wire import MOST_PUSHES
 
 T = TypeVar("T")
@@ -43,7 +45,8 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One push, as a line of JSON. Times are Unix ms, or texts like `2h`; what is left out is none.
 
     `address` and `payload` are by sink; one address alone is that at the task's only sink. In an
-    ordered task `after_line` is the line of the same key before this one: it goes first.
+    ordered task `after_line` is the line of the same key before this one: it goes first. Of the
+    pushes of an app with the same `key` one is sent within `key_window_s`.
     """
 
     recipient: str
@@ -59,6 +62,7 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     address: str | dict[str, Any] | None = None
     payload: dict[str, Any] | None = None
     after_line: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)] = 0
+    key: str | None = None
 
     @property
     def content(self) -> Content:
@@ -72,6 +76,7 @@ class PushLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             self.trace_id,
             self.address,
             self.payload,
+            key=self.key,
             not_before_ms=self.not_before_ms,
             zone=self.zone,
             collapse=self.collapse,
@@ -253,6 +258,7 @@ class _Chunk:
     safe: int
     bodies: list[bytes] = field(default_factory=list)
     collapses: bool = False
+    _knows_keys: bool = False
 
     def __post_init__(self) -> None:
         task, settings = self.of.task, self.of.settings
@@ -267,6 +273,8 @@ class _Chunk:
             push = self._decode(line)
             encode = encoder(task, self._limits, push.content, now_ms())
             _refuse_after(task, number, push.after_line)
+            if push.key is not None:
+                await self._require_keys()
             body = encode(number, push.after_line)
         except (*UNREADABLE, BadInput) as error:
             raise BadLine(number, await self.flush(), why_no_push(error)) from error
@@ -274,6 +282,15 @@ class _Chunk:
         self.bodies.append(body)
         if len(self.bodies) >= self._most:
             await self.flush()
+
+    async def _require_keys(self) -> None:
+        """Raise NotNow while older dispatchers may be there, which do not know keys."""
+        backend = self.of.backend
+        if not self._knows_keys:
+            written = await format_to_write(backend.documents, backend.registry, backend.presence)
+            if written < KEYED:
+                raise NotNow(KEYS_WAIT)
+            self._knows_keys = True
 
     async def flush(self) -> int:
         """Put on the lane what was added; return the last line that is safe then."""

@@ -129,6 +129,7 @@ class OutboxThread:
     store: BatchStore
     folder: SpoolFolder | None
     connect: Connect | None
+    sends_by: type[Sender] = Sender
 
     def __post_init__(self) -> None:
         store = self.store
@@ -260,7 +261,7 @@ class OutboxThread:
 
     async def _send(self, store: BatchStore, is_over: Callable[[], bool]) -> None:
         """Send what the store keeps, and remove it if it is sealed."""
-        sender = Sender(
+        sender = self.sends_by(
             self.settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
         )
         if store is self.store:

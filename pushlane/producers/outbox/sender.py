@@ -148,7 +148,11 @@ class Sender:
             self.on_sent([])
             if is_over:
                 return []
-            await self.news.wait()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until a batch came, or it is over."""
+        await self.news.wait()
 
     async def _open(self, backend: Backend) -> Task:
         known = await self._found_or_added(backend)
