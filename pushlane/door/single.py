@@ -60,8 +60,8 @@ class SinglePushes:
         key = request.path_params["key"]
         if not key:
             raise BadInput("the key is empty; give one of yours: PUT .../pushes/KEY")
-        if push.key not in (None, key):
-            raise BadInput("the key in the body is another than that of the path; leave it out")
+        if push.key is not None:
+            raise BadInput("the key of a push is in the path: leave it out of the body")
         content = push.content._replace(key=key)
         return await self.feeds.push(stream, content, len(body))
 

@@ -222,7 +222,7 @@ async def test_a_request_whose_answer_is_lost_is_sent_again_and_each_push_once(
         return answer
 
     monkeypatch.setattr(Remote, "request", losing)
-    monkeypatch.setattr("pushlane.client.submitting._MOST_BYTES", 200)
+    monkeypatch.setattr("pushlane.client.lines._MOST_BYTES", 200)
     async with Client(away.settings) as client:
         done = await client.submit(request())
         found = await on_lane(away.here, done.task_id)

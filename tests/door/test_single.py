@@ -269,7 +269,7 @@ async def test_a_push_expires_so_long_after_it_came(settings: Settings) -> None:
     [
         ("k", {"recipient": " "}, {}, 400, "a push has no recipient"),
         ("k", {"recipient": 3}, {}, 400, "the body is no push: Expected `str`, got `int`"),
-        ("k", {**PUSH, "key": "k"}, {}, 400, "unknown field `key`"),
+        ("k", {**PUSH, "key": "k"}, {}, 400, "the key of a push is in the path"),
         ("k" * 201, PUSH, {}, 400, "key of a push has 201 characters"),
         ("", PUSH, {}, 400, "the key is empty; give one of yours"),
         ("k", PUSH, {"from": 1}, 400, "'from' is no part of this query"),
