@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
@@ -298,7 +298,7 @@ class Producer:
         self._told_empty = False
         self._newest_ms = 0
 
-    def open(self) -> Producer:
+    def open(self) -> Self:
         """Open the producer; the broker need not be there yet.
 
         Raises:
@@ -464,13 +464,13 @@ class Producer:
         """The id of the task that its pushes go to."""
         return self._task.id
 
-    def __enter__(self) -> Producer:
+    def __enter__(self) -> Self:
         return self.open()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.open)
 
     async def __aexit__(self, *error: object) -> None:
