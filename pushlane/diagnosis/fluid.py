@@ -27,7 +27,7 @@ from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.core.task import Level, Task
-from pushlane.model.load import SinkLoad, Standing, filled
+from pushlane.model.load import SinkLoad, Standing, filled, part_of_high, whole_of_high
 
 _CLOSE = 1e-9  # what differs by less of itself is the same
 _NOTHING = 1e-9
@@ -289,9 +289,14 @@ class _App(_Sharing[_Lane]):
         return self._left
 
     @property
+    def own_can_take(self) -> float:
+        """The most that it can take with the lanes that it has, whatever its part of high."""
+        return min(self.own_most, self.most_of_all)
+
+    @property
     def can_take(self) -> float:
         """The most that it can take with the lanes that it has."""
-        return min(self.own_most, self.part_most, self.most_of_all)
+        return min(self.own_can_take, self.part_most)
 
     def add(self, one: _Lane) -> None:
         if one.began_s is None:
@@ -674,13 +679,17 @@ class _Run:
                 level.share()
 
     def _bound_high(self) -> None:
-        """Let apps have no more of high than their part, while there is anybody else."""
+        """Let apps have no more of high than their part, as far as there is anybody else."""
         high = self._levels.get(Level.HIGH)
         if not self._has_parts or high is None:
             return
-        total = sum(one.weight for one in self._levels.values())
-        of_high = self._per_s * high.weight / total if total else 0.0
-        of_high = math.inf if len(self._levels) == len(high.apps) == 1 else of_high
+        others = [
+            (one.weight, one.most_of_all)
+            for at, one in self._levels.items()
+            if at is not Level.HIGH
+        ]
+        apps = [(self._own_part(app), app.own_can_take) for app in high.apps.values()]
+        of_high = whole_of_high(high.weight, others, apps, self._per_s)
         if of_high == self._of_high:
             return
         self._of_high = of_high
@@ -690,7 +699,10 @@ class _Run:
             app.part_most = self._part_of(app)
             high.go_on(app)
 
+    def _own_part(self, app: _App) -> float:
+        return part_of_high(self._load, app.name.removeprefix(_APP))
+
     def _part_of(self, app: _App) -> float:
         """Return the most that an app may have of the high level."""
-        part = self._load.limit("app", app.name.removeprefix(_APP), "high_part")
-        return math.inf if part is None else part * self._of_high
+        part = self._own_part(app)
+        return math.inf if part >= 1 or self._of_high == math.inf else part * self._of_high

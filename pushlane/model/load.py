@@ -332,16 +332,54 @@ def _tree(load: SinkLoad, standings: Iterable[Standing], *, is_limited: bool) ->
 
 
 def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:
-    """Let apps have no more of high than their part, while there is anybody else."""
+    """Let apps have no more of high than their part, as far as there is anybody else."""
     high = root.parts.get(Level.HIGH)
-    if high is None or len(root.parts) == len(high.parts) == 1:
+    if high is None:
         return
-    total = sum(level.weight for level in root.parts.values())
-    of_high = amount * high.weight / total if total else 0.0
+    own = {name: part_of_high(load, name.removeprefix(_APP)) for name in high.parts}
+    others = [
+        (level.weight, level.most_per_s) for at, level in root.parts.items() if at is not Level.HIGH
+    ]
+    apps = [(own[name], app.most_per_s) for name, app in high.parts.items()]
+    whole = whole_of_high(high.weight, others, apps, amount)
     for name, app in high.parts.items():
-        part = load.limit("app", name.removeprefix(_APP), "high_part")
-        if part is not None:
-            app.own_most_per_s = min(app.own_most_per_s, part * of_high)
+        if own[name] < 1:
+            app.own_most_per_s = min(app.own_most_per_s, own[name] * whole)
+
+
+def whole_of_high(
+    weight: float,
+    others: Iterable[tuple[float, float]],
+    apps: Iterable[tuple[float, float]],
+    amount: float,
+) -> float:
+    """Return of what the apps of the high level may have their part each, of a sink's amount.
+
+    It is what the level would have by its weight, or as much more as neither the `others`, by
+    weight and the most that each can take, nor the `apps`, by part and most, would take.
+    """
+    counted = [one for one in others if one[0] > 0]
+    whole = filled([(weight, math.inf), *counted], amount)[0] if counted else amount
+    left = amount - sum(most for _, most in counted)
+    if whole <= 0 or left <= 0:
+        return whole
+    by_most = sorted((most / part, part, most) for part, most in apps)
+    parts = sum(part for _, part, _ in by_most)
+    for needed, part, most in by_most:  # from there on it can take no more
+        if left <= parts * needed:
+            return max(whole, left / parts)
+        left, parts = left - most, parts - part
+    return math.inf
+
+
+def part_of_high(load: SinkLoad, app: str) -> float:
+    """Return the part of the high level, from 0 to 1, that an app may have of it.
+
+    What apps may not have together goes to the other levels by their weights. What nobody else can
+    take is theirs too, by their parts.
+    """
+    part = load.limit("app", app, "high_part")
+    return 1.0 if part is None else float(part)
 
 
 def filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:
