@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pushlane.console.lines import HEIGHT, WIDTH, chart
 from pushlane.console.pages import Ask, Page
+from pushlane.console.steering import UNDO_MS
+from pushlane.core.task import now_ms
 from pushlane.operations.now import By, GetHour, GetNow, HourView, NowView
+from pushlane.operations.processes import ListAudit
+from pushlane.operations.shares import GetLevels, SetLevels
+
+_LOOKED_AT = 5
 
 
 async def _values(ask: Ask) -> Mapping[str, Any]:
@@ -23,7 +29,29 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
         "is_new": _is_new(hour, now),
         "width": WIDTH,
         "height": HEIGHT,
+        **await _weights(ask),
     }
+
+
+class WeightsUndo(NamedTuple):
+    """The weights before they were changed in the last minutes, by whom, and when (Unix ms)."""
+
+    weights: str
+    who: str
+    at_ms: int
+
+
+async def _weights(ask: Ask) -> Mapping[str, Any]:
+    """Return the weights of the levels for who may set others, and what they were just now."""
+    if not ask.may(SetLevels):
+        return {"weights": "", "undo": None}
+    now, undo = str((await ask.quietly(GetLevels())).weights), None
+    for entry in await ask.quietly(ListAudit(find="levels", limit=_LOOKED_AT)):
+        before = str(entry.before.get("weights", ""))
+        if entry.subject == "levels" and before and entry.at_ms > now_ms() - UNDO_MS:
+            undo = WeightsUndo(before, entry.who, entry.at_ms)
+            break
+    return {"weights": now, "undo": undo}
 
 
 def _most(now: NowView) -> dict[str, float]:

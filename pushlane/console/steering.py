@@ -13,7 +13,7 @@ from pushlane.operations.operation import Operation
 from pushlane.operations.previewing import Preview
 from pushlane.operations.processes import Entry, ListAudit
 from pushlane.operations.replays import CloneTask
-from pushlane.operations.shares import SetLimit
+from pushlane.operations.shares import ClearLimit, SetLevels, SetLimit
 from pushlane.operations.tasks import (
     CancelTask,
     DemoteTask,
@@ -117,4 +117,8 @@ def change_text(operation: str, fields: Mapping[str, Any], name: str) -> str:
     words = {PauseTask.word(): "Pause", ResumeTask.word(): "Resume", CancelTask.word(): "Cancel"}
     if operation in words:
         return f"{words[operation]} {name}"
+    if operation == SetLevels.word():
+        return f"Share by {fields.get('weights', '')}"
+    if operation == ClearLimit.word():
+        return f"Take the limits of {fields.get('subject', '')} away"
     return operation.replace("-", " ").capitalize()

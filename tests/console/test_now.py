@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.shares import SetLimit
 from pushlane.version import VERSION
-from tests.console.browsing import Browser, browsing
+from tests.console.browsing import Browser, browsing, form_of
 from tests.door.asking import ADMIN
 
 SCRIPT = "<script>alert(1)</script>"
@@ -149,3 +150,46 @@ def test_the_top_is_a_round_number(most: float, top: float) -> None:
 def test_of_many_lines_the_five_largest_are_shown() -> None:
     drawn = chart([(0, {f"app-{number}": float(number) for number in range(9)})], [], 0)
     assert [one.name for one in drawn.lines] == [f"app-{number}" for number in range(4, 9)]
+
+
+async def test_weights_are_previewed_set_and_undone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"), ("news", "press"))
+        await browser.log_in()
+        assert 'value="6:3:1"' in await page(browser)
+        preview = await page(
+            browser, "/console/preview?operation=set-levels&weights=1:2:3&back=now"
+        )
+        assert "Share by 1:2:3" in preview
+        done = await browser.post("/console/do/apply", form_of(preview, "do/apply"))
+        after = await page(browser)
+        undo = await page(browser, "/console/preview?operation=set-levels&weights=6:3:1&back=now")
+
+    assert done.headers["location"].endswith("now")
+    assert 'value="1:2:3"' in after
+    assert "Undo: back to 6:3:1" in after
+    assert "Share by 6:3:1" in undo
+
+
+async def test_a_limit_that_holds_can_be_previewed_away(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"), ("news", "press"))
+        await do(browser.backend, settings, ADMIN, SetLimit.made(subject="app/shop", rate_per_s=20))
+        await browser.log_in()
+        html = await page(browser)
+        [there] = re.findall(r'href="([^"]*clear-limit[^"]*)"', html)
+        shown = text_of(await page(browser, f"/console/{unescape(there).removeprefix('./')}"))
+
+    assert "Take the limits of app/shop away" in shown
+    assert "1 task ends later" in shown or "ends sooner" in shown
+
+
+async def test_a_viewer_sees_no_weights_to_set(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        wanted = CreateToken.made(name="eve", grants="viewer")
+        token = (await do(browser.backend, settings, ADMIN, wanted)).token
+        await browser.log_in(token)
+        html = await page(browser)
+
+    assert "set-levels" not in html
+    assert "Undo" not in html
