@@ -53,7 +53,7 @@ _OVER_S, _SETTLE_S, _RECORD_S = 10.0, 3.0, 0.5
 _ANSWER_S = 20.0
 _FIRST_MS, _UPDATE_MS, _SEARCH_MS, _PAGE_KIB = 1_000.0, 1_000.0, 100.0, 200.0
 _VIEW, _OF_NOW, _OF_FILTERS, _MIB = 0.05, 0.05, 0.20, 192.0
-_LIST = "/console/live/audit"
+_LIST = "/console/live/tasks"
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _ASSET = re.compile(rb'(?:src|href)="([^"]*static/[^"]+)"')
 
@@ -99,7 +99,7 @@ async def _measured(settings: Settings, serve: Serving, cookie: str) -> dict[str
         update_ms = await _updates(backend, serve, cookie)
         say("searching")
         search_ms = await asyncio.to_thread(_searches, serve)
-        filters = [f"{_LIST}?{urlencode({'find': f'app-{n}'})}" for n in range(_OPEN)]
+        filters = [f"{_LIST}?{urlencode({'app': f'app-{n}'})}" for n in range(_OPEN)]
         idle = await _cpu(backend, serve, cookie, [])
         one = await _cpu(backend, serve, cookie, ["/console/live/now"])
         same = await _cpu(backend, serve, cookie, ["/console/live/now"] * _OPEN)
