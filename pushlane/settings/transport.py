@@ -161,6 +161,11 @@ def _of_issuer(settings: Settings) -> Iterator[Problem]:
     url = urlsplit(settings.oidc_issuer)
     if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
         yield "oidc_issuer", "give its https:// URL"
+    if settings.console_url and not settings.console_url.startswith(("https://", "http://")):
+        yield (
+            "console_url",
+            "give its URL as browsers see it, like https://ops.example.com/console/",
+        )
     if settings.oidc_client_id and "openid" not in settings.oidc_scope.split():
         yield "oidc_scope", "it needs openid: without it the issuer does not say who logs in"
     for name in ("oidc_audience", "oidc_roles"):

@@ -316,6 +316,8 @@ async def test_a_pace_that_is_none_is_refused(signer: Signer, claim: Any) -> Non
         ({"oidc_issuer": "http://id.example.com"}, "give its https:// URL"),
         ({"oidc_requests_per_s": 0.0}, "oidc_requests_per_s"),
         ({"oidc_issuer": ""}, "it does nothing without oidc_issuer"),
+        ({"oidc_client_id": "c", "oidc_scope": "profile"}, "it needs openid"),
+        ({"console_url": "ops.example.com"}, "give its URL as browsers see it"),
     ],
 )
 def test_settings_that_would_let_anybody_in_are_refused(
