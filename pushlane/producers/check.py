@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +41,13 @@ from pushlane.producers.task_builder import (
     DESCRIBED,
     describe,
     described,
+    new_task,
     other_content,
     short_hashes,
 )
-from pushlane.producers.trial import TrialRows
+from pushlane.producers.trial import TrialRows, trial_of
 from pushlane.settings import Settings
-from pushlane.settings.payload_limits import PayloadLimits, payload_limits
+from pushlane.settings.payload_limits import PayloadLimits
 
 _POSSIBLE = (
     "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
@@ -54,6 +55,8 @@ _POSSIBLE = (
 )
 
 OnBad = Callable[[int, BadRow], None]
+LimitsOf = Callable[[SubmitRequest, Task], Awaitable[PayloadLimits]]
+"""Returns the limits of a new task's sinks. Raises BadInput when nobody knows one of them."""
 
 
 @dataclass(frozen=True)
@@ -85,23 +88,29 @@ class CheckedRows:
 
 
 @asynccontextmanager
-async def checked_rows(
-    request: SubmitRequest, settings: Settings, task: Task, tell: OnProgress
-) -> AsyncIterator[tuple[Task, CheckedRows]]:
-    """Give the rows of a request, checked, and the task with their fingerprint if it has a key.
+async def first_pass(
+    request: SubmitRequest, settings: Settings, limits_of: LimitsOf, tell: OnProgress
+) -> AsyncIterator[tuple[SubmitRequest, Task, CheckedRows]]:
+    """Give the request as it is submitted, its task, and its rows, checked.
 
-    Rows that cannot be used are listed, or stop it all at the first of them. Raises BadInput for a
-    file or column that is not there, a bad row not to be skipped, or no good row.
+    The task has their fingerprint if it has a key. Rows that cannot be used are listed, or stop it
+    all at the first of them. Raises BadInput for a task that cannot be made, a file or column that
+    is not there, a bad row not to be skipped, or no good row.
     """
+    request = request.complete()
+    if request.test_to:
+        request = trial_of(request)
+    # refuses a bad option before anything is read
+    task = new_task(request, settings, on_own_lane=request.needs_own_lane)
+    limits = await limits_of(request, task)
     async with as_file(request, tell) as file:
         source = await asyncio.to_thread(open_source, *file)
         if request.test_to:
             source = TrialRows(source, request)
-        limits = payload_limits(settings, task.chain)
         rows = await _checked(request, file.path, source, task, limits, tell)
         if request.key:
-            task = await _fingerprinted(task, request, settings, content(*file), rows.empty)
-        yield task, rows
+            task = await _fingerprinted(task, request, settings, content(*file), rows)
+        yield request, task, rows
 
 
 async def _checked(
@@ -170,14 +179,18 @@ def _signature(path: Path) -> tuple[int, int, int]:
 
 
 async def _fingerprinted(
-    task: Task, request: SubmitRequest, settings: Settings, content: Iterator[bytes], empty: int
+    task: Task,
+    request: SubmitRequest,
+    settings: Settings,
+    content: Iterator[bytes],
+    checked: CheckedRows,
 ) -> Task:
     """Return the task with hashes of all that a repeat of the same submit must have in common.
 
     Whether it is silent counts only where rows were left out, so that a submit which an older
     version has begun, and which takes such rows, can be gone on with.
     """
-    digest = hashlib.sha256(describe(request, settings))
+    digest = hashlib.sha256(describe(request, settings, checked.limits))
     rows = 0
 
     def add_file() -> Generator[None, None, None]:
@@ -190,9 +203,10 @@ async def _fingerprinted(
     async with prefetched(add_file()) as blocks:
         async for _ in blocks:
             pass
-    if empty:
+    if checked.empty:
         digest.update(b"without empty rows")
-    parts = (rows, bool(empty), *described(request, settings).values())
+    made_of = described(request, settings, checked.limits)
+    parts = (rows, bool(checked.empty), *made_of.values())
     return replace(task, fingerprint=digest.hexdigest(), made_of=short_hashes(parts))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pushlane.backends.backend import Backend
@@ -16,15 +17,10 @@ from pushlane.core.publish import chunk_size
 from pushlane.core.push import Push, decode_many
 from pushlane.core.task import Task, now_ms
 from pushlane.model.due import PutOff, PutOffTally, due_ms, wait_of
-from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
+from pushlane.producers.check import CheckedRows, first_pass, refuse_other
 from pushlane.producers.request import OnProgress, SubmitRequest
 from pushlane.producers.rows import prefetched
-from pushlane.producers.task_builder import (
-    new_task,
-    refuse_stopped,
-    refuse_unknown_sinks,
-    task_of_key,
-)
+from pushlane.producers.task_builder import known_limits, refuse_stopped, task_of_key
 from pushlane.producers.validate import nothing_in
 from pushlane.settings import Settings
 
@@ -72,10 +68,8 @@ async def dry_run(
     """
     if request.test_to:
         raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
-    request = request.complete()
-    made = new_task(request, settings, on_own_lane=request.needs_own_lane)
-    await refuse_unknown_sinks(backend, settings, made)
-    async with checked_rows(request, settings, made, tell) as (task, rows):
+    limits_of = partial(known_limits, backend, settings)
+    async with first_pass(request, settings, limits_of, tell) as (_, task, rows):
         existing = await task_of_key(backend, task.key)
         if existing is not None:
             await refuse_stopped(backend, existing)

@@ -15,41 +15,28 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import LeaseGuard
 from pushlane.core.errors import BadInput
 from pushlane.core.publish import Publication, chunk_size, refuse_ended
-from pushlane.core.task import Task, now_ms
+from pushlane.core.task import Progress, Task, now_ms
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit
 from pushlane.model.names import submit_lease
-from pushlane.producers.check import CheckedRows, checked_rows, refuse_other
+from pushlane.producers.check import CheckedRows, first_pass, refuse_other
 from pushlane.producers.limit_changes import limit_at_start
 from pushlane.producers.outbox.spool import SpoolFolder
 from pushlane.producers.outbox.store import Added, Batch, Header
 from pushlane.producers.parts import Parts, PartsStore, begun
 from pushlane.producers.published import announcing, reached, refuse_outdated
-from pushlane.producers.request import (
-    OnProgress,
-    SubmitProgress,
-    SubmitRequest,
-    SubmitStage,
-    Submitted,
-)
-from pushlane.producers.rows import prefetched
-from pushlane.producers.task_builder import (
-    new_task,
-    progress_of,
-    refuse_stopped,
-    refuse_unknown_sinks,
-)
-from pushlane.producers.trial import trial_of
+from pushlane.producers.request import OnProgress, SubmitRequest, Submitted
+from pushlane.producers.second_pass import Begun, SecondPass
+from pushlane.producers.task_builder import known_limits, progress_of, refuse_stopped
+from pushlane.producers.task_options import TaskOptions
 from pushlane.settings import Settings
-from pushlane.util.retrying import Sleep, until_reachable
-
-Result = TypeVar("Result")
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
+from pushlane.util.retrying import Sleep
 
 
 async def submit(
@@ -72,14 +59,9 @@ async def submit(
             expired, a submit of it is under way, or more of it than `first` may be sent already.
         Unreachable: a service does not answer at the start.
     """
-    request = request.complete()
-    if request.test_to:
-        request = trial_of(request)
     tell = on_progress or (lambda progress: None)
-    # refuses a bad option before anything is read
-    made = new_task(request, settings, on_own_lane=request.needs_own_lane)
-    await refuse_unknown_sinks(backend, settings, made)
-    async with checked_rows(request, settings, made, tell) as (task, rows):
+    limits_of = partial(known_limits, backend, settings)
+    async with first_pass(request, settings, limits_of, tell) as (request, task, rows):
         kept = await backend.add(task, settings, rows.accepted)
         if kept.id != task.id:
             await refuse_stopped(backend, kept)
@@ -89,20 +71,20 @@ async def submit(
             "run this again to see that it is complete"
         )
         note = f"another submit of key {kept.key!r} holds task {kept.id}; waiting for it to let go"
-        waiting = SubmitProgress(SubmitStage.PUBLISHING, task_id=kept.id, note=note)
         guard = LeaseGuard(backend.lease, submit_lease(kept.id), busy, sleep)
+        publishing = _Publishing(kept, request, rows, tell, sleep, backend, settings)
 
         async def publish() -> Submitted:
-            task = await backend.known(kept.id)
-            return await _Publishing(backend, settings, request, task, rows, tell, sleep).run()
+            publishing.task = await backend.known(kept.id)
+            return await publishing.run()
 
-        result = await guard.run(publish, lambda: tell(waiting))
+        result = await guard.run(publish, lambda: publishing.say(note))
     return replace(result, resumed=kept.id != task.id and not result.already_done)
 
 
 @dataclass(eq=False, repr=False)
-class _Publishing:
-    """The second pass over the rows of one task: publishes them, then seals it.
+class _Publishing(SecondPass):
+    """Publishes the pushes of a task on the lanes of a backend.
 
     The broker forgets an idle producer in the end, so what it has of a task made so long ago is
     looked for first.
@@ -110,59 +92,40 @@ class _Publishing:
 
     backend: Backend
     settings: Settings
-    request: SubmitRequest
-    task: Task
-    rows: CheckedRows
-    tell: OnProgress
-    sleep: Sleep
-    published: int = 0
 
-    def __post_init__(self) -> None:
-        announce = announcing(self.backend, self.rows.encoder.collapses)
-        self.publication = Publication(self.backend, self.task, announce=announce)
-        self.store = PartsStore(self.backend, self.task)
-        accepted, first = self.rows.accepted, self.request.first
-        self.is_part = first is not None
-        self.end = accepted if first is None else min(first, accepted)
-        self.parts = Parts(ends=(self.end,))
+    async def progress(self) -> Progress:
+        return await progress_of(self.backend, self.task)
 
-    async def run(self) -> Submitted:
-        """Publish the rows and return the task sealed, or the first of them and return the task.
-
-        Raises BadInput if the file changed since it was checked: the task is cancelled then;
-        TaskConflict if it ended, nobody knows what was published, or it was begun before 0.2.0.
+    async def begin(self) -> Begun:
+        """Raises TaskConflict if the task ended, nobody knows what was published, it was begun
+        before 0.2.0, or more than this part may be on the lane already.
         """
-        rows = self.rows
-        result = Submitted(self.task, 0, rows.rejected, rows.rejects, accepted=rows.accepted)
-        if self.task.total is not None:
-            progress = await progress_of(self.backend, self.task)
-            return replace(result, already_done=True, progress=progress)
         refuse_ended(self.task)
         refuse_outdated(self.task)
-        if not await self._begin():
-            return replace(result, part=self.parts.reached)
-        result = replace(result, limit=await self._start())
-        try:
-            await self._publish_all(max(await self._known(), self.parts.reached))
-            rows.refuse_changed(self.published + rows.accepted - self.end)
-        except BadInput as error:
-            raise await self._give_up(error) from error
-        result = replace(result, published=self.published - self.parts.reached)
-        return await self._end_part(result) if self.is_part else await self._seal(result)
+        self.size = chunk_size(max(self.settings.batch, self.task.bundle))
+        announce = announcing(self.backend, self.rows.encoder.collapses)
+        self._publication = Publication(self.backend, self.task, announce=announce)
+        self._store = PartsStore(self.backend, self.task)
+        self._parts = await self._noted()
+        before = self._parts.reached
+        if self.is_part and self.end <= before:
+            return Begun(before)
+        limit = await self._start()
+        self._known = max(await self._reached(), before)
+        return Begun(before, limit)
 
-    async def _begin(self) -> bool:
-        """Note up to where this goes, where it is one part of several; False if it is there.
-
-        Raises TaskConflict when more than this part may be on the lane already.
-        """
-        noted = await self.store.read()
+    async def _noted(self) -> Parts:
+        """Return up to where this goes, noted where it is one part of several."""
+        noted = await self._store.read()
         if self.is_part:
-            self.parts = begun(self.task, noted, self.end)
+            parts = begun(self.task, noted, self.end)
         elif noted is not None:
-            self.parts = noted.to(self.end)
-        if (self.is_part or noted is not None) and self.parts != noted:
-            await self.store.write(self.parts)
-        return not self.is_part or self.end > self.parts.reached
+            parts = noted.to(self.end)
+        else:
+            return Parts(ends=(self.end,))
+        if parts != noted:
+            await self._store.write(parts)
+        return parts
 
     async def _start(self) -> Limit | None:
         """Let dispatchers read the lane, once the task is limited and paused as it is asked for.
@@ -173,63 +136,41 @@ class _Publishing:
         if not asked.is_none:
             limit = await limit_at_start(self.backend, self.task, asked)
         if self.request.paused:
-            await self.publication.open_lane()
+            await self._publication.open_lane()
             await self.backend.hold(self.task.id, task_changes.PAUSED_AT_SUBMIT)
-        await self.publication.open()
+        await self._publication.open()
         return limit
 
-    async def _known(self) -> int:
+    async def _reached(self) -> int:
         """Return up to which seq all is known to be on a lane, 0 if the broker remembers that."""
         kept_ms = round(self.settings.dedup_window_s * 1000)
-        is_remembered = self.settings.capabilities.remembers_sources
         is_young = self.task.created_at_ms >= now_ms() - kept_ms
-        return 0 if is_remembered or is_young else await self._reached()
-
-    async def _end_part(self, result: Submitted) -> Submitted:
-        await self._retried(lambda: self.store.write(Parts(reached=self.end)))
-        task = await self._retried(lambda: self.backend.known(self.task.id))
-        return replace(result, task=task, part=self.end)
-
-    async def _seal(self, result: Submitted) -> Submitted:
-        sealed = await self._retried(lambda: self.publication.seal(self.published))
-        await self._retried(self.store.remove)
-        return replace(result, task=sealed)
-
-    async def _reached(self) -> int:
-        """Return the last seq that an earlier run has published."""
-        self._say("the broker may have forgotten this submit: reading its lane")
+        if self.settings.capabilities.remembers_sources or is_young:
+            return 0
+        self.say("the broker may have forgotten this submit: reading its lane")
         stretch = range(1, self.rows.accepted + 1)
-        [last] = await self._retried(lambda: reached(self.backend, self.task, [stretch]))
+        [last] = await self.retried(lambda: reached(self.backend, self.task, [stretch]))
         return last
 
-    async def _publish_all(self, last: int) -> None:
-        """Publish the rows chunk by chunk; those up to the seq `last` are on a lane already."""
-        size = chunk_size(max(self.settings.batch, self.task.bundle))
-        name = f"submit-{self.task.id}"
-        async with prefetched(self.rows.chunks(self.task, size)) as coming:
-            async for chunk in coming:
-                for piece in self.parts.cut(chunk, self.published):
-                    known = min(max(0, last - self.published), len(piece))
-                    await self._retried(partial(self.publication.publish, piece, name, known))
-                    self.published += len(piece)
-                self._say()
-                if self.published >= self.end and self.is_part:
-                    break
+    def steps(self, bodies: list[bytes], before: int) -> Iterator[Callable[[], Awaitable[None]]]:
+        for piece in self._parts.cut(bodies, before):
+            yield partial(self._publish, piece)
 
-    async def _give_up(self, error: BadInput) -> BadInput:
-        task_id = self.task.id
-        await self._retried(lambda: self.backend.registry.change(task_id, task_changes.cancel))
-        return type(error)(
-            f"{error}. Task {task_id} is cancelled; {self.published} of its pushes had been "
-            "published. Submit the whole file under a new key"
-        )
+    async def _publish(self, piece: list[bytes]) -> None:
+        known = min(max(0, self._known - self.sent), len(piece))
+        await self._publication.publish(piece, f"submit-{self.task.id}", known)
+        self.sent += len(piece)
 
-    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await until_reachable(action, self._say, self.sleep)
+    async def close(self) -> Task:
+        if self.is_part:
+            await self._store.write(Parts(reached=self.end))
+            return await self.backend.known(self.task.id)
+        sealed = await self._publication.seal(self.end)
+        await self._store.remove()
+        return sealed
 
-    def _say(self, note: str = "") -> None:
-        total, task_id = self.end, self.task.id
-        self.tell(SubmitProgress(SubmitStage.PUBLISHING, self.published, total, task_id, note))
+    async def cancel(self) -> None:
+        await self.backend.registry.change(self.task.id, task_changes.cancel)
 
 
 async def submit_offline(
@@ -243,10 +184,12 @@ async def submit_offline(
         StorageFull: the spool has no room for it.
     """
     refuse_spooling(request)
-    request = request.complete()
-    made = new_task(request, settings)
+
+    async def limits_of(options: TaskOptions, task: Task) -> PayloadLimits:
+        return payload_limits(settings, task.chain)
+
     with closing(SpoolFolder(spool)) as folder:
-        async with checked_rows(request, settings, made, tell) as (task, rows):
+        async with first_pass(request, settings, limits_of, tell) as (_, task, rows):
             result = Submitted(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
                 return replace(result, task=found, resumed=True)

@@ -24,7 +24,7 @@ from pushlane.model.times import parse_quiet
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
 from pushlane.settings import Settings
-from pushlane.settings.payload_limits import payload_limits
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import did_you_mean
 
@@ -82,10 +82,14 @@ def _first_lane(options: TaskOptions, task_id: str, settings: Settings) -> str:
     return pool_lane(task_id, settings.pool_lanes, options.chain[0])
 
 
-def described(options: TaskOptions, settings: Settings) -> dict[str, Any]:
+def described(
+    options: TaskOptions, settings: Settings, limits: PayloadLimits | None = None
+) -> dict[str, Any]:
     """Return all that decides what pushes and batches are made of the same rows, by name.
 
-    Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
+    The `limits` of its sinks decide which rows are bad; they are those of the settings unless
+    given. Start and expiry are left out: `in 2 hours` is another time at each call, and the first
+    counts.
     """
     return {
         **{name: getattr(options, name) for name in _FROM_THE_FIRST},
@@ -96,13 +100,15 @@ def described(options: TaskOptions, settings: Settings) -> dict[str, Any]:
         "sink": options.sinks,
         "address": options.address,
         "payload": options.payload,
-        "limits": payload_limits(settings, options.chain).sinks,  # they decide which rows are bad
+        "limits": (limits or payload_limits(settings, options.chain)).sinks,
     }
 
 
-def describe(options: TaskOptions, settings: Settings) -> bytes:
+def describe(
+    options: TaskOptions, settings: Settings, limits: PayloadLimits | None = None
+) -> bytes:
     """Return what is `described` as JSON, the same for what older versions have submitted."""
-    parts = described(options, settings)
+    parts = described(options, settings, limits)
     first = [parts[name] for name in (*_FROM_THE_FIRST, "batch", "pool_lanes")]
     labels = [parts["attributes"], parts["trace_id"]]
     given = {name: parts[name] for name in _SINCE_THEN if parts[name]}
@@ -145,6 +151,14 @@ async def refuse_unknown_sinks(backend: Backend, settings: Settings, task: Task)
         f"no sink is named {unknown!r}, neither in the settings nor by a live process"
         f"{did_you_mean(unknown, known)}; known are: {', '.join(known)}"
     )
+
+
+async def known_limits(
+    backend: Backend, settings: Settings, options: TaskOptions, task: Task
+) -> PayloadLimits:
+    """Return the limits of a new task's sinks. Raises as `refuse_unknown_sinks`."""
+    await refuse_unknown_sinks(backend, settings, task)
+    return payload_limits(settings, task.chain)
 
 
 async def task_of_key(backend: Backend, key: str) -> Task | None:
