@@ -18,7 +18,7 @@ from pushlane.client.lines import Lines, in_requests, line_of
 from pushlane.client.remote import Remote
 from pushlane.core.push import decode_many
 from pushlane.core.task import Progress, Task
-from pushlane.operations.receiving import CreateTask, SealTask
+from pushlane.operations.receiving import CreateTask, GetTerms, SealTask
 from pushlane.operations.shares import GetLimit
 from pushlane.operations.submitting import SubmitResult, result_view
 from pushlane.operations.task_views import TaskView
@@ -43,16 +43,21 @@ async def submitted(
 async def _through(
     remote: Remote, settings: Settings, request: SubmitRequest, tell: OnProgress
 ) -> SubmitResult:
-    async def limits_of(request: SubmitRequest, task: Task) -> PayloadLimits:
-        return PayloadLimits()
-
-    async with first_pass(request, settings, limits_of, tell) as (request, task, rows):
+    async with first_pass(request, settings, partial(_told, remote), tell) as (request, task, rows):
         view = await remote.do(_created(request, task, rows))
         # the pushes of the rows are those of the task that the server has made
         task = replace(task, id=view.id, created_at_ms=view.created_at_ms, total=view.total)
         sending = _Sending(task, request, rows, tell, asyncio.sleep, remote, view)
         done = await sending.run()
         return replace(result_view(done), task=sending.view, resumed=sending.is_resumed)
+
+
+async def _told(remote: Remote, request: SubmitRequest, task: Task) -> PayloadLimits:
+    """Return the limits of the server's sinks. Raises what refuses the task there."""
+    names = GetTerms.__struct_fields__
+    terms = await remote.do(GetTerms(**{name: getattr(request, name) for name in names}))
+    limits = {one.sink: (one.kind, one.most_bytes) for one in terms.sinks}
+    return PayloadLimits(limits, tuple(one.sink for one in terms.sinks if one.silent))
 
 
 def _created(request: SubmitRequest, task: Task, rows: CheckedRows) -> CreateTask:

@@ -34,7 +34,7 @@ from pushlane.operations.operation import Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
 from pushlane.operations.processes import GetFormats, ListAudit, ListProcesses, SetFormats
-from pushlane.operations.receiving import CreateTask, GetSafeLine, SealTask
+from pushlane.operations.receiving import CreateTask, GetSafeLine, GetTerms, SealTask
 from pushlane.operations.recipients import (
     CheckSuppressed,
     ClearSuppressions,
@@ -92,6 +92,7 @@ from pushlane.operations.tasks import (
 from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
+    GetTerms,
     CreateTask,
     GetSafeLine,
     SealTask,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from pushlane.model.limits import Limit
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.session import Session
 from pushlane.operations.task_views import ChangedTask, TaskView, changed_view, view_of
+from pushlane.settings.payload_limits import payload_limits
 from pushlane.util.errors import UnknownTask
 
 TaskWord = Annotated[str, Meta(description="Its id, key or name.")]
@@ -28,6 +30,58 @@ class Received(msgspec.Struct, frozen=True):
 
     task: str
     safe_line: int
+
+
+class SinkTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the provider of a sink takes: pushes of so many bytes, as it counts them.
+
+    A `silent` sink sends neither title nor body.
+    """
+
+    sink: str
+    kind: str
+    most_bytes: int
+    silent: bool
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the pushes of a task are held to. Sinks whose limits nobody knows are left out."""
+
+    sinks: Sequence[SinkTerms]
+
+
+class GetTerms(Operation[Terms], frozen=True, kw_only=True):
+    """Say what the pushes of a task would be held to, before it is made and a row is read.
+
+    A task that would not be made is refused as it is then: for a sink that nobody knows, a
+    retention that cannot be, or what is over the bounds of the token.
+    """
+
+    method, path, role, of = "GET", "/terms", Role.SUBMITTER, Of.APP
+
+    level: Annotated[Level, Meta(description="Whose share of the sink it has.")]
+    app: Annotated[str, Meta(description="Who sends.")] = "default"
+    key: Annotated[str, Meta(max_length=150, description="What repeats are known by.")] = ""
+    quota: Annotated[int, Meta(ge=1, le=MAX_QUOTA, description="Pushes in its turn.")] = 1
+    sinks: Annotated[
+        tuple[str, ...], Meta(description="Where it goes: to the first; else to the next.")
+    ] = ()
+    retention_s: (
+        Annotated[float, Meta(ge=0, description="How long its lane is kept after its end.")] | None
+    ) = None
+    rate_per_s: (
+        Annotated[float, Meta(gt=0, description="Pushes a second, from the first on.")] | None
+    ) = None
+
+    async def run(self, at: Session) -> Terms:
+        wanted = CreateTask(**{name: getattr(self, name) for name in self.__struct_fields__})
+        limits = payload_limits(at.settings, (await wanted.accepted(at)).chain)
+        return Terms(
+            [
+                SinkTerms(sink=name, kind=kind, most_bytes=most, silent=name in limits.silent)
+                for name, (kind, most) in limits.sinks.items()
+            ]
+        )
 
 
 class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
@@ -96,19 +150,10 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
         # which load how tasks are made
         from pushlane.producers.limit_changes import limit_at_start
         from pushlane.producers.received import Receiving
-        from pushlane.producers.task_builder import refuse_unknown_sinks
 
-        at.caller.access.refuse_beyond(
-            at.caller.name,
-            level=self.level,
-            sinks=self.sinks,
-            quota=self.quota,
-            rate_per_s=self.rate_per_s,
-        )
-        made = self._made(at)
+        made = await self.accepted(at)
         if self.id:
             made = await _named(at, made, self.id)
-        await refuse_unknown_sinks(at.backend, at.settings, made)
         kept = await at.backend.add(made, at.settings, self.expects)
         if kept.id != made.id:
             await self._refuse_other(at, made, kept)
@@ -122,6 +167,21 @@ class CreateTask(Operation[TaskView], frozen=True, kw_only=True):
         if kept.id == made.id:
             at.changed(f"task/{kept.id}", {}, {"level": kept.level, "key": kept.key}, kept.app)
         return view_of(await at.backend.known(kept.id))
+
+    async def accepted(self, at: Session) -> Task:
+        """Return the task that it asks for. Raises what refuses that, whatever its key is of."""
+        from pushlane.producers.task_builder import refuse_unknown_sinks
+
+        at.caller.access.refuse_beyond(
+            at.caller.name,
+            level=self.level,
+            sinks=self.sinks,
+            quota=self.quota,
+            rate_per_s=self.rate_per_s,
+        )
+        made = self._made(at)
+        await refuse_unknown_sinks(at.backend, at.settings, made)
+        return made
 
     async def _refuse_other(self, at: Session, made: Task, kept: Task) -> None:
         """Raise TaskConflict where the key is that of another task, or of one that was stopped."""

@@ -244,7 +244,7 @@ async def test_a_sink_that_the_server_does_not_know_is_refused_before_anything_i
             assert await client.tasks() == []
 
 
-async def test_a_row_that_is_over_a_limit_of_the_server_ends_the_task(
+async def test_a_row_that_is_over_a_limit_set_since_the_server_told_of_it_ends_the_task(
     away: Away, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = PayloadLimits({"default": ("fcm", 400)})

@@ -220,6 +220,7 @@ BOUNDED = {
     "RecordedView": "as many as were sent",
     "RetriedView": "those that this request has retried",
     "SuppressedIn": "where one value is suppressed",
+    "Terms": "the sinks of one task",
     "PoolView": "1,024 lanes, and those that tasks have from when there were more",
     "ReportView": "as many rows as are asked for: `rows_in_all`",
     "ReportedReceipt": "as many as are asked for, the last of them",

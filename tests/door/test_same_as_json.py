@@ -51,6 +51,7 @@ OTHERWISE = {
     "find-tasks": "no command shows it: tests/operations/test_finding.py",
     "list-ends": "the command writes CSV: tests/operations/test_ends.py",
     "get-safe-line": "no command receives lines",
+    "get-terms": "no command shows it: tests/cli/test_submit_both_ways.py",
     "list-dead-addresses": "the command puts pages together, and may open addresses",
     "get-accepted": "no command shows it: tests/door/test_etags.py",
     "measure-alert": "its figures are of the minute: tests/operations/test_alerts.py",

@@ -46,7 +46,7 @@ from pushlane.operations.operation import Of, Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
 from pushlane.operations.processes import GetFormats, ListAudit, ListProcesses, SetFormats
-from pushlane.operations.receiving import CreateTask, GetSafeLine, SealTask
+from pushlane.operations.receiving import CreateTask, GetSafeLine, GetTerms, SealTask
 from pushlane.operations.recipients import (
     CheckSuppressed,
     ClearSuppressions,
@@ -145,6 +145,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     ClearSuppressions: lambda task, app: ClearSuppressions(app=app),
     ListDeadAddresses: lambda task, app: ListDeadAddresses(),
     RegisterAddresses: lambda task, app: RegisterAddresses(sink="default", values=("a",)),
+    GetTerms: lambda task, app: GetTerms(level=Level.HIGH, app=app, key=task),
     CreateTask: lambda task, app: CreateTask(level=Level.HIGH, app=app, key=task),
     GetSafeLine: lambda task, app: GetSafeLine(task=task),
     SealTask: lambda task, app: SealTask(task=task, total=0),
