@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic, thread_time
 
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import now_ms
@@ -20,6 +21,8 @@ log = logging.getLogger("pushlane.serve")
 EVERY_S = 0.6
 BEAT_S = 5.0
 """A browser that hears nothing for longer than twice this says that its connection is lost."""
+MOST_OF_A_CORE = 0.15
+"""Looks take this part of a core at most: of many different pages each is looked at less often."""
 MOST_OPEN = 1_000
 
 Look = Callable[[], Awaitable[bytes]]
@@ -150,9 +153,14 @@ class Live:
     async def _look_on(self) -> None:
         """Look again and again, until no page is open or the process stops."""
         try:
+            due_s = 0.0
             while self._open and not await self._stops_within(EVERY_S):
                 await self._end_refused()
+                if monotonic() < due_s:
+                    continue
+                began_s = thread_time()
                 await asyncio.gather(*map(self._look, {one.seen for one in self._open}))
+                due_s = monotonic() + (thread_time() - began_s) / MOST_OF_A_CORE
         except Exception as error:
             told = "the console ended in an unexpected %s: this is a defect in pushlane; report it"
             extra = {"action": "console_failed"}

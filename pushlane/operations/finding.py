@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from pushlane.core.errors import BadInput
-from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.core.task import TERMINAL_STATES, Level, State, Task, now_ms
 from pushlane.model.states import STATES
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.paging import AtMost, Cursor, cut, place_of
@@ -131,9 +131,13 @@ class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
 
     async def _fitting(self, at: Session, view: View, now: Picture) -> list[Row]:
         """Return the rows that fit all that is given, in the order of the index."""
-        fits = view.index.find(self.find)
-        if ANY_STATE not in self.state:
-            stored = frozenset(stored_as(self.state))
+        index = view.index
+        stored = frozenset(State if ANY_STATE in self.state else stored_as(self.state))
+        if not self.find and stored.isdisjoint(TERMINAL_STATES):  # of very many these are few
+            fits = [index.rows[task_id] for task_id in index.unfinished]
+        else:
+            fits = index.find(self.find)
+        if len(stored) < len(State):
             fits = [row for row in fits if row.state in stored]
         if (apps := at.apps) is not None:
             fits = [row for row in fits if row.app in apps]
@@ -143,7 +147,7 @@ class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
         if not self.state or ANY_STATE in self.state:
             return fits
         words = {*self.state}
-        tasks = (view.index.unfinished.get(row.id) for row in fits)
+        tasks = (index.unfinished.get(row.id) for row in fits)
         shown = await _shown_states(at, (task for task in tasks if task is not None), now)
         return [row for row in fits if words & (shown.get(row.id) or {row.state.value})]
 

@@ -376,6 +376,30 @@ async def test_a_stream_ends_with_its_token(settings: Settings) -> None:
     assert stream.status == 401
 
 
+async def test_pages_that_cost_much_are_looked_at_rarely_and_end_with_their_token_all_the_same(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent_s = iter(range(0, 10**9, 1_000))
+    monkeypatch.setattr("pushlane.console.live.thread_time", lambda: next(spent_s))
+    async with browsing(settings) as browser:
+        wanted = CreateToken.made(name="gone", grants="admin")
+        made = await do(browser.backend, settings, ADMIN, wanted)
+        await browser.log_in(made.token)
+        async with browser.stream("/console/live/audit?find=set-levels") as stream:
+            await stream.html()
+            await weights(browser, "5:4:1")
+            once = await stream.html()
+            await weights(browser, "7:2:1")
+            revoke = RevokeToken.made(token=made.id)
+            await do(browser.backend, settings, ADMIN, revoke)
+            events = []
+            while (sent := await stream.sent()) is not None:
+                events.append(sent.name)
+
+    assert "weights 5:4:1" in once
+    assert [one for one in events if one != "beat"] == ["ended"]
+
+
 async def test_what_is_away_is_told_and_the_page_comes_back(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
