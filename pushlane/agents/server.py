@@ -14,8 +14,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from pushlane.agents.tools import Do, tame, tools_for, use
+from pushlane.agents.tools import DATA, Do, tame, tools_for, use
 from pushlane.core.errors import PushlaneError
+from pushlane.util.errors import PreviewChanged
 from pushlane.version import VERSION
 
 log = logging.getLogger("pushlane.agents")
@@ -66,6 +67,10 @@ def server(rights: Rights) -> Server[Any]:
         try:
             do, may_apply = await rights(ctx)
             shown = await use(params.name, params.arguments or {}, do, may_apply=may_apply)
+        except PreviewChanged as error:
+            changed = {"refused": f"{error}", "preview": error.present or {}}
+            shown = {"note": DATA, "data": tame(changed)}
+            return _answer(msgspec.json.encode(shown).decode(), is_error=True)
         except PushlaneError as error:
             return _answer(tame(f"{error}"), is_error=True)
         except Exception as error:

@@ -93,6 +93,8 @@ def error_of(shown: Problem) -> PushlaneError:
     if shown.type in _UNREAD:
         return UnreadElsewhere(shown.detail, shown.task or "")
     kind = _BY_TYPE.get(shown.type) or _BY_STATUS.get(shown.status, PushlaneError)
+    if kind is PreviewChanged:
+        return PreviewChanged(shown.detail, shown.present)
     return kind(shown.detail or shown.title)
 
 

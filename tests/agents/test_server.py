@@ -15,7 +15,8 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from pushlane.agents.tools import tools_for
+from pushlane.agents.tools import DATA, tools_for
+from pushlane.core.task import now_ms
 from pushlane.settings import Settings
 from tests.command import Command
 from tests.served import served
@@ -110,3 +111,90 @@ def test_over_stdio_an_agent_asks_why(command: Command) -> None:
 
     assert name == "pushlane"
     assert json.loads(answer.content[0].text)["data"]["causes"][0]["cause"] == "no_dispatcher"
+
+
+@pytest.fixture
+def steering(command: Command) -> Iterator[tuple[Agent, Agent, str]]:
+    """An agent that may steer, one that may look alone, and a task."""
+    task = command.submit("high", 3, "--app", "shop", "--key", "sale")
+    tokens = [
+        command("access", "create", role, "--role", role).stdout for role in ("operator", "viewer")
+    ]
+    settings = Settings(data_dir=command.folder / "data")
+    with served(settings, command.folder / "token", for_agents=True) as url:
+        yield Agent(url, tokens[0]), Agent(url, tokens[1]), task
+
+
+def previewed(agent: Agent, operation: str, **parameters: Any) -> str:
+    is_refused, told = agent.use("preview", operation=operation, parameters=parameters)
+    assert not is_refused, told
+    token: str = json.loads(told)["data"]["token"]
+    return token
+
+
+def test_an_agent_without_the_right_previews_and_has_no_apply(
+    steering: tuple[Agent, Agent, str],
+) -> None:
+    operator, viewer, task = steering
+    token = previewed(viewer, "pause-task", task=task)
+    mine = previewed(operator, "pause-task", task=task)
+    listed = [one["name"] for one in viewer.ask("tools/list")[1]["result"]["tools"]]
+
+    assert "apply" not in listed
+    is_refused, told = viewer.use("apply", token=token)
+    assert is_refused
+    assert told.startswith("there is no tool 'apply'")
+    is_refused, told = operator.use("apply", token=token)
+    assert is_refused
+    assert "the preview was made by viewer" in told
+    assert not operator.use("apply", token=mine)[0]
+
+
+def test_an_agents_token_that_is_old_cut_or_of_a_task_that_has_ended_is_refused(
+    steering: tuple[Agent, Agent, str], monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    operator, _, task = steering
+    token = previewed(operator, "set-quota", task=task, quota=5)
+    assert "no token of a preview, or it was cut" in operator.use("apply", token=token[:-9])[1]
+    other = previewed(operator, "cancel-task", task=task)
+    assert "no token of a preview" in operator.use("apply", token=token[:46] + other[46:])[1]
+    assert command("cancel", task, "--yes").exit_code == 0
+    assert f"task {task} is cancelled" in operator.use("apply", token=token)[1]
+    later_ms = now_ms() + 601_000
+    monkeypatch.setattr("pushlane.operations.previewing.now_ms", lambda: later_ms)
+    is_refused, told = operator.use("apply", token=token)
+
+    assert (is_refused, told) == (
+        True,
+        "the preview is over ten minutes old: preview the change again",
+    )
+
+
+def test_an_agent_that_somebody_has_overtaken_is_shown_the_preview_of_now(
+    steering: tuple[Agent, Agent, str], command: Command
+) -> None:
+    operator, _, _ = steering
+    token = previewed(operator, "set-levels", weights="1:1:1")
+    command("levels", "5:3:2")
+    is_refused, told = operator.use("apply", token=token)
+    shown = json.loads(told)
+
+    assert is_refused
+    assert "somebody has changed the same" in shown["data"]["refused"]
+    assert shown["note"] == DATA
+    assert not operator.use("apply", token=shown["data"]["preview"]["token"])[0]
+
+
+def test_an_agent_suppresses_whom_it_was_given_and_is_shown_nobody(
+    steering: tuple[Agent, Agent, str], command: Command
+) -> None:
+    operator, _, _ = steering
+    asked = {"operation": "suppress", "parameters": {"values": ["anna@example.org"]}}
+    _, told = operator.use("preview", **asked)
+    data = json.loads(told)["data"]
+    is_refused, done = operator.use("apply", token=data["token"])
+
+    assert [one["told"] for one in data["counts"]] == ["suppresses 1 recipient (everywhere)"]
+    assert not is_refused, done
+    assert "anna" not in told + done
+    assert command("suppress", "check", "anna@example.org").stdout == "suppressed: everywhere\n"
