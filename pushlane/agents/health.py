@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 _NAMED = 4
 _LISTED = 200
-_LONGEST = 100
+_LONGEST = 140
 _LONGEST_NAME = 40
 _HELD = frozenset({STALLED, WAITING, RESTING, FAILING})
 _WELL = "nothing is held: all tasks go on"
@@ -175,7 +175,7 @@ async def _checks(do: Do) -> tuple[dict[str, Any] | str, list[str]]:
                 "check": one.check,
                 "severity": one.severity,
                 "what": _short(one.what),
-                **({"mend": _short(one.mend, _LONGEST_NAME)} if one.mend else {}),
+                **({"mend": _short(one.mend)} if one.mend else {}),
             }
             for one in worst[:_NAMED]
         ],
