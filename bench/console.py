@@ -149,7 +149,7 @@ def _searches(serve: Serving) -> list[float]:
     took = []
     for number in range(_SEARCHES + _WARM):
         began_s = time.perf_counter()
-        asked = urlencode({"find": f"campaign {9_000 + number} ", "state": "any", "limit": 50})
+        asked = urlencode({"find": f"campaign {_RUNNING + number} ", "state": "any", "limit": 50})
         found = serve.ask("GET", f"/find/tasks?{asked}").json
         took.append((time.perf_counter() - began_s) * 1000)
     if found["in_all"] != 1:
