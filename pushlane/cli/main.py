@@ -88,6 +88,7 @@ _COMMANDS = {
     "limits": ("limit", "limits", "quota", "stop-if-dead"),
     "preview": ("apply",),
     "why": ("why",),
+    "top": ("top",),
     "results": ("results",),
     "push": ("push",),
     "pool": ("pool",),

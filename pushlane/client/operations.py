@@ -101,7 +101,7 @@ OPERATIONS = (
     _looks(Operations.audit, "audit"),
     _looks(Operations.why, "why"),
     _looks(Operations.overview, "why"),
-    _looks(Operations.now),
+    _looks(Operations.now, "top"),
     _looks(Operations.hour),
     _looks(Operations.examine),
     _looks(Operations.results, "results"),

@@ -127,6 +127,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
     """
 
     method, path, role, of = "GET", "/now", Role.VIEWER, Of.APPS
+    commands = ("top",)
 
     async def run(self, at: Session) -> NowView:
         from pushlane.now.picture import shares

@@ -7,7 +7,7 @@ import pytest
 THROUGH_A_SERVER = (
     *("alerts", "audit", "changes_as_json", "dead", "forget", "limits", "preview", "push", "quota"),
     *("report", "reschedule", "results", "rules", "stop_if_dead", "submit", "suppress", "tables"),
-    *("unreadable", "tasks", "times", "tokens", "why"),
+    *("unreadable", "tasks", "times", "tokens", "top", "why"),
 )
 """The modules."""
 
