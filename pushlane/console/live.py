@@ -22,7 +22,8 @@ EVERY_S = 0.6
 BEAT_S = 5.0
 """A browser that hears nothing for longer than twice this says that its connection is lost."""
 MOST_OF_A_CORE = 0.15
-"""Looks take this part of a core at most: of many different pages each is looked at less often."""
+"""Looks at more than a few different pages take this part at most: each is looked at less often."""
+_FEW = 4
 MOST_OPEN = 1_000
 
 Look = Callable[[], Awaitable[bytes]]
@@ -156,7 +157,7 @@ class Live:
             due_s = 0.0
             while self._open and not await self._stops_within(EVERY_S):
                 await self._end_refused()
-                if monotonic() < due_s:
+                if len(self._seen) > _FEW and monotonic() < due_s:
                     continue
                 began_s = thread_time()
                 await asyncio.gather(*map(self._look, {one.seen for one in self._open}))
