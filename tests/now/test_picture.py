@@ -32,6 +32,8 @@ def process(**fields: object) -> Process:
 
 
 SERVING = process(delivered_per_s={"high": 100.0})
+IDLE = Process(id="p", kind="dispatcher", pid=1, version=VERSION, serves=("default",))
+"""It has delivered nothing yet: nobody knows what its sink takes."""
 
 
 def counted(ended: Mapping[str, tuple[int, int]], over_s: float = 2.0) -> Rates:
@@ -125,6 +127,10 @@ RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_0
     [
         (seen([]), "Nothing waits: no task runs."),
         (seen([task("a"), task("b")]), "How fast 2 tasks go is known from"),
+        (
+            seen([task("a")], counted({"a": (0, 0)}), [IDLE]),
+            "1 task: what a sink takes, and so each's right, is unknown yet.",
+        ),
         (
             seen([task("a")], processes=[]),
             "1,000 pushes of 1 task wait: no dispatcher runs.",
