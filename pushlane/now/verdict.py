@@ -140,9 +140,7 @@ def _all_well(running: Sequence[TaskPicture], at_ms: int) -> str:
     if all(one.observed_per_s is None for one in running):
         return f"How fast {_tasks_text(len(running))} go is known from the second look on."
     if any(one.entitled_per_s is None for one in running):
-        return (
-            f"{_tasks_text(len(running))}: what a sink takes, and so each's right, is unknown yet."
-        )
+        return f"{_tasks_text(len(running))}: what their sinks take is unknown yet."
     per_s = sum(one.observed_per_s or 0 for one in running)
     text = f"All get what they are entitled to: {_tasks_text(len(running))}, {per_s:,.0f} pushes/s"
     ends = [one.ends_at_ms for one in running if one.ends_at_ms is not None]

@@ -129,7 +129,7 @@ RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_0
         (seen([task("a"), task("b")]), "How fast 2 tasks go is known from"),
         (
             seen([task("a")], counted({"a": (0, 0)}), [IDLE]),
-            "1 task: what a sink takes, and so each's right, is unknown yet.",
+            "1 task: what their sinks take is unknown yet.",
         ),
         (
             seen([task("a")], processes=[]),
