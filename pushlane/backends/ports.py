@@ -93,12 +93,14 @@ class TaskPage(NamedTuple):
     """Some of the tasks that fit. `after` is where the next page begins, empty on the last one.
 
     `places` has for each task where a page begins with what comes behind it, whatever has become of
-    the task by then.
+    the task by then. `unread` are the ids of those in between that cannot be read, whether they fit
+    the question or not.
     """
 
     tasks: list[Task]
     after: str = ""
     places: Sequence[str] = ()
+    unread: Sequence[str] = ()
 
 
 async def whole_pages(
@@ -110,14 +112,15 @@ async def whole_pages(
         page = await registry.page(query, after)
         after = page.after
         is_last = not after
-        if page.tasks:
+        if page.tasks or page.unread:
             yield page
 
 
 async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
     """Yield the tasks of all pages."""
     async for page in whole_pages(registry, query):
-        yield page.tasks
+        if page.tasks:
+            yield page.tasks
 
 
 def number_of(place: str) -> int:

@@ -37,6 +37,7 @@ from pushlane.core.task import Level, State
 from pushlane.model import task_changes
 from pushlane.model.presence import Process
 from pushlane.model.states import STATES
+from pushlane.model.task_bytes import unread_text
 from pushlane.operations.shares import GetLevels, SetLevels
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.tasks import (
@@ -50,7 +51,12 @@ from pushlane.operations.tasks import (
     PromoteTask,
     ResumeTask,
 )
-from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable, UnreadableTask
+from pushlane.operations.unreadable import (
+    GetUnreadable,
+    ListUnreadable,
+    RemoveUnreadable,
+    UnreadableTask,
+)
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
@@ -136,11 +142,11 @@ def tasks(
         limit=limit and limit + 1,  # one more tells that there are more
     )
 
-    async def load(client: Connection) -> tuple[list[TaskNow], list[Process]]:
-        return await client.do(wanted), await seen_processes(client)
+    async def load(client: Connection) -> tuple[list[TaskNow], list[Process], list[UnreadableTask]]:
+        return await client.do(wanted), await seen_processes(client), await _unread_there(client)
 
     settings = flags.settings()
-    views, processes = on_client(settings, load)
+    views, processes, unread = on_client(settings, load)
     is_cut = bool(limit) and len(views) > limit
     views = views[-limit:] if is_cut else views
     if as_json:
@@ -153,8 +159,22 @@ def tasks(
         note(f"{what} {settings.place}")
     if is_cut:
         note(_MORE.format(limit))
-    for line in (*resting_text(processes), *unserved_text(views, settings)):
+    for line in (*_unread_text(unread), *resting_text(processes), *unserved_text(views, settings)):
         note(line)
+
+
+async def _unread_there(client: Connection) -> list[UnreadableTask]:
+    """Return the tasks that a server cannot read, if a list lacks some; a backend logs its own."""
+    if client.remote is None or not client.remote.unread:
+        return []
+    return await client.do(ListUnreadable())
+
+
+def _unread_text(found: Sequence[UnreadableTask]) -> list[str]:
+    if len(found) < 2:
+        return [f"{one.fault}; {one.do}" for one in found]
+    damaged = sum(one.damaged for one in found)
+    return [unread_text(damaged, len(found) - damaged)]
 
 
 def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:

@@ -67,6 +67,7 @@ OPERATIONS = (
     _changes(Operations.set_stop_if_dead, "stop-if-dead"),
     _changes(Operations.reschedule, "reschedule"),
     _changes(Operations.forget, "forget"),
+    _looks(Operations.unreadable_tasks),
     _looks(Operations.unreadable, "forget"),
     _changes(Operations.remove_unreadable, "forget"),
     _changes(Operations.clone, "clone"),

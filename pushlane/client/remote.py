@@ -19,7 +19,14 @@ import msgspec
 from pushlane.client.absent import completed
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.operations.operation import Operation, result_of
-from pushlane.operations.problems import UNKNOWN_PATH, VERSION_HEADER, Problem, error_of, problem
+from pushlane.operations.problems import (
+    UNKNOWN_PATH,
+    UNREAD_HEADER,
+    VERSION_HEADER,
+    Problem,
+    error_of,
+    problem,
+)
 from pushlane.settings import Settings
 from pushlane.util.errors import Unauthorized
 from pushlane.util.files import WatchedFile
@@ -72,6 +79,8 @@ class Remote:
         if settings.token_file is not None:
             self._token = WatchedFile("token_file", settings.token_file)
         self._exits = AsyncExitStack()
+        self.unread = 0
+        """How many tasks lists lacked, as the server cannot read them."""
 
     async def __aenter__(self) -> Self:
         self._client = await self._exits.enter_async_context(_client(self._settings))
@@ -146,6 +155,7 @@ class Remote:
             )
         if response.status >= 400:
             raise self._refused(response.status, content, version)
+        self.unread += int(response.get_header(UNREAD_HEADER) or 0)
         return _Answer(content, response.get_header("link") or "")
 
     def read(self, content: bytes, kind: Any) -> Any:

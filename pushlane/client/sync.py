@@ -166,6 +166,7 @@ class SyncClient:
     set_stop_if_dead = _blocking(Operations.set_stop_if_dead)
     reschedule = _blocking(Operations.reschedule)
     forget = _blocking(Operations.forget)
+    unreadable_tasks = _blocking(Operations.unreadable_tasks)
     unreadable = _blocking(Operations.unreadable)
     remove_unreadable = _blocking(Operations.remove_unreadable)
     clone = _blocking(Operations.clone)

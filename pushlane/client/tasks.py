@@ -29,6 +29,7 @@ from pushlane.operations.tasks import (
 )
 from pushlane.operations.unreadable import (
     GetUnreadable,
+    ListUnreadable,
     RemovedTask,
     RemoveUnreadable,
     UnreadableTask,
@@ -197,6 +198,10 @@ class TaskOperations(Connection):
             UserError: somebody still reads its lane.
         """
         await self.do(ForgetTask.made(task=task_id))
+
+    async def unreadable_tasks(self) -> list[UnreadableTask]:
+        """Return the tasks that cannot be read, by id: what is wrong with each, and what to do."""
+        return await self.do(ListUnreadable())
 
     async def unreadable(self, task_id: str) -> UnreadableTask:
         """Say what is wrong with a task that cannot be read. Raises InvalidChange for another."""

@@ -38,7 +38,7 @@ from pushlane.operations.doing import do, refuse_role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.long_reads import LongReads
 from pushlane.operations.operation import Operation, Result
-from pushlane.operations.problems import MEDIA_TYPE, UNKNOWN_PATH, problem
+from pushlane.operations.problems import MEDIA_TYPE, UNKNOWN_PATH, UNREAD_HEADER, problem
 from pushlane.operations.session import Beside, Caller, Session
 from pushlane.operations.task_views import TaskNow
 from pushlane.operations.views import plain
@@ -191,6 +191,8 @@ class Door:
 def _headers(request: Request, beside: Beside) -> dict[str, str]:
     """Return what goes beside an answer. A tag is of what operators set, not of all that it has."""
     headers = {"ETag": beside.tag, "Cache-Control": "no-store"} if beside.tag else {}
+    if beside.unread:
+        headers[UNREAD_HEADER] = str(beside.unread)
     if beside.next:
         query = [pair for pair in request.query_params.multi_items() if pair[0] != "cursor"]
         there = urlencode([*query, ("cursor", beside.next)])

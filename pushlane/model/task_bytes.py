@@ -163,10 +163,15 @@ def _summary(errors: Sequence[UnknownFormat]) -> str:
     if len(errors) == 1:
         return str(errors[0])
     damaged = sum(isinstance(error, DamagedRecord) for error in errors)
-    counts = {"damaged": damaged, "of a newer version": len(errors) - damaged}
+    return unread_text(damaged, len(errors) - damaged)
+
+
+def unread_text(damaged: int, newer: int) -> str:
+    """Say how many tasks cannot be read, since they are damaged or of a newer version."""
+    counts = {"damaged": damaged, "of a newer version": newer}
     parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
     return (
-        f"{len(errors):,} tasks cannot be read ({parts}), and are left as they are: `pushlane "
+        f"{damaged + newer:,} tasks cannot be read ({parts}), and are left as they are: `pushlane "
         "doctor` says which, and what to do"
     )
 

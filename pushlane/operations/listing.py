@@ -89,7 +89,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
-from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
+from pushlane.operations.unreadable import GetUnreadable, ListUnreadable, RemoveUnreadable
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetTerms,
@@ -108,6 +108,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     SetStopIfDead,
     RescheduleTask,
     ForgetTask,
+    ListUnreadable,
     GetUnreadable,
     RemoveUnreadable,
     CloneTask,

@@ -39,6 +39,7 @@ from pushlane.util.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 VERSION_HEADER = "Pushlane-Version"
+UNREAD_HEADER = "Pushlane-Unreadable"
 """Every answer of a server has it."""
 
 UNKNOWN_PATH = "UnknownPath"

@@ -28,12 +28,14 @@ class Beside:
 
     `seen` are the tags of the states from which the caller wants a value changed: None for any,
     empty where it has not said. `tag` is that of the value afterwards, `next` the cursor with which
-    a list goes on: empty at its end.
+    a list goes on: empty at its end. `unread` counts tasks that a list of them lacks, since they
+    cannot be read.
     """
 
     seen: frozenset[str] | None = None
     tag: str = ""
     next: str = ""
+    unread: int = 0
 
 
 def tag_of(subject: str, values: Mapping[str, Any]) -> str:

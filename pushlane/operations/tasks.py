@@ -79,6 +79,8 @@ class ListTasks(Operation[list[TaskNow]], frozen=True, kw_only=True):
         processes = await at.backend.presence.list()
         found: list[tuple[str, TaskNow]] = []
         async for page in whole_pages(at.backend.registry, query, place_of(self)):
+            if at.apps is None:  # whose they are nobody knows
+                at.beside.unread += len(page.unread)
             placed = zip(page.places, page.tasks, strict=True)
             mine = {place: task for place, task in placed if at.sees(task.app)}
             views = zip(mine, await look_at(at.backend, [*mine.values()], processes), strict=True)

@@ -144,6 +144,27 @@ def test_many_are_told_in_one_line(command: Command, caplog: pytest.LogCaptureFi
     assert "`pushlane doctor` says which" in told
 
 
+def test_each_list_of_tasks_tells_of_those_that_cannot_be_read(
+    command: Command, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> str:
+        command("tasks")  # a server logs them once, a backend whenever it is opened
+        caplog.clear()
+        return command("tasks").stderr + caplog.text
+
+    command.submit()
+    of_none = told()
+    task = damaged(command)
+    of_one = told()
+    damaged(command, format=99)
+    of_two = told()
+
+    assert "cannot be read" not in of_none
+    assert f"task {task} is damaged in its field quota" in of_one
+    assert f"pushlane forget {task} --force" in of_one
+    assert "2 tasks cannot be read (1 damaged, 1 of a newer version)" in of_two
+
+
 def test_doctor_lists_them_as_errors(command: Command) -> None:
     task = damaged(command)
     on_store(

@@ -32,6 +32,7 @@ from pushlane.pipeline.rules.history import request_run, run_key
 from pushlane.pipeline.rules.rule import make_rule
 from pushlane.pipeline.rules.rule_store import RuleStore
 from tests.door.asking import Answer, Asking, asking
+from tests.unreadable import store_unreadable
 
 PAGED = {one.word() for one in OPERATIONS if "cursor" in one.__struct_fields__}
 
@@ -47,6 +48,18 @@ async def add_task(ask: Asking, number: int) -> str:
 async def remove_task(ask: Asking, task: str) -> None:
     await ask("POST", f"/v1/tasks/{task}/cancel")
     await ask("DELETE", f"/v1/tasks/{task}")
+
+
+async def add_unreadable(ask: Asking, number: int) -> str:
+    task = f"t{number * 7 % 100:03}"
+    known = Task(id=task, level=Level.HIGH, lane=own_lane(task), total=3)
+    await ask.backend.registry.add(replace(known, state=State.RUNNING))
+    await store_unreadable(ask.backend.registry, task, quota=2.5)
+    return task
+
+
+async def remove_unreadable(ask: Asking, task: str) -> None:
+    await ask("DELETE", f"/v1/unreadable/{task}")
 
 
 async def add_entry(ask: Asking, number: int) -> str:
@@ -199,6 +212,12 @@ LISTS: dict[str, tuple[str, Callable[[Any], str], Add, Remove]] = {
     "list-rules": ("/v1/rules", lambda one: one["name"], add_rule, remove_rule),
     "list-rule-runs": ("/v1/rule-runs", lambda one: one["key"], add_run, remove_run),
     "list-alerts": ("/v1/alerts", lambda one: one["name"], add_alert, remove_alert),
+    "list-unreadable": (
+        "/v1/unreadable",
+        lambda one: one["task_id"],
+        add_unreadable,
+        remove_unreadable,
+    ),
     "list-dead": ("/v1/dead", lambda one: one["push"], add_dead, remove_dead),
 }
 each = pytest.mark.parametrize("word", LISTS)

@@ -102,7 +102,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
-from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
+from pushlane.operations.unreadable import GetUnreadable, ListUnreadable, RemoveUnreadable
 from pushlane.operations.views import plain
 from pushlane.pipeline.alerts.alert_rule import Metric
 from pushlane.pipeline.rules import history
@@ -161,6 +161,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     SetStopIfDead: lambda task, app: SetStopIfDead(task=task, rule="5%"),
     RescheduleTask: lambda task, app: RescheduleTask(task=task, not_before_ms=0),
     ForgetTask: lambda task, app: ForgetTask(task=task),
+    ListUnreadable: lambda task, app: ListUnreadable(),
     GetUnreadable: lambda task, app: GetUnreadable(task=task),
     RemoveUnreadable: lambda task, app: RemoveUnreadable(task=task),
     CloneTask: lambda task, app: CloneTask(task=task),

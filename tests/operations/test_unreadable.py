@@ -12,7 +12,7 @@ from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.tasks import GetTask, ListTasks
-from pushlane.operations.unreadable import GetUnreadable, RemoveUnreadable
+from pushlane.operations.unreadable import GetUnreadable, ListUnreadable, RemoveUnreadable
 from pushlane.util.errors import NotAllowed, UnknownTask
 from tests.door.asking import asking
 from tests.operations.test_looks import ADMIN, filled
@@ -107,3 +107,29 @@ async def test_the_client_removes_it(memory: MemoryBackend, settings: Settings) 
         async with Client(settings, connect=memory.connect) as client:
             assert (await client.unreadable(bad.id)).task_id == bad.id
             assert (await client.remove_unreadable(bad.id)).task_id == bad.id
+
+
+async def test_they_are_listed_for_who_sees_all_apps_alone(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    of_shop = Caller("bob", "http", Access(Role.ADMIN, frozenset({"shop"})))
+    async with filled(memory, settings) as backend:
+        bad = await backend.registry.get("of-shop")
+        newer = await backend.registry.get("of-bank")
+        assert await do(backend, settings, ADMIN, ListUnreadable()) == []
+        await store_unreadable(backend.registry, bad.id, quota=2.5)
+        await store_unreadable(backend.registry, newer.id, format=99)
+        async with asking(settings, connect=memory.connect) as http:
+            tasks = await http("GET", "/v1/tasks")
+            listed = await http("GET", "/v1/unreadable")
+            http.token = await http.made("admin", "shop")
+            of_one_app = await http("GET", "/v1/tasks")
+        with pytest.raises(NotAllowed, match="is about all apps"):
+            await do(backend, settings, of_shop, ListUnreadable())
+
+    assert (tasks.json, tasks.headers["pushlane-unreadable"]) == ([], "2")
+    assert {one["task_id"]: one["damaged"] for one in listed.json} == {
+        bad.id: True,
+        newer.id: False,
+    }
+    assert (of_one_app.json, "pushlane-unreadable" in of_one_app.headers) == ([], False)

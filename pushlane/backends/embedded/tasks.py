@@ -162,9 +162,10 @@ class EmbeddedTasks(StorePort):
         statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
         rows = _rows(store, statement, states, before, most)
         last = str(rows[-1][0]) if len(rows) == most else ""
-        tasks = [task for task in self._found(rows).tasks if query.fits(task)]
+        found = self._found(rows)
+        tasks = [task for task in found.tasks if query.fits(task)]
         numbers = {task_id: str(number) for number, task_id, _ in rows}
-        return TaskPage(tasks, last, [numbers[task.id] for task in tasks])
+        return TaskPage(tasks, last, [numbers[task.id] for task in tasks], found.unread)
 
     @reads
     def some(self, store: Connection, task_ids: Sequence[str]) -> FoundTasks:

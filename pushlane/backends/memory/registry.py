@@ -153,8 +153,10 @@ class MemoryRegistry(MemoryPort):
         newest = (row for row in reversed(self._tasks.values()) if row.number < before)
         rows = list(islice((row for row in newest if row.may_be(query.states)), most))
         last = str(rows[-1].number) if len(rows) == most else ""
-        tasks = [task for task in self._read(rows).tasks if query.fits(task)]
-        return TaskPage(tasks, last, [str(self._tasks[task.id].number) for task in tasks])
+        found = self._read(rows)
+        tasks = [task for task in found.tasks if query.fits(task)]
+        places = [str(self._tasks[task.id].number) for task in tasks]
+        return TaskPage(tasks, last, places, found.unread)
 
     @one_step
     def some(self, task_ids: Sequence[str]) -> FoundTasks:

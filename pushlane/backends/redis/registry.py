@@ -360,7 +360,7 @@ class RedisRegistry(TaskReads, TaskProgress, RedisPutOff):
         found = await self._some(ids)
         last = ids[-1].decode() if len(ids) == most else ""
         tasks = [task for task in found.tasks if query.fits(task)]
-        return TaskPage(tasks, last, [task.id for task in tasks])
+        return TaskPage(tasks, last, [task.id for task in tasks], found.unread)
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         return await self._some([task_id.encode() for task_id in task_ids])
