@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
-from pushlane.backends.ports import listed
+from pushlane.backends.ports import ALL, TaskQuery, listed, whole_pages
 from pushlane.core.errors import InvalidChange, TaskConflict, UnknownFormat
 from pushlane.core.names import dead_lane, lane_at, later_lane, own_lane
 from pushlane.core.push import FORMAT, Kind
-from pushlane.core.task import Finished, Level, Task, Weights
+from pushlane.core.task import ACTIVE_STATES, Finished, Level, Task, Weights
 from pushlane.model.limits import Limit, Subject, change_limit, read_limits, set_app_share
 from pushlane.model.names import new_task_id
 from pushlane.model.presence import Process
@@ -53,6 +53,20 @@ async def test_a_task_that_could_not_be_read_back_is_not_written(connections, fi
         assert await there.registry.add(good := a_task(key="sale")) == await there.registry.get(
             good.id
         )
+
+
+async def test_a_page_names_those_that_cannot_be_read(connections) -> None:
+    async with connections:
+        registry = (await connections.one()).registry
+        [good, damaged, newer] = [await registry.add(a_task()) for _ in range(3)]
+        await store_unreadable(registry, damaged.id, quota=2.5)
+        await store_unreadable(registry, newer.id, format=99)
+
+        for query in (ALL, TaskQuery(ACTIVE_STATES), TaskQuery(app=good.app)):
+            found = [page async for page in whole_pages(registry, query)]
+
+            assert [task.id for page in found for task in page.tasks] == [good.id]
+            assert {one for page in found for one in page.unread} == {damaged.id, newer.id}
 
 
 async def test_weights_that_could_not_be_read_back_are_not_written(connections) -> None:
