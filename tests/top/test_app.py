@@ -413,3 +413,28 @@ async def test_a_defect_ends_it_and_is_left_to_who_runs_it() -> None:
 
     assert isinstance(app.failure, ValueError)
     assert app._exit_renderables == []
+
+
+async def test_of_more_tasks_than_fit_the_selected_one_is_seen() -> None:
+    server = Server()
+    many = [task(f"task-{place:02}", 100) for place in range(50)]
+    server.answers[GetNow] = replace(VIEW, tasks=many, states={"running": 9_000})
+    async with driven(server) as top:
+        await top.press("2", "end")
+        assert top.names()[-1] == "task-49"
+        assert top.said("detail").startswith("task-49 ")
+        assert "of 9,000 the 50 with most are looked at" in top.said("detail")
+        await top.press("home", "down")
+
+        assert top.names()[0] == "task-00"
+        assert top.said("detail").startswith("task-01 ")
+
+
+async def test_a_name_of_wide_characters_leaves_the_columns_in_place() -> None:
+    server = Server()
+    server.answers[GetNow] = replace(VIEW, tasks=[task("新年" * 30, 100), task("news", 200)])
+    async with driven(server) as top:
+        await top.press("2")
+        drawn = top.app.screen._compositor.render_strips()
+
+    assert {strip.cell_length for strip in drawn} == {80}
