@@ -1,16 +1,16 @@
 """What the real scheduler does with a load, push by push: one scheduler for each process.
 
 Beside turns it keeps to what a dispatcher does: a push that its limit does not let go puts its lane
-aside until there is room, of which a subject's limit has a little at a time for all processes. A
-lane of the pool has the pushes of its tasks one behind the other, and no limit, as a limited task
-moves to a lane of its own.
+aside until there is room, of which a subject's limit has a little at a time for all processes; who
+began their turn at it first go on first. A lane of the pool has the pushes of its tasks one behind
+the other, and no limit, as a limited task moves to a lane of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from pushlane.core.turns import Scheduler
@@ -48,7 +48,9 @@ class Lane:
     name: str
     tasks: list[list]  # of [id, pushes left]
     rooms: list[Room]
-    known: dict[int, bool] = field(default_factory=dict)
+    quota: int
+    place: int = 0
+    used: int = 0
 
     def short(self, now_s: float) -> Room | None:
         """Return what has no room for a push, if anything."""
@@ -61,7 +63,7 @@ class Dispatchers:
     def __init__(self, load: SinkLoad, per_s: float, processes: int) -> None:
         self._per_s = per_s
         self._turns: list[Scheduler[Lane]] = [Scheduler(load.weights) for _ in range(processes)]
-        self._waiting: list[tuple[float, int, int, Lane]] = []
+        self._waiting: list[tuple[float, int, int, int, Lane]] = []
         self._ticket = 0
         self.ends: dict[str, float] = {}
         self._left = len(load.standings)
@@ -83,7 +85,7 @@ class Dispatchers:
         rooms = []
         if not first.pooled:
             rooms = [*_rooms(load.most_per_s("task", first.id)), *of_app[first.app]]
-        lane = Lane(first.lane, left, rooms)
+        lane = Lane(first.lane, left, rooms, first.quota)
         start_s = (tasks[0].starts_at_ms(NOW_MS) - NOW_MS) / 1000
         for process, turns in enumerate(self._turns):
             app, quota = ("", 1) if first.pooled else (first.app, first.quota)
@@ -92,7 +94,7 @@ class Dispatchers:
 
     def _wake_at(self, at_s: float, process: int, lane: Lane) -> None:
         self._ticket += 1
-        heappush(self._waiting, (at_s, self._ticket, process, lane))
+        heappush(self._waiting, (round(at_s, 6), lane.place, self._ticket, process, lane))
 
     def run(self) -> Mapping[str, float]:
         """By task, when all of it has gone, a push each 1 / per_s; the processes in their turns."""
@@ -100,7 +102,7 @@ class Dispatchers:
         while self._left:
             now_s = slot / self._per_s
             while self._waiting and self._waiting[0][0] <= now_s + 1e-9:
-                _, _, process, lane = heappop(self._waiting)
+                *_, process, lane = heappop(self._waiting)
                 if lane.tasks:
                     self._turns[process].ready(lane)
             order = [(slot + n) % len(self._turns) for n in range(len(self._turns))]
@@ -128,6 +130,10 @@ class Dispatchers:
     def _sent(self, lane: Lane, now_s: float) -> None:
         for room in lane.rooms:
             room.take()
+        lane.used += 1
+        if lane.used >= lane.quota:  # the turn is over that it has at the room of its subject
+            self._ticket += 1
+            lane.place, lane.used = self._ticket, 0
         head = lane.tasks[0]
         head[1] -= 1
         if not head[1]:

@@ -143,6 +143,5 @@ def test_the_rate_of_an_app_holds_for_its_tasks_of_all_levels_together() -> None
     assert_true(app_with_a_rate(Level.HIGH, Level.LOW), processes=1)
 
 
-@pytest.mark.xfail(strict=True, reason="who is short of an app's rate in its turn goes first again")
 def test_tasks_of_an_app_with_a_rate_share_it_by_their_quotas() -> None:
     assert_true(app_with_a_rate(Level.HIGH, Level.HIGH, quota=5), processes=1)

@@ -62,7 +62,7 @@ class Lanes:
     def _job(self, n: int) -> Any:
         lane = OneLane(n)
         lane.unblocked = self._unblocked
-        task = SimpleNamespace(id=f"{n}", app="shop", chain=("fcm",))
+        task = SimpleNamespace(id=f"{n}", app="shop", chain=("fcm",), quota=1)
         push = SimpleNamespace(attempt=1)
         return HashableJob(lane=lane, task=task, push=push)
 
@@ -100,3 +100,56 @@ async def test_all_go_on_when_there_is_no_limit_any_more() -> None:
         lanes.work()
 
         assert len(lanes.sent) == 400
+
+
+class Greedy:
+    """Lanes that try as often as they may, each in its turn: one that has just sent tries again."""
+
+    def __init__(self, budgets: Budgets, *quotas: int) -> None:
+        moves: Any = None
+        self.gate = BudgetGate("fcm", 1.0, budgets, moves, Stats())
+        self.sent = [0] * len(quotas)
+        self._awake: list[OneLane] = []
+        self._tasks = [
+            SimpleNamespace(id=f"{n}", app="shop", chain=("fcm",), quota=quota)
+            for n, quota in enumerate(quotas)
+        ]
+        budgets.add_listener(self.gate)
+        for n in range(len(quotas)):
+            lane = OneLane(n)
+            lane.unblocked = self._awake.append
+            self._awake.append(lane)
+
+    def work(self, _: Process | None = None) -> None:
+        while self._awake:
+            lane = self._awake.pop(0)
+            push = SimpleNamespace(attempt=1)
+            task = self._tasks[lane.n]
+            while self.gate.lets(HashableJob(lane=lane, task=task, push=push), None):
+                self.sent[lane.n] += 1
+
+
+async def test_lanes_that_are_short_of_room_share_it_by_their_quotas() -> None:
+    async with world_in_memory() as world:
+        lanes = Greedy(world.process(app=Limit(rate_per_s=30)).budgets, 5, 1, 1)
+
+        await world.run(20.0, lanes.work)
+
+        most, *others = lanes.sent
+        assert sum(lanes.sent) >= 500
+        assert all(60 <= one <= 120 for one in others), lanes.sent
+        assert 3 <= most / max(others) <= 6, lanes.sent
+
+
+async def test_turns_are_forgotten_once_nobody_waits_any_more() -> None:
+    async with world_in_memory() as world:
+        one = world.process(app=Limit(total=1))
+        lanes = Greedy(one.budgets, 1, 1, 1)
+        lanes.work()
+        assert lanes.gate._turns
+        one.budgets.on_limits({SHOP: Limit()})
+        lanes.gate.on_limits({})
+
+        assert not lanes.gate._turns
+        assert not lanes.gate._went_on
+        assert not lanes.gate._short

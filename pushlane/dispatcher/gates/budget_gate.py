@@ -15,7 +15,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple, Protocol, TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import InvalidChange, PushlaneError, UnknownFormat
@@ -77,6 +79,30 @@ class OwnLaneRequests:
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
+class _Turn:
+    """A lane's turn at the room of its subject: those go first whose turn began first.
+
+    It goes on over waits until the lane has sent its quota. By waits alone one that has just sent
+    would be first again, as it is the first to wait.
+    """
+
+    __slots__ = ("place", "used", "waits")
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.used = 0
+        self.waits: Subject | None = None
+
+
+class _Short(NamedTuple):
+    """A lane that waits for room, since then; `place` is that of its turn."""
+
+    place: int
+    ticket: int
+    since_s: float
+    lane: Lane
+
+
 class BudgetGate(BaseOption):
     """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
 
@@ -88,7 +114,10 @@ class BudgetGate(BaseOption):
         self.budgets = budgets
         self._moves = moves
         self._stats = stats
-        self._short: dict[Subject, dict[Lane, float]] = {}  # with since when it waits
+        self._short: dict[Subject, list[_Short]] = {}  # heaps
+        self._turns: dict[Lane, _Turn] = {}  # of those that wait, or went on a moment ago
+        self._went_on: dict[Subject, list[Lane]] = {}
+        self._places = count()
         self._aside: dict[str, list[Job]] = {}
         self._aside_for: dict[Subject, dict[str, float]] = {}
         self._charges: dict[Job, Charge] = {}  # of those that were let go and have not landed
@@ -115,6 +144,8 @@ class BudgetGate(BaseOption):
             return False
         if charge is not UNCHARGED:
             self._charges[job] = charge
+            if self._turns and (turn := self._turns.get(job.lane)):
+                self._use(turn, task)
         return True
 
     def took_back(self, jobs: Iterable[Job]) -> None:
@@ -143,24 +174,43 @@ class BudgetGate(BaseOption):
 
     def on_limits(self, limits: Limits) -> None:
         """Hear that limits have changed: other tasks may be limited now."""
+        for subject in self._went_on.keys() - limits.keys():
+            self._end_turns(subject)
         self.changed()
 
     def on_room(self, subject: Subject, most: float) -> bool:
-        """Let so many go on that wait for this subject, who waits longest first."""
+        """Let so many go on that wait for this subject, whose turn began first."""
+        self._end_turns(subject)
         now_s, waits = time.monotonic(), self._stats.limit_waits[subject.kind]
-        lanes, left = _first(self._short.pop(subject, {}), most)
+        short = self._short.pop(subject, [])
+        lanes = [heappop(short) for _ in range(int(min(most, len(short))))]
         tasks, left_aside = _first(self._aside_for.pop(subject, {}), most)
-        if left:
-            self._short[subject] = left
+        if short:
+            self._short[subject] = short
         if left_aside:
             self._aside_for[subject] = left_aside
-        for since_s in (*lanes.values(), *tasks.values()):
+        for since_s in (*(one.since_s for one in lanes), *tasks.values()):
             waits.add(now_s - since_s)
-        for lane in lanes:
-            lane.unblock(Why.BUDGET)
+        self._went_on[subject] = [one.lane for one in lanes]
+        for one in lanes:
+            if turn := self._turns.get(one.lane):
+                turn.waits = None
+            one.lane.unblock(Why.BUDGET)
         for task_id in tasks:
             self._come_back(task_id)
-        return bool(left or left_aside)
+        return bool(short or left_aside)
+
+    def _use(self, turn: _Turn, task: Task) -> None:
+        """Count a push; one whose quota is used up is behind all that wait."""
+        turn.used += 1
+        if turn.used >= task.quota:
+            turn.place, turn.used = next(self._places), 0
+
+    def _end_turns(self, subject: Subject) -> None:
+        """Forget the turns of those that went on and do not wait again: they had room enough."""
+        for lane in self._went_on.pop(subject, ()):
+            if (turn := self._turns.get(lane)) and turn.waits is None:
+                del self._turns[lane]
 
     def on_task(self, task: Task) -> None:
         """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
@@ -189,7 +239,13 @@ class BudgetGate(BaseOption):
         else:
             lane.give_back(job)
             lane.block(Why.BUDGET)
-            self._short.setdefault(subject, {}).setdefault(lane, time.monotonic())
+            if (turn := self._turns.get(lane)) is None:
+                turn = self._turns[lane] = _Turn(next(self._places))
+            elif turn.waits == subject:
+                return
+            turn.waits = subject
+            one = _Short(turn.place, next(self._places), time.monotonic(), lane)
+            heappush(self._short.setdefault(subject, []), one)
 
     def _come_back(self, task_id: str) -> None:
         for job in self._aside.pop(task_id, ()):
