@@ -19,7 +19,7 @@ from pushlane.cli.render import Column, print_json, print_rows
 from pushlane.cli.task_texts import stop_text
 from pushlane.core.errors import BadInput
 from pushlane.core.turns import EVERY_APP
-from pushlane.model.limits import RATE_UNIT_S, Limit, Subject, parse_rate
+from pushlane.model.limits import Limit, Subject, parse_rate
 from pushlane.operations.operation import Operation
 from pushlane.operations.shares import (
     AppQuota,
@@ -35,8 +35,7 @@ from pushlane.operations.shares import (
 from pushlane.operations.tasks import GetTask, SetQuota, SetStopIfDead
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
-
-_ROUNDING = 1e-9
+from pushlane.util.texts import rate_text
 
 _FLAGS = {
     "rate_per_s": "--rate",
@@ -196,14 +195,7 @@ def _by_level(text: str) -> dict[str, int]:
 
 
 def _rate_text(limit: Limit) -> str:
-    """Return the rate in the unit in which it is shortest, of those in which it is 1 or more."""
-    rate = limit.rate_per_s
-    if rate is None:
-        return "-"
-    amounts = {unit: rate * RATE_UNIT_S[unit] for unit in ("s", "min", "h", "day")}
-    whole = [(unit, amount) for unit, amount in amounts.items() if amount > 1 - _ROUNDING]
-    texts = [f"{amount:,.8g}/{unit}" for unit, amount in whole or [("day", amounts["day"])]]
-    return min(texts, key=len)
+    return "-" if limit.rate_per_s is None else rate_text(limit.rate_per_s)
 
 
 def _recipient_text(limit: Limit) -> str:

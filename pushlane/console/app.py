@@ -28,6 +28,7 @@ from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
+from pushlane.console.sinks import SINKS
 from pushlane.console.task import DEAD, LIFE, PUSH, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
@@ -41,7 +42,7 @@ from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, PROCESSES, AUDIT)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PROCESSES, AUDIT)
 """The pages of the navigation, in its order."""
 
 INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PUSH, PREVIEW, COUNTED)

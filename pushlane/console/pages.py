@@ -110,10 +110,10 @@ def elsewhere(operation: Operation[Any]) -> Elsewhere:
             given[field.name] = value
             several = value if isinstance(value, tuple) else (value,)
             if field.required:
-                command += map(str, several)
+                command += map(_text, several)
             else:
                 option = _OPTIONS.get((kind.word(), field.name), field.name.replace("_", "-"))
-                options += [text for one in several for text in (f"--{option}", str(one))]
+                options += [text for one in several for text in (f"--{option}", _text(one))]
     curl = _curl(kind, path, given)
     return Elsewhere(shlex.join([*command, *options]) if kind.commands else "", curl)
 
@@ -124,6 +124,11 @@ _OPTIONS = {
     ("set-limit", "rate_per_s"): "rate",
 }
 """Options of commands that are named otherwise than the fields of their operations."""
+
+
+def _text(value: Any) -> str:
+    """Return a value as an option has it."""
+    return "none" if value is None else str(value)
 
 
 def _curl(kind: type[Operation[Any]], path: str, given: Mapping[str, Any]) -> str:

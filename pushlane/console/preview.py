@@ -10,11 +10,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from pushlane.console.pages import Ask, Page, elsewhere
-from pushlane.console.steering import change_text
+from pushlane.console.steering import NO_LIMIT, change_text
 from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
 from pushlane.operations.operation import Operation
 from pushlane.operations.previewing import PREVIEWED, Preview
+from pushlane.operations.shares import SetLimit
 from pushlane.operations.tasks import CancelTask
 from pushlane.util.errors import Unauthorized
 
@@ -53,7 +54,9 @@ def _converted(kind: type[Operation[Any]] | None, fields: Mapping[str, Any]) -> 
     """Return the fields as the operation has them; as they are where they cannot be."""
     if kind is None:
         return {**fields}
-    if re.fullmatch(r"[0-9]{1,9}", fields.get("quota", "")):
+    if kind is SetLimit:
+        fields = {name: None if text == NO_LIMIT else text for name, text in fields.items()}
+    elif re.fullmatch(r"[0-9]{1,9}", fields.get("quota", "")):
         fields = {**fields, "quota": int(fields["quota"])}  # of a text it would be one
     try:
         made = msgspec.convert({**fields}, kind, strict=False)

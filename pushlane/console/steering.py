@@ -27,6 +27,9 @@ from pushlane.operations.tasks import (
 UNDO_MS = 600_000
 """So long a change is offered to be undone."""
 
+NO_LIMIT = "none"
+"""What a form has where a limit is to be taken away."""
+
 _MOST = 5
 _LOOKED_AT = 100
 _STEERS: tuple[type[Operation[Any]], ...] = (
@@ -106,6 +109,46 @@ def _back(entry: Entry) -> tuple[str, Mapping[str, Any]] | None:
     return PauseTask.word(), {"reason": before.get("reason", "")}
 
 
+_LIMITS = {
+    "rate_per_s": "rate",
+    "in_flight": "in flight",
+    "a_day": "a day",
+    "total_cost": "total cost",
+    "cost_a_day": "cost a day",
+}
+"""How limits are called on the command line."""
+
+
+class LimitUndo(NamedTuple):
+    """A change of limits of the last minutes, and the address of the preview that undoes it."""
+
+    entry: Entry
+    address: str
+
+
+async def undoable_limits(ask: Ask, back: str) -> list[LimitUndo]:
+    """Return the newest change of each limit that can be taken back.
+
+    What a recipient gets in a day is set on the command line. Empty for who may not see the audit.
+    """
+    if not (ask.may(ListAudit) and ask.may(SetLimit)):
+        return []
+    since_ms, found = now_ms() - UNDO_MS, dict[str, LimitUndo | None]()
+    for entry in await ask.quietly(ListAudit(find="-limit", limit=_LOOKED_AT)):
+        if entry.operation in (SetLimit.word(), ClearLimit.word()) and entry.at_ms >= since_ms:
+            found.setdefault(entry.subject, _limit_undo(entry, back))
+    return [one for one in found.values() if one is not None][:_MOST]
+
+
+def _limit_undo(entry: Entry, back: str) -> LimitUndo | None:
+    names = sorted({*entry.before, *entry.after})
+    if not names or isinstance(entry.before.get("recipient_a_day"), Mapping):
+        return None
+    given = {name: entry.before.get(name, NO_LIMIT) for name in names}
+    asked = {"operation": SetLimit.word(), "subject": entry.subject, **given, "back": back}
+    return LimitUndo(entry, f"preview?{urlencode(asked)}")
+
+
 def change_text(operation: str, fields: Mapping[str, Any], name: str) -> str:
     """Return what a change does, as the beginning of a sentence and the word of its button."""
     if operation == SetQuota.word():
@@ -119,6 +162,10 @@ def change_text(operation: str, fields: Mapping[str, Any], name: str) -> str:
         return f"{words[operation]} {name}"
     if operation == SetLevels.word():
         return f"Share by {fields.get('weights', '')}"
+    if operation == SetLimit.word():
+        given = {one: text for one, text in fields.items() if one not in ("subject", "task")}
+        wanted = ", ".join(f"{_LIMITS.get(one, one)} {text}" for one, text in given.items())
+        return f"Limit {fields.get('subject', '')} to {wanted or 'what it is limited to'}"
     if operation == ClearLimit.word():
         return f"Take the limits of {fields.get('subject', '')} away"
     return operation.replace("-", " ").capitalize()

@@ -11,7 +11,7 @@ from pushlane.backends.formats import min_format, set_min_format
 from pushlane.core.push import FORMAT
 from pushlane.model.audit import Entry as Entry
 from pushlane.model.audit import entries
-from pushlane.model.presence import Process
+from pushlane.model.presence import Process as Process
 from pushlane.operations.operation import ETag, Of, Operation, Role
 from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session

@@ -21,6 +21,9 @@ from urllib.parse import urlsplit
 from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat
 from pushlane.util.errors import UnknownTask
 
+_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
+_ROUNDING = 1e-9
+
 
 def clock(at_ms: int) -> str:
     """Return a time as people write it, in UTC."""
@@ -244,3 +247,11 @@ def _file(name: str) -> str:
     longest = max(folders, key=len, default="")
     path = os.path.relpath(name, longest) if longest else os.path.basename(name)
     return path[-_LONGEST:]
+
+
+def rate_text(per_s: float) -> str:
+    """Return a rate in the unit in which it is shortest, of those in which it is 1 or more."""
+    amounts = {unit: per_s * unit_s for unit, unit_s in _UNITS_S.items()}
+    whole = [(unit, amount) for unit, amount in amounts.items() if amount > 1 - _ROUNDING]
+    texts = [f"{amount:,.8g}/{unit}" for unit, amount in whole or [("day", amounts["day"])]]
+    return min(texts, key=len)
