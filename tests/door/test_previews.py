@@ -15,6 +15,8 @@ from pushlane import Settings
 from pushlane.core.names import dead_lane, own_lane
 from pushlane.core.push import DeadPush, Push, encode, encode_dead
 from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.operations.problems import Problem, error_of
+from pushlane.util.errors import PreviewChanged
 from tests.door.asking import Answer, Asking, asking
 
 
@@ -122,6 +124,9 @@ async def test_one_that_somebody_has_overtaken_is_refused_with_the_preview_of_no
         refused = await applied(ask, preview)
         again = await applied(ask, refused.json["present"]["token"])
 
+        read = error_of(msgspec.json.decode(refused.body, type=Problem))  # as a client does
+        assert isinstance(read, PreviewChanged)
+        assert read.present == refused.json["present"]
         assert (refused.status, refused.json["type"]) == (409, "urn:pushlane:preview-changed")
         assert "somebody has changed the same" in refused.json["detail"]
         assert (again.status, again.json["done"]["high"]["weight"]) == (200, 1)
