@@ -13,8 +13,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from pushlane.backends.leases import WORK_TTL_S
 from pushlane.client.connection import Connection
-from pushlane.client.lines import Lines, in_requests, line_of
+from pushlane.client.lines import Lines, LinesBusy, in_requests, line_of
 from pushlane.client.remote import Remote
 from pushlane.core.push import decode_many
 from pushlane.core.task import Progress, Task
@@ -84,12 +85,27 @@ class _Sending(SecondPass):
 
     async def begin(self) -> Begun:
         self._lines = Lines(self.remote, self.task.id)
-        self.sent = await self.retried(self._lines.look)
+        self.sent = await self.retried(self._look)
         self.is_resumed = self.sent > 0
         if self.request.limit.is_none:
             return Begun(self.sent)
         wanted = partial(self.remote.do, GetLimit(subject=f"task/{self.task.id}"))
         return Begun(self.sent, (await self.retried(wanted)).limit)
+
+    async def _look(self) -> int:
+        """Return the safe line. Who was killed with lines under way is outlasted, as a lease is."""
+        waited_s = 0.0
+        while True:
+            try:
+                return await self._lines.look()
+            except LinesBusy:
+                if waited_s > WORK_TTL_S:
+                    raise
+                if not waited_s:
+                    task = f"task {self.task.id} (key {self.task.key!r})"
+                    self.say(f"another submit of {task} is under way; waiting for it to let go")
+                await self.sleep(WORK_TTL_S / 5)
+                waited_s += WORK_TTL_S / 5
 
     def steps(self, bodies: list[bytes], before: int) -> Iterator[Callable[[], Awaitable[None]]]:
         new = bodies[max(0, self.sent - before) :]

@@ -23,6 +23,7 @@ from pushlane import (
     UnknownTask,
 )
 from pushlane.backends.backend import connect
+from pushlane.client.lines import Lines, LinesBusy
 from pushlane.client.remote import Remote
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.core.names import dead_lane
@@ -229,6 +230,35 @@ async def test_a_request_whose_answer_is_lost_is_sent_again_and_each_push_once(
 
         assert len(lost) == 2
         assert found == sent()
+
+
+@pytest.mark.parametrize("is_let_go", [True, False])
+async def test_another_submit_that_holds_the_lines_is_waited_for_as_long_as_a_lease(
+    away: Away, monkeypatch: pytest.MonkeyPatch, is_let_go: bool
+) -> None:
+    look, asked = Lines.look, 0
+
+    async def held(self: Lines) -> int:
+        nonlocal asked
+        asked += 1
+        if asked < 3 or not is_let_go:
+            raise LinesBusy("lines are being received elsewhere")
+        return await look(self)
+
+    monkeypatch.setattr(Lines, "look", held)
+    monkeypatch.setattr("pushlane.client.submitting.WORK_TTL_S", 0.01)
+    notes: list[str] = []
+    async with Client(away.settings) as client:
+        submitting = client.submit(
+            request(key="sale"), on_progress=lambda progress: notes.append(progress.note)
+        )
+        if is_let_go:
+            assert (await submitting).published == 10
+        else:
+            with pytest.raises(LinesBusy):
+                await submitting
+
+    assert sum("waiting for it to let go" in note for note in notes) == 1
 
 
 async def test_a_sink_that_the_server_does_not_know_is_refused_before_anything_is_made(
