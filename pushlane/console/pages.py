@@ -99,7 +99,7 @@ def elsewhere(operation: Operation[Any]) -> Elsewhere:
     """Return how an operation is done elsewhere, to whatever state a value is in."""
     kind = type(operation)
     path, command = kind.path, ["pushlane", *(kind.commands[0].split() if kind.commands else ())]
-    options: list[str] = []
+    options = [*_FLAGS.get(kind.word(), ())]
     given: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         value = getattr(operation, field.name)
@@ -124,6 +124,9 @@ _OPTIONS = {
     ("set-limit", "rate_per_s"): "rate",
 }
 """Options of commands that are named otherwise than the fields of their operations."""
+
+_FLAGS = {"clear-limit": ("--none",)}
+"""What tells an operation from others of the same command."""
 
 
 def _text(value: Any) -> str:

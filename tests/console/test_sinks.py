@@ -190,6 +190,7 @@ async def test_all_limits_are_listed_and_can_be_taken_away(settings: Settings) -
     assert "1,000 a day each 3 a recipient a day, all" in row(html, "limit-app/*")
     assert "0 of 2.5 of cost in all" in row(html, "limit-task/t1")
     assert "Take the limits of app/* away" in away
+    assert "pushlane limit 'app/*' --none --preview" in text_of(away)
 
 
 async def test_a_limit_of_nobody_says_so(settings: Settings) -> None:
