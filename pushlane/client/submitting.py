@@ -44,7 +44,7 @@ async def submitted(
 async def _through(
     remote: Remote, settings: Settings, request: SubmitRequest, tell: OnProgress
 ) -> SubmitResult:
-    async with first_pass(request, settings, partial(_told, remote), tell) as (request, task, rows):
+    async with first_pass(request, settings, tell, partial(_told, remote)) as (request, task, rows):
         view = await remote.do(_created(request, task, rows))
         # the pushes of the rows are those of the task that the server has made
         task = replace(task, id=view.id, created_at_ms=view.created_at_ms, total=view.total)

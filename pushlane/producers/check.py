@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from pushlane.core.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, recipient_hint, shown_columns
 from pushlane.producers.request import (
     OnProgress,
+    RowFile,
     SubmitProgress,
     SubmitRequest,
     SubmitStage,
@@ -47,7 +48,7 @@ from pushlane.producers.task_builder import (
 )
 from pushlane.producers.trial import TrialRows, trial_of
 from pushlane.settings import Settings
-from pushlane.settings.payload_limits import PayloadLimits
+from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 
 _POSSIBLE = (
     "rows or options (level, quota, app, columns, order, dedupe, quiet hours, templates, delivery, "
@@ -89,11 +90,12 @@ class CheckedRows:
 
 @asynccontextmanager
 async def first_pass(
-    request: SubmitRequest, settings: Settings, limits_of: LimitsOf, tell: OnProgress
+    request: SubmitRequest, settings: Settings, tell: OnProgress, limits_of: LimitsOf | None = None
 ) -> AsyncIterator[tuple[SubmitRequest, Task, CheckedRows]]:
     """Give the request as it is submitted, its task, and its rows, checked.
 
-    The task has their fingerprint if it has a key. Rows that cannot be used are listed, or stop it
+    The limits of sinks are those of the settings, unless `limits_of` asks others for them. The task
+    has a fingerprint of the rows if it has a key. Rows that cannot be used are listed, or stop it
     all at the first of them. Raises BadInput for a task that cannot be made, a file or column that
     is not there, a bad row not to be skipped, or no good row.
     """
@@ -102,14 +104,15 @@ async def first_pass(
         request = trial_of(request)
     # refuses a bad option before anything is read
     task = new_task(request, settings, on_own_lane=request.needs_own_lane)
-    limits = await limits_of(request, task)
+    own = payload_limits(settings, task.chain)
+    limits = own if limits_of is None else await limits_of(request, task)
     async with as_file(request, tell) as file:
         source = await asyncio.to_thread(open_source, *file)
         if request.test_to:
             source = TrialRows(source, request)
         rows = await _checked(request, file.path, source, task, limits, tell)
         if request.key:
-            task = await _fingerprinted(task, request, settings, content(*file), rows)
+            task = await _fingerprinted(task, request, settings, file, rows)
         yield request, task, rows
 
 
@@ -179,11 +182,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
 
 
 async def _fingerprinted(
-    task: Task,
-    request: SubmitRequest,
-    settings: Settings,
-    content: Iterator[bytes],
-    checked: CheckedRows,
+    task: Task, request: SubmitRequest, settings: Settings, file: RowFile, checked: CheckedRows
 ) -> Task:
     """Return the task with hashes of all that a repeat of the same submit must have in common.
 
@@ -195,7 +194,7 @@ async def _fingerprinted(
 
     def add_file() -> Generator[None, None, None]:
         nonlocal rows
-        for block in content:
+        for block in content(*file):
             digest.update(block)
             rows = zlib.crc32(block, rows)
             yield

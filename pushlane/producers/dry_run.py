@@ -69,7 +69,7 @@ async def dry_run(
     if request.test_to:
         raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
     limits_of = partial(known_limits, backend, settings)
-    async with first_pass(request, settings, limits_of, tell) as (_, task, rows):
+    async with first_pass(request, settings, tell, limits_of) as (_, task, rows):
         existing = await task_of_key(backend, task.key)
         if existing is not None:
             await refuse_stopped(backend, existing)

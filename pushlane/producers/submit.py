@@ -33,9 +33,7 @@ from pushlane.producers.published import announcing, reached, refuse_outdated
 from pushlane.producers.request import OnProgress, SubmitRequest, Submitted
 from pushlane.producers.second_pass import Begun, SecondPass
 from pushlane.producers.task_builder import known_limits, progress_of, refuse_stopped
-from pushlane.producers.task_options import TaskOptions
 from pushlane.settings import Settings
-from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.retrying import Sleep
 
 
@@ -61,7 +59,7 @@ async def submit(
     """
     tell = on_progress or (lambda progress: None)
     limits_of = partial(known_limits, backend, settings)
-    async with first_pass(request, settings, limits_of, tell) as (request, task, rows):
+    async with first_pass(request, settings, tell, limits_of) as (request, task, rows):
         kept = await backend.add(task, settings, rows.accepted)
         if kept.id != task.id:
             await refuse_stopped(backend, kept)
@@ -184,12 +182,8 @@ async def submit_offline(
         StorageFull: the spool has no room for it.
     """
     refuse_spooling(request)
-
-    async def limits_of(options: TaskOptions, task: Task) -> PayloadLimits:
-        return payload_limits(settings, task.chain)
-
     with closing(SpoolFolder(spool)) as folder:
-        async with first_pass(request, settings, limits_of, tell) as (_, task, rows):
+        async with first_pass(request, settings, tell) as (_, task, rows):
             result = Submitted(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
                 return replace(result, task=found, resumed=True)

@@ -14,7 +14,7 @@ import pytest
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
 from pushlane.core.push import Push
-from pushlane.core.task import Level, Task
+from pushlane.core.task import Level
 from pushlane.producers.check import first_pass
 from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.producer import Producer
@@ -23,7 +23,6 @@ from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import DESCRIBED, described
 from pushlane.settings import Settings
-from pushlane.settings.payload_limits import PayloadLimits
 from tests.lane_content import lane_of
 
 ROWS = [
@@ -177,16 +176,12 @@ async def test_other_doubled_braces_stay_the_escape_that_they_are(
     assert push.title == sent
 
 
-async def unlimited(request: SubmitRequest, task: Task) -> PayloadLimits:
-    return PayloadLimits()
-
-
 async def test_a_submit_that_is_silent_or_not_has_one_key_unless_rows_were_left_out(
     settings: Settings, tmp_path: Path
 ) -> None:
     async def fingerprint(**options: Any) -> str:
         request = request_of(key="k", bad_rows="skip", rejects=tmp_path / "r.jsonl", **options)
-        async with first_pass(request, settings, unlimited, lambda _: None) as (_, task, _):
+        async with first_pass(request, settings, lambda _: None) as (_, task, _):
             return task.fingerprint
 
     assert await fingerprint(title="x") == await fingerprint(title="x", silent=True)
