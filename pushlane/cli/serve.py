@@ -116,6 +116,7 @@ async def _serve(
             )
             await server.run()
             contact.stopping()
+            await console.close()
             await door.close()
 
 

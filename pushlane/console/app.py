@@ -101,6 +101,10 @@ class Console:
                 found.append(Route(f"{PREFIX}/live{page.path}", live))
         return found
 
+    async def close(self) -> None:
+        """End what is done in the background."""
+        await self._batches.close()
+
     def _answered(self, endpoint: Endpoint) -> Endpoint:
         """Return what answers a person with a page, whatever is wrong."""
 

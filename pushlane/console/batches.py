@@ -46,6 +46,7 @@ _NAMED = 20
 _MOST_KEPT = 100
 _MOST_RUNNING = 8
 _FAILURES_SHOWN = 200
+_CLOSE_S = 10.0
 
 
 @dataclass
@@ -80,6 +81,7 @@ class Batches:
         self._door = door
         self._by_id: dict[str, Batch] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._is_closing = False
 
     def start(self, caller: Caller, authorization: str, word: str, tasks: Sequence[str]) -> Batch:
         """Begin to change these tasks. Raises BadInput, NotAllowed, and NotNow at the bound."""
@@ -102,6 +104,12 @@ class Batches:
         running.add_done_callback(self._running.discard)
         return batch
 
+    async def close(self) -> None:
+        """Stop, once the changes that are under way are made, or after a while."""
+        self._is_closing = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CLOSE_S)
+
     def of(self, batch_id: str, caller: Caller) -> Batch:
         """Return a change that the caller has begun. Raises NotFound."""
         batch = self._by_id.get(batch_id)
@@ -115,7 +123,7 @@ class Batches:
     async def _run(self, batch: Batch, authorization: str) -> None:
         try:
             for task_id in batch.tasks:
-                if batch.is_stopping or self._door.stopping.is_set():
+                if batch.is_stopping or self._is_closing or self._door.stopping.is_set():
                     batch.why = "somebody has stopped it" if batch.is_stopping else "serve stops"
                     return
                 await self._change(batch, task_id, authorization)

@@ -101,6 +101,35 @@ async def test_it_can_be_stopped(settings: Settings, monkeypatch: pytest.MonkeyP
     assert "Stopped after 1 of 3: somebody has stopped it." in html
 
 
+async def test_it_ends_with_the_process_after_what_is_under_way(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins, goes_on, original = asyncio.Event(), asyncio.Event(), PauseTask.run
+
+    async def slow(self: PauseTask, at: Session) -> Any:
+        begins.set()
+        await goes_on.wait()
+        return await original(self, at)
+
+    monkeypatch.setattr(PauseTask, "run", slow)
+    async with browsing(settings) as browser:
+        await add(browser, "a", created_at_ms=1)
+        await add(browser, "b", created_at_ms=2)
+        await browser.log_in()
+        address = await begun(browser, "action=pause-task")
+        await begins.wait()
+        closing = asyncio.create_task(browser.console.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        goes_on.set()
+        await closing
+        html = await get(browser, address)
+        states = [(await now(browser, task)).state for task in ("a", "b")]
+
+    assert "Stopped after 1 of 2: serve stops." in html
+    assert states == ["paused", "running"]
+
+
 async def test_it_ends_with_the_token(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     async with browsing(settings) as browser:
         for task in ("a", "b", "c"):
