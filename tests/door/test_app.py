@@ -75,7 +75,7 @@ async def test_a_subject_with_a_slash_is_one_field(settings: Settings) -> None:
             400,
             "task is given in the path",
         ),
-        ("GET", "/v1/tasks", None, {"state": "gone"}, 400, "unknown state 'gone'; use submitted"),
+        ("GET", "/v1/tasks", None, {"state": "gone"}, 400, "unknown state 'gone'; use any, submitted"),
         ("GET", "/v1/dead", None, {"older_than_s": "1e308"}, 400, "older_than_s: expected `float`"),
         ("GET", "/v1/nowhere", None, {}, 404, "GET /v1/nowhere"),
         ("DELETE", "/v1/levels", None, {}, 405, "DELETE /v1/levels"),
