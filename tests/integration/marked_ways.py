@@ -115,6 +115,10 @@ def submit_all(run: MarkedPushes, form: str) -> dict[str, str]:
     payload = run.file("payload.json", json.dumps({"*": {"text": "{payload}"}}))
     given = {
         **{name: (name, ()) for name in SINKS},
+        "busy": (
+            "busy",
+            ("--max-attempts", "100"),
+        ),  # tried until it rests
         "chain": ("gone,ok", ()),
         "once": ("ok", ("--delivery", "once")),
         "ordered": ("ok", ("--ordered-by", "ordered")),
