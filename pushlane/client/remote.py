@@ -80,7 +80,7 @@ class Remote:
             self._token = WatchedFile("token_file", settings.token_file)
         self._exits = AsyncExitStack()
         self.unread = 0
-        """How many tasks lists lacked, as the server cannot read them."""
+        """Counts the tasks that the lists left out, because the server cannot read them."""
 
     async def __aenter__(self) -> Self:
         self._client = await self._exits.enter_async_context(_client(self._settings))

@@ -33,7 +33,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """What went from `from_ms` to `at_ms`, from 0 at its foot to `most_per_s` at its top."""
+    """A picture of rates: from `from_ms` at its left to `at_ms` at its right (Unix ms).
+
+    It reaches from 0 at its foot to `most_per_s` at its top.
+    """
 
     lines: Sequence[Line]
     marks: Sequence[Mark]

@@ -1,4 +1,4 @@
-"""What a page is: an address, what it asks of the list of operations, and a template.
+"""A page has an address, operations that it asks for, and a template.
 
 A page gives values for its template. The block `live` of the template is what changes: it is sent
 again as it does, the same bytes to all who see the same. So it holds nothing of its reader but by
@@ -89,7 +89,7 @@ class Page(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """How an operation is done on the command line, if it is, and with curl."""
+    """The command and the curl that do an operation; `command` is empty where there is none."""
 
     command: str
     curl: str
@@ -126,7 +126,7 @@ _OPTIONS = {
 """Options of commands that are named otherwise than the fields of their operations."""
 
 _FLAGS = {"clear-limit": ("--none",)}
-"""What tells an operation from others of the same command."""
+"""The words that an operation adds to a command that several operations share."""
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a browser is answered: pages, the login, a form once more, a problem; strict headers."""
+"""Makes the answers for a browser: pages, the login, a form to send again, a problem."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _THEMES = ("light", "dark")
 
 
 class Reader(NamedTuple):
-    """Who looks: a session, whose it is, and what its pages have of their own."""
+    """Somebody who looks: the session, its caller, and the nonce and form token of its pages."""
 
     login: Login
     caller: Caller

@@ -1,4 +1,4 @@
-"""How tasks are steered from pages: what somebody may do, what a change is called, its undo."""
+"""Says which changes of a task a page offers its reader, names them, and finds those to undo."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNDO_MS = 600_000
 """So long a change is offered to be undone."""
 
 NO_LIMIT = "none"
-"""What a form has where a limit is to be taken away."""
+"""The word that a form sends to take a limit away."""
 
 _MOST = 5
 _LOOKED_AT = 100
@@ -116,7 +116,7 @@ _LIMITS = {
     "total_cost": "total cost",
     "cost_a_day": "cost a day",
 }
-"""How limits are called on the command line."""
+"""The option of the command line for each limit."""
 
 
 class LimitUndo(NamedTuple):

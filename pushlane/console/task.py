@@ -65,7 +65,7 @@ def _steers(task: TaskNow) -> list[Operation[Any]]:
 
 
 class Outcome(NamedTuple):
-    """How many pushes ended like this, and why."""
+    """Counts the pushes with one outcome, and of these the pushes by reason."""
 
     name: str
     pushes: int

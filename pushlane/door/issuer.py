@@ -41,7 +41,7 @@ _REFUSED = "the token of the issuer is not valid for this: {why}"
 
 
 class Discovery(msgspec.Struct):
-    """What an issuer says of itself; where people log in, if they do there."""
+    """The addresses that an issuer publishes of itself, with that of its login where it has one."""
 
     issuer: str
     jwks_uri: str

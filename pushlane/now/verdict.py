@@ -31,7 +31,8 @@ class Held:
     """Something that keeps tasks from what they would get; `command` mends it, or shows more.
 
     `subject` names it like a limit does: `sink/NAME`, `app/NAME`, `task/ID`; empty for all.
-    `since_ms` is Unix ms, 0 where nobody knows.
+    `since_ms` is Unix ms, 0 where nobody knows. `limit` is whose rate it is, at `sink`, where one
+    holds. What `is_wanted` was paused by somebody.
     """
 
     subject: str
@@ -40,6 +41,7 @@ class Held:
     since_ms: int = 0
     limit: Subject | None = None
     sink: str = ""
+    is_wanted: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ def _sinks(now: Picture, sinks: Sequence[SinkPicture]) -> Iterator[Held]:
 
 
 def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Iterator[Held]:
-    names = {f"app/{one.task.app}" for one in tasks} | {f"task/{one.task.id}" for one in tasks}
+    ids = {one.task.id for one in tasks}
+    names = {f"app/{one.task.app}" for one in tasks} | {f"task/{one}" for one in ids}
     for sink in sinks:
         for one in sink.standings if sink.load.spent else ():
             for spent in sink.load.spent_totals(one.task):
-                if one.task.id in {each.task.id for each in tasks}:
-                    why = f"its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
+                if one.task.id in ids:
+                    why = f"held: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
                     yield Held(str(spent.subject), why, f"pushlane limit {spent.subject}")
         for subject, most_per_s in binding_limits(sink.load, sink.heads, sink.rates):
             if str(subject) in names or subject.kind == "sink":
@@ -100,29 +103,23 @@ def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
         why = f"{one.status.state}: {reason}" if reason else one.status.state
         paused = one.status.state == State.PAUSED
         command = f"pushlane {'resume' if paused else 'why'} {task.id}"
-        yield Held(f"task/{task.id}", why, command, task.stalled_at_ms)
+        yield Held(
+            f"task/{task.id}",
+            why,
+            command,
+            task.stalled_at_ms,
+            is_wanted=paused and not task.stopped,
+        )
 
 
 def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -> Verdict:
     """Say how these tasks stand; what would change it is told by `without`."""
     running = [one for one in tasks if one.task.state is State.RUNNING]
-    waiting = sum(one.left or 0 for one in running)
+    first = next((one for one in holds if not one.is_wanted), None)
+    if first is not None:
+        return Verdict(_said(first, running, tasks), first.command, first)
     if not running:
         return Verdict("Nothing waits: no task runs.")
-    for one in holds:
-        if not one.subject:
-            text = f"{waiting:,} pushes of {_tasks_text(len(running))} wait: {one.why}."
-            return Verdict(text, one.command, one)
-        if one.subject.startswith("sink/"):
-            name = one.subject.removeprefix("sink/")
-            left = sum(each.left or 0 for each in running if each.sink == name)
-            return Verdict(f"{left:,} pushes wait at sink {name}: {one.why}.", one.command, one)
-    for one in holds:
-        if one.limit is not None or one.why.endswith("is spent"):
-            return Verdict(f"{_name(one.subject, tasks)} is {_held(one)}.", one.command, one)
-    for one in holds:
-        if not one.why.startswith(State.PAUSED):
-            return Verdict(f"{_name(one.subject, tasks)} is {one.why}.", one.command, one)
     for each in running:
         got, due = each.observed_per_s, each.entitled_per_s or 0.0
         is_sure = due * each.counted_s >= _ENOUGH and (each.left or 0) > due
@@ -132,8 +129,16 @@ def verdict(now: Picture, tasks: Sequence[TaskPicture], holds: Sequence[Held]) -
     return Verdict(_all_well(running, now.at_ms))
 
 
-def _held(one: Held) -> str:
-    return one.why if one.limit is not None else f"held: {one.why}"
+def _said(one: Held, running: Sequence[TaskPicture], tasks: Sequence[TaskPicture]) -> str:
+    """Say what holds tasks, in one sentence."""
+    kind, _, name = one.subject.partition("/")
+    if not kind:
+        waiting = sum(each.left or 0 for each in running)
+        return f"{waiting:,} pushes of {_tasks_text(len(running))} wait: {one.why}."
+    if kind == "sink":
+        left = sum(each.left or 0 for each in running if each.sink == name)
+        return f"{left:,} pushes wait at sink {name}: {one.why}."
+    return f"{_name(one.subject, tasks)} is {one.why}."
 
 
 def _all_well(running: Sequence[TaskPicture], at_ms: int) -> str:

@@ -193,7 +193,7 @@ class TimesView(msgspec.Struct, frozen=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
-    """How many pushes ended like this, and why."""
+    """Counts the pushes that ended with one outcome for one reason."""
 
     outcome: str
     reason: str

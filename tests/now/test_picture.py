@@ -151,6 +151,11 @@ RESTS = Resting("sink default (open)", AT_MS - 5_000, "answers 503", AT_MS + 5_0
             seen([task("a")], limits={Subject("app", "shop"): Limit(rate_per_s=20)}),
             "shop is held by its limit of 20/s.",
         ),
+        (seen([task("a", state=State.PAUSED)]), "Nothing waits: no task runs."),
+        (
+            seen([task("a", state=State.PAUSED, stopped=True, reason="104 of 104 died")]),
+            "a is paused: 104 of 104 died.",
+        ),
         (
             seen([task("a", name="sale", stalled_at_ms=5, total=None)]),
             "sale is stalled",
