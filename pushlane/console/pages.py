@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pushlane.console.assets import Assets
+from pushlane.console.commands import command_of
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
 
@@ -97,46 +98,20 @@ class Elsewhere(NamedTuple):
 
 def elsewhere(operation: Operation[Any]) -> Elsewhere:
     """Return how an operation is done elsewhere, to whatever state a value is in."""
+    return Elsewhere(command_of(operation), _curl(operation))
+
+
+def _curl(operation: Operation[Any]) -> str:
+    """Return the command that asks for it over HTTP."""
     kind = type(operation)
-    path, command = kind.path, ["pushlane", *(kind.commands[0].split() if kind.commands else ())]
-    options = [*_FLAGS.get(kind.word(), ())]
+    path, query, headers, body = kind.path, "", ['-H "$AUTH"'], ""
     given: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         value = getattr(operation, field.name)
         if field.name in kind.in_path():
             path = path.replace(f"{{{field.name}}}", quote(str(value)))
-            command.append(str(value))
         elif field.required or value != field.default:
             given[field.name] = value
-            several = value if isinstance(value, tuple) else (value,)
-            if field.required:
-                command += map(_text, several)
-            else:
-                option = _OPTIONS.get((kind.word(), field.name), field.name.replace("_", "-"))
-                options += [text for one in several for text in (f"--{option}", _text(one))]
-    curl = _curl(kind, path, given)
-    return Elsewhere(shlex.join([*command, *options]) if kind.commands else "", curl)
-
-
-_OPTIONS = {
-    ("promote-task", "level"): "to",
-    ("demote-task", "level"): "to",
-    ("set-limit", "rate_per_s"): "rate",
-}
-"""Options of commands that are named otherwise than the fields of their operations."""
-
-_FLAGS = {"clear-limit": ("--none",)}
-"""The words that an operation adds to a command that several operations share."""
-
-
-def _text(value: Any) -> str:
-    """Return a value as an option has it."""
-    return "none" if value is None else str(value)
-
-
-def _curl(kind: type[Operation[Any]], path: str, given: Mapping[str, Any]) -> str:
-    """Return the command that asks for it over HTTP."""
-    query, headers, body = "", ['-H "$AUTH"'], ""
     if kind.method == "GET":
         query = f"?{urlencode(given, doseq=True)}" if given else ""
     else:
