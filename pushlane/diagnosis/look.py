@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +35,7 @@ from pushlane.diagnosis.situation import (
 from pushlane.model.due import PutOff, Waiting
 from pushlane.model.limits import Limit, Subject, readable_limits
 from pushlane.model.load import SinkLoad, Standing, spent_of, subjects_of
-from pushlane.model.presence import MOST_TASKS, Process
+from pushlane.model.presence import MOST_LANES, MOST_TASKS, Process
 from pushlane.model.reasons import Reasons
 from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.settings import Settings
@@ -182,6 +183,32 @@ def rate_of(task: Task, processes: Sequence[Process]) -> float | None:
     rates = [per_s[task.id] for per_s in said if task.id in per_s]
     names_all = len(said) == len(stands) and all(len(per_s) < MOST_TASKS for per_s in said)
     return sum(rates) if rates or (said and names_all) else None
+
+
+class LaneSlots:
+    """The slots that lanes hold, as dispatchers say, each of the lanes that hold most there."""
+
+    def __init__(self, dispatching: Sequence[Process]) -> None:
+        self._held: Counter[str] = Counter()
+        self._served: set[str] = set()
+        self._cut: set[str] = set()  # sinks at which more lanes may hold some
+        for one in (one for process in dispatching for one in process.served):
+            self._served.add(one.name)
+            if one.lane_slots is None or len(one.lane_slots) >= MOST_LANES:
+                self._cut.add(one.name)
+            self._held.update(one.lane_slots or {})
+
+    def of(self, task: Task) -> int | None:
+        """Return how many a task holds; None where a process may have left it out, or none says.
+
+        Tasks of the pool share a lane, so nobody knows it of one of them.
+        """
+        if task.pooled:
+            return None
+        chain = task.chain
+        held = sum(self._held[task.lane_at(sink)] for sink in chain)
+        is_known = chain[0] in self._served and self._cut.isdisjoint(chain)
+        return held if held or is_known else None
 
 
 async def situation_of(backend: Backend, task: Task, settings: Settings | None = None) -> Situation:

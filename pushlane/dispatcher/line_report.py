@@ -16,7 +16,7 @@ from pushlane.core.push import Kind
 from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher.line import Line
 from pushlane.dispatcher.stats import Stats
-from pushlane.model.presence import LaneWait, Resting, ServedSink, SlowLane
+from pushlane.model.presence import MOST_LANES, LaneWait, Resting, ServedSink, SlowLane
 
 MOST_NAMED = 50
 """Lanes of a process that are named for being slow, or for what they wait for."""
@@ -142,6 +142,7 @@ class LineReport:
             sent_per_s=rates.sent_per_s,
             apps_per_s=rates.apps_per_s,
             tasks_per_s=self._line.task_rates.per_s(),
+            lane_slots=self._line.shares.slots(MOST_LANES),
             lanes=dict(Counter(str(lane.level) for lane in self._line.lanes.by_name.values())),
             resting=self.resting(),
             rate_per_s=own.rate_per_s if own else None,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -253,6 +253,14 @@ class Shares:
         """List the lanes that are counted as slow now, and since when."""
         dwells = (one for one in self._dwells.values() if one.mean.cost > 1)
         return [Slow(one.lane, one.mean.cost, one.since_s) for one in dwells]
+
+    def slots(self, most: int) -> dict[str, int]:
+        """Return how many slots the lanes hold that hold most, by their names."""
+        held: Counter[str] = Counter()
+        for dwell in self._live:
+            if dwell.watch.in_flight:
+                held[dwell.lane.name] += dwell.watch.in_flight  # twice, if its level was changed
+        return dict(held.most_common(most))
 
     def look(self, now_s: float) -> None:
         """Judge who is slow, and charge for what they held since the last time; cheap if early.

@@ -25,6 +25,9 @@ log = logging.getLogger("pushlane.presence")
 MOST_TASKS = 50
 """So many tasks of a sink a process says the rates of: those of which most ended."""
 
+MOST_LANES = 20
+"""So many lanes of a sink a process says the slots of: those that hold most."""
+
 
 class Resting(msgspec.Struct, frozen=True):
     """A sink or host that gets no pushes for now. Its times are Unix ms.
@@ -121,8 +124,8 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     since the start, 0 when none was made. `lanes` counts by level the lanes that are read.
     Of the last minute, or since its start, are `ended_per_s` (in whatever way), and what it sent:
     by level `sent_per_s`, and `apps_per_s` of the apps that sent most. `tasks_per_s` is what ended
-    in the last seconds, by id of the `MOST_TASKS` tasks of which most did; None of a process that
-    does not say.
+    in the last seconds, by id of the `MOST_TASKS` tasks of which most did, and `lane_slots` the
+    slots held by the `MOST_LANES` lanes that hold most; None of a process that does not say.
     `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
     which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
     process was told. `target` is what it delivers to, None of a process that does not say.
@@ -139,6 +142,7 @@ class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     sent_per_s: dict[str, float] = {}
     apps_per_s: dict[str, float] = {}
     tasks_per_s: dict[str, float] | None = None
+    lane_slots: dict[str, int] | None = None
     lanes: dict[str, int] = {}
     resting: Resting | None = None
     rate_per_s: float | None = None

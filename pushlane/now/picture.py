@@ -12,7 +12,7 @@ from functools import cached_property
 from pushlane.core.task import Level, Progress, State, Task
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses
 from pushlane.diagnosis.fluid import forecasts
-from pushlane.diagnosis.look import rate_of
+from pushlane.diagnosis.look import LaneSlots, rate_of
 from pushlane.model.load import SinkLoad, Standing, entitled_rates, shared_by_lane, sink_now
 from pushlane.model.presence import Process
 from pushlane.now.rates import Rates
@@ -26,6 +26,7 @@ class TaskPicture:
 
     `entitled_per_s` is 0 for one that may not go now. `left` is None while its total is not known.
     `counted_s` is over how many seconds it was counted what goes: 0 where processes say it.
+    `slots` is what it holds, as processes said up to 5 s ago.
     """
 
     task: Task
@@ -36,6 +37,7 @@ class TaskPicture:
     entitled_per_s: float | None
     ends_at_ms: float | None
     counted_s: float
+    slots: int | None = None
 
     @property
     def sink(self) -> str:
@@ -109,6 +111,7 @@ def picture_of(
         told |= _ends(sink, at_ms) if ends is None else {}
     ends = told if ends is None else ends
     known = {one.name for one in sinks if one.per_s}
+    slots = LaneSlots(dispatching)
     shown = []
     for task in tasks:
         progress = counts[task.id]
@@ -124,6 +127,7 @@ def picture_of(
                 entitled.get(task.id, 0.0) if task.chain[0] in known else None,
                 ends.get(task.id),
                 counted.over_s if counted else 0.0,
+                slots.of(task),
             )
         )
     return Picture(at_ms, shown, sinks, processes, ends)

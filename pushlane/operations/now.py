@@ -72,6 +72,8 @@ class TaskShareView(msgspec.Struct, frozen=True, kw_only=True):
     """A task that is not finished, with what it gets in pushes a second, as an app does.
 
     `left` is absent while its total is not known, `eta_ms` (Unix ms) where its end is unknown.
+    `slots` are those that it holds, as processes said up to 5 s ago: absent of tasks of the pool,
+    and where one that is not among the twenty with most may hold some.
     """
 
     task: str
@@ -86,6 +88,7 @@ class TaskShareView(msgspec.Struct, frozen=True, kw_only=True):
     observed_per_s: float | None
     entitled_per_s: float | None
     eta_ms: int | None
+    slots: int | None = None
 
 
 class HeldView(msgspec.Struct, frozen=True):
@@ -225,6 +228,7 @@ def _task_view(one: TaskPicture) -> TaskShareView:
         observed_per_s=_rounded(one.observed_per_s),
         entitled_per_s=_rounded(one.entitled_per_s),
         eta_ms=None if one.ends_at_ms is None else round(one.ends_at_ms),
+        slots=one.slots,
     )
 
 

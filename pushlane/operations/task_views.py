@@ -97,7 +97,8 @@ class TaskNow(TaskView, frozen=True, kw_only=True):
     """A task with how many of its pushes have ended, each in which way, and how it goes.
 
     `shown_state` and `shown_reason` say how it stands, for people. `died_of`, `expired_for` and
-    `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows. Of one
+    `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows, and so
+    are `slots`, those that it holds, as processes said up to 5 s ago. Of one
     that runs `unserved` are sinks that its pushes wait at and no live process serves, and `slow`
     are processes in which its deliveries hold slots for so long that its turns come less often.
     """
@@ -117,6 +118,7 @@ class TaskNow(TaskView, frozen=True, kw_only=True):
     slow: Sequence[SlowAt] = ()
     rate_per_s: float | None = None
     eta_s: float | None = None
+    slots: int | None = None
 
     @property
     def left(self) -> int | None:
@@ -179,7 +181,7 @@ async def look_at(
     """
     # A command that only changes a task need not load how waits are told.
     from pushlane.diagnosis.causes import TaskStatuses
-    from pushlane.diagnosis.look import is_receiving, is_stalled, put_offs_of, reasons_of
+    from pushlane.diagnosis.look import LaneSlots, is_receiving, is_stalled, put_offs_of, reasons_of
     from pushlane.diagnosis.pace import paces_of
     from pushlane.diagnosis.situation import unserved_sinks
 
@@ -188,6 +190,7 @@ async def look_at(
     at_ms = now_ms()
     reasons = await reasons_of(backend, progress)
     statuses = TaskStatuses(processes, at_ms)
+    slots = LaneSlots(processes)
     views = []
     going = []
     for task, counts in zip(tasks, progress, strict=True):
@@ -215,6 +218,7 @@ async def look_at(
             shown_reason=status.reason,
             unserved=unserved,
             slow=_slow(task, processes),
+            slots=slots.of(task) if runs else None,
         )
         views.append(view)
     if paces is None:

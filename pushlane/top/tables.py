@@ -103,6 +103,7 @@ def _task_columns(seen: Seen) -> tuple[Column[TaskShareView], ...]:
         Column("LEFT", lambda one: count_text(one.left), number=True),
         Column("OBSERVED", lambda one: rate_text(one.observed_per_s), number=True),
         Column("ENTITLED", lambda one: rate_text(one.entitled_per_s), number=True),
+        Column("SLOTS", lambda one: count_text(one.slots), number=True, spare=5),
         Column("ENDS", lambda one: ends_text(one.eta_ms, at_ms), number=True),
         Column("REASON", lambda one: one.reason, elastic=True, least=24, spare=1),
     )
@@ -152,7 +153,8 @@ def _resting(one: Process) -> str:
 def _task_detail(one: TaskShareView, seen: Seen) -> str:
     ends = "" if one.eta_ms is None else f"; ends {local_time(one.eta_ms, seen.view.at_ms)}"
     reason = f": {one.reason}" if one.reason else ""
-    return f"{one.name or one.task} ({one.task}) of {one.app}, {one.state}{reason}{ends}"
+    slots = "" if one.slots is None else f"; {one.slots:,} slots, 5 s old"
+    return f"{one.name or one.task} ({one.task}) of {one.app}, {one.state}{reason}{ends}{slots}"
 
 
 SHARES: Table[ShareNowView] = Table(
@@ -178,6 +180,7 @@ TASKS: Table[TaskShareView] = Table(
         Order("left", lambda one: one.left),
         Order("observed", lambda one: one.observed_per_s),
         Order("entitled", lambda one: one.entitled_per_s),
+        Order("slots", lambda one: one.slots),
         Order("end", lambda one: one.eta_ms, largest_first=False),
         Order("name", lambda one: one.name or one.task, largest_first=False),
         Order("state", lambda one: one.state, largest_first=False),

@@ -21,7 +21,7 @@ from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.presence import PresenceAnnouncer
 from pushlane.dispatcher.slow import Shares, Slow
 from pushlane.dispatcher.stats import Stats
-from pushlane.model.presence import Process, decode_all, encode
+from pushlane.model.presence import Process, ServedSink, decode_all, encode
 from tests.command import Command
 from tests.core.support import (
     MemorySink,
@@ -245,9 +245,19 @@ async def test_one_that_is_kept_in_a_way_not_known_stops_a_start(tmp_path: Path)
 
 
 def test_a_process_of_a_newer_version_is_shown_as_far_as_it_is_known() -> None:
-    newer = msgspec.json.encode({**msgspec.json.decode(encode(NEW)), "later": 1})
+    served = ServedSink(name="default", lane_slots={"task-a": 3})
+    new = msgspec.structs.replace(NEW, served=(served,))
+    said = msgspec.json.decode(encode(new))
+    said["served"][0]["later"] = {"task-a": 1}
+    newer = msgspec.json.encode({**said, "later": 1})
 
-    assert decode_all([newer, b'{"id": 7}', encode(OLD)]) == [NEW, OLD]
+    assert decode_all([newer, b'{"id": 7}', encode(OLD)]) == [new, OLD]
+
+
+def test_a_process_that_does_not_say_its_slots_is_not_one_without_any() -> None:
+    old = b'{"id":"a","kind":"dispatcher","pid":1,"version":"0.1","served":[{"name":"default"}]}'
+    [process] = decode_all([old])
+    assert process.at("default").lane_slots is None
 
 
 def test_the_command_lists_processes(command: Command) -> None:

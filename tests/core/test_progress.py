@@ -186,6 +186,18 @@ async def test_of_very_many_tasks_the_fastest_are_named() -> None:
     assert min(named.values()) == 1_000 - MOST_TASKS
 
 
+async def test_a_process_says_which_lanes_hold_its_slots(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task, sink = await add_task(backend, Level.HIGH, 3), MemorySink()
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await until(lambda: dispatcher.as_process().served[0].in_flight == 3)
+            assert dispatcher.as_process().served[0].lane_slots == {task.lane: 3}
+            sink.gate.set()
+            await until(lambda: dispatcher.progress().ended == 3)
+            assert dispatcher.as_process().served[0].lane_slots == {}
+
+
 async def test_a_process_says_how_fast_its_tasks_are(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 30)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushlane.core.lane import Lane as CoreLane
 from pushlane.core.task import Level, Weights
 from pushlane.core.turns import Scheduler
 from pushlane.dispatcher.slow import Read, Shares, Stopwatch
@@ -198,6 +199,22 @@ def test_what_is_slow_is_told_until_it_has_been_idle_for_a_while() -> None:
     assert told.times == pytest.approx(20, rel=0.2)
     assert 1_005 < told.since_s < 1_010
     assert not sim.shares.slow()
+
+
+def test_lanes_that_hold_most_slots_are_told_until_theirs_have_landed() -> None:
+    shares: Shares = Shares(Scheduler(slots=50), 50)
+    lanes = [CoreLane(f"task-{number}", HIGH) for number in range(30)]
+    holds = [shares.took(1.0, [lane] * (number + 1)) for number, lane in enumerate(lanes)]
+
+    told = shares.slots(20)
+    assert told == {f"task-{number}": number + 1 for number in range(10, 30)}
+
+    shares.gave(2.0, holds.pop())
+    assert "task-29" not in shares.slots(20)
+
+    lanes[28].level = LOW  # moved while its pushes are under way
+    shares.took(3.0, [lanes[28]])
+    assert shares.slots(1) == {"task-28": 30}
 
 
 def test_a_lane_that_was_removed_may_still_land() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from pushlane.core.names import own_lane
+from pushlane.core.names import lane_at, own_lane
 from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import SinkLoad
-from pushlane.model.presence import Process, Resting, ServedSink
+from pushlane.model.presence import MOST_LANES, Process, Resting, ServedSink
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import MOST_AT_ONCE, Rates
 from pushlane.now.verdict import held, length, verdict, without
@@ -83,6 +84,38 @@ def test_what_goes_is_what_was_counted_between_looks() -> None:
 def test_before_two_looks_processes_say_how_fast_tasks_go() -> None:
     now = seen([task("a")], processes=[process(tasks_per_s={"a": 7.0})])
     assert now.tasks[0].observed_per_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("said", "slots"),
+    [
+        ([{"task-a": 7, "task-b": 3}], [7, 3, 0]),
+        ([{"task-a": 7}, {"task-a": 2}], [9, 0, 0]),
+        ([{"task-a": 7}, None], [7, None, None]),
+        ([{f"task-{number}": 1 for number in range(MOST_LANES)}], [None, None, None]),
+        ([None], [None, None, None]),
+    ],
+    ids=["all said", "two processes", "one older", "as many as are said", "older ones"],
+)
+def test_slots_are_those_that_processes_say(
+    said: Sequence[dict[str, int] | None], slots: Sequence[int | None]
+) -> None:
+    processes = [process(lane_slots=one) for one in said]
+    now = seen([task("a"), task("b"), task("c")], processes=processes)
+    assert [one.slots for one in now.tasks] == slots
+
+
+def test_of_tasks_that_share_a_lane_nobody_knows_the_slots() -> None:
+    pooled = replace(task("a", Level.LOW), lane="pool-0")
+    assert seen([pooled], processes=[process(lane_slots={"pool-0": 4})]).tasks[0].slots is None
+
+
+def test_slots_at_a_later_sink_are_the_tasks_too() -> None:
+    mail = replace(process(lane_slots={lane_at("a", "mail"): 2}).served[0], name="mail")
+    both = replace(process(lane_slots={"task-a": 5}), serves=("default", "mail"))
+    both = replace(both, served=(*both.served, mail))
+    now = seen([task("a", sinks=("default", "mail"))], processes=[both])
+    assert now.tasks[0].slots == 7
 
 
 def test_paused_tasks_are_entitled_to_nothing() -> None:
