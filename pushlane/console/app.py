@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
-from pushlane.console.batches import COUNTED, Batches
+from pushlane.console.batches import COUNTED, page_of
 from pushlane.console.issued import CodeFlow
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
@@ -33,6 +33,7 @@ from pushlane.console.task import DEAD, LIFE, PUSH, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
+from pushlane.door.batches import Batches
 from pushlane.door.events import EventStream
 from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
@@ -88,13 +89,12 @@ class Console:
         ]
         found += [
             Route(f"{PREFIX}/batch", self._answered(self._begin_batch), methods=["POST"]),
-            Route(
-                f"{PREFIX}/batches/{{batch}}/stop",
-                self._answered(self._stop_batch),
-                methods=["POST"],
+            *(
+                Route(f"{PREFIX}/batches/{{batch}}/{word}", self._answered(steer), methods=["POST"])
+                for word, steer in (("stop", self._stop_batch), ("go-on", self._go_on_batch))
             ),
         ]
-        for page in (*PAGES, *INNER, self._batches.page()):
+        for page in (*PAGES, *INNER, page_of(self._batches)):
             found.append(Route(f"{PREFIX}{page.path}", self._answered(self._of(page))))
             if page.is_live:
                 live = self._answered(self._stream_of(page))
@@ -168,7 +168,7 @@ class Console:
                 return self._shown.live(page, root, await page.values(ask.again()))
 
             seen = page.path, *sorted(ask.parts.items()), *sorted(ask.query.items()), root
-            key = (*seen, reader.caller.access)
+            key = (*seen, reader.caller if page.is_own else reader.caller.access)
             opened = self.live.opened(key, look, reader.login.authorization)
             return EventStream(self.live.joined(opened), opened.frames(reader.own))
 
@@ -287,15 +287,22 @@ class Console:
             return self._keep(request, "batch", fields, error)
         self._refuse_forged(request, fields, reader)
         word, tasks = fields.get("action", ""), fields.get("tasks", "").split()
-        batch = self._batches.start(reader.caller, reader.login.authorization, word, tasks)
+        batch = await self._batches.start(reader.caller, reader.login.authorization, word, tasks)
         return _redirect(f"./batches/{batch.id}")
 
     async def _stop_batch(self, request: Request) -> Response:
         reader, fields = await self._reader(request), await _fields(request)
         self._refuse_forged(request, fields, reader)
-        batch = self._batches.of(request.path_params["batch"], reader.caller)
-        batch.is_stopping = True
-        return _redirect(f"../{batch.id}")
+        batch_id = request.path_params["batch"]
+        await self._batches.stop(batch_id, reader.caller)
+        return _redirect(f"../{batch_id}")
+
+    async def _go_on_batch(self, request: Request) -> Response:
+        reader, fields = await self._reader(request), await _fields(request)
+        self._refuse_forged(request, fields, reader)
+        batch_id = request.path_params["batch"]
+        await self._batches.go_on(reader.caller, reader.login.authorization, batch_id)
+        return _redirect(f"../{batch_id}")
 
     def _keep(self, request: Request, path: str, fields: Fields, error: PushlaneError) -> Response:
         """Ask for a login, and keep what was typed until then."""

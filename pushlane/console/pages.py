@@ -77,7 +77,7 @@ class Page(NamedTuple):
     `shows` is the operation without which there is nothing to see: who may not do it is not led
     here. `values` are for the template, and are asked for again while somebody looks, if it
     `is_live`; one of them may be its `title`. `query` names what the address may have behind its
-    `?`.
+    `?`. What `is_own` shows no two callers the same.
     """
 
     path: str
@@ -87,6 +87,7 @@ class Page(NamedTuple):
     values: Callable[[Ask], Awaitable[Mapping[str, Any]]]
     query: tuple[str, ...] = ()
     is_live: bool = True
+    is_own: bool = False
 
 
 class Elsewhere(NamedTuple):

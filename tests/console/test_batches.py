@@ -1,20 +1,32 @@
-"""A change of many tasks by the console: of those that were counted, in the background."""
+"""A change of many tasks by the console: of those that were counted, in the background.
+
+All processes of `serve` know how far it is, and can stop it and go on with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pushlane import Settings
 from pushlane.console import batches
+from pushlane.console.sessions import sessions
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import State
+from pushlane.core.task import Level, State, now_ms
+from pushlane.door import batches as making
+from pushlane.model import batches as kept
+from pushlane.model.batches import Batch, add_batch, change_batch, find_batch, lease_of, newest
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Session
-from pushlane.operations.tasks import PauseTask
+from pushlane.operations.tasks import PauseTask, PromoteTask
+from pushlane.util.errors import Superseded
 from tests.console.browsing import Browser, browsing, form_of, led_to
 from tests.console.test_tasks import SCRIPT, add, get, links, now
 from tests.door.asking import ADMIN
@@ -147,10 +159,11 @@ async def test_it_ends_with_the_token(settings: Settings, monkeypatch: pytest.Mo
             return shown
 
         monkeypatch.setattr(PauseTask, "run", revoking)
-        await begun(browser, "action=pause-task")
-        [batch] = browser.console._batches._by_id.values()
+        address = await begun(browser, "action=pause-task")
         await asyncio.wait(browser.console._batches._running)
+        batch = await find_batch(browser.backend.documents, address.partition("/")[2])
 
+    assert batch is not None
     assert (batch.done, batch.failed) == (1, 0)
     assert "token" in batch.why
 
@@ -214,6 +227,7 @@ async def test_too_many_are_told_before(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "MOST", 3)
+    monkeypatch.setattr(making, "MOST", 3)
     monkeypatch.setattr(batches, "_A_PAGE", 2)
     async with browsing(settings) as browser:
         for number in range(3):
@@ -229,3 +243,164 @@ async def test_too_many_are_told_before(
     assert "narrow the view" in many
     assert 'action="./batch"' not in many
     assert refused.status == 400
+
+
+@asynccontextmanager
+async def two_processes(settings: Settings) -> AsyncIterator[tuple[Browser, Browser]]:
+    """One session at two processes of `serve`, which have a store and a key in common."""
+    key = sessions(None)
+    async with browsing(settings, key) as first, browsing(settings, key) as second:
+        await first.log_in()
+        second.cookies = first.cookies
+        yield first, second
+
+
+def held(monkeypatch: pytest.MonkeyPatch, at: int) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have the pause of a task wait, the first being 1; return that it waits, and its leave."""
+    waits, goes_on, original, seen = asyncio.Event(), asyncio.Event(), PauseTask.run, [0]
+
+    async def slow(self: PauseTask, session: Session) -> Any:
+        seen[0] += 1
+        if seen[0] == at:
+            waits.set()
+            await goes_on.wait()
+        return await original(self, session)
+
+    monkeypatch.setattr(PauseTask, "run", slow)
+    return waits, goes_on
+
+
+async def made_by_a_process_that_is_gone(browser: Browser, tasks: list[str], word: str) -> str:
+    """A change of which one task is counted, by a process that was killed."""
+    who = (await browser.door.gate.caller(f"Bearer {browser.token}")).name
+    batch = Batch(
+        id="gone", who=who, word=word, count=len(tasks), began_ms=now_ms(), run="1", process="a"
+    )
+    await add_batch(browser.backend.documents, batch, tasks)
+    await change_batch(browser.backend.documents, "gone", newest(replace(batch, done=1)))
+    return "batches/gone"
+
+
+async def test_any_process_knows_how_far_it_is_and_can_stop_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "_SAVE_EVERY_S", 0.0)
+    waits, goes_on = held(monkeypatch, at=2)
+    async with two_processes(settings) as (first, second):
+        for task in ("a", "b", "c"):
+            await add(first, task)
+        address = await begun(first, "action=pause-task")
+        await waits.wait()
+        page = await get(second, address)
+        await second.post(f"/console/{address}/stop", form_of(page, "stop"))
+        goes_on.set()
+        html = await ended(second, address)
+
+    assert "1 of 3 so far." in page
+    assert "Stopped after 2 of 3: somebody has stopped it." in html
+
+
+async def test_another_process_goes_on_with_what_was_stopped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, goes_on = held(monkeypatch, at=1)
+    async with two_processes(settings) as (first, second):
+        for number in range(3):
+            await add(first, f"t{number}", created_at_ms=number + 1)
+        address = await begun(first, "action=pause-task")
+        await waits.wait()
+        closing = asyncio.create_task(first.console.close())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await closing
+        page = await get(second, address)
+        form = form_of(page, "go-on")
+        forged = await second.post(f"/console/{address}/go-on", {})
+        led = led_to(await second.post(f"/console/{address}/go-on", form), f"/console/{address}/x")
+        html = await ended(second, address)
+        nothing = await second.post(f"/console/{address}/go-on", form)
+        left = await first.backend.documents.list("batch-tasks")
+
+    assert "Stopped after 1 of 3: serve stops." in page
+    assert "Go on with 2" in page
+    assert (forged.status, led, nothing.status) == (403, f"/console/{address}", 404)
+    assert "It is through: 3 done." in html
+    assert left == []
+
+
+async def test_a_process_that_is_gone_is_told_and_no_task_is_changed_twice(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        for task in ("a", "b", "c"):
+            await add(browser, task, level=Level.LOW)
+        await browser.log_in()
+        caller = await browser.door.gate.caller(f"Bearer {browser.token}")
+        address = await made_by_a_process_that_is_gone(browser, ["a", "b", "c"], "promote-task")
+        await do(browser.backend, settings, caller, PromoteTask(task="b"))
+        page = await get(browser, address)
+        await browser.post(f"/console/{address}/go-on", form_of(page, "go-on"))
+        html = await ended(browser, address)
+        levels = [(await now(browser, task)).level for task in ("a", "b", "c")]
+
+    assert "Its process is gone: 1 of 3 are done. Go on with the rest." in page
+    assert "It is through: 3 done." in html
+    assert levels == ["low", "medium", "medium"]
+
+
+async def test_nobody_goes_on_with_what_a_process_makes(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await made_by_a_process_that_is_gone(browser, ["a", "b"], "pause-task")
+        form = form_of(await get(browser, address), "go-on")
+        await browser.backend.lease.acquire(lease_of("gone"), "another", 60.0)
+        page = await get(browser, address)
+        refused = await browser.post(f"/console/{address}/go-on", form)
+
+    assert "1 of 2 so far." in page
+    assert refused.status == 503
+
+
+async def test_who_has_lost_its_lease_counts_no_more(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await made_by_a_process_that_is_gone(browser, ["a", "b"], "pause-task")
+        documents = browser.backend.documents
+        mine = await find_batch(documents, "gone")
+        assert mine is not None
+        await change_batch(documents, "gone", lambda one: replace(one, run="2", done=2))
+        with pytest.raises(Superseded):
+            await change_batch(documents, "gone", newest(mine))
+
+
+async def test_few_are_kept_and_none_for_long(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        documents = browser.backend.documents
+        for number in range(kept.MOST_KEPT + 2):
+            batch = Batch(
+                id=f"b{number}",
+                who="me",
+                word="pause-task",
+                count=9_000,
+                began_ms=number,
+                run="1",
+                process="a",
+            )
+            await add_batch(documents, batch, [f"task-{n:05}" for n in range(9_000)])
+        there = {one.name for one in await documents.list("batch")}
+        tasks = await kept.tasks_of(documents, "b51")
+        await kept.forget_batches(documents, 25 * 3_600_000)
+        left = [*await documents.list("batch"), *await documents.list("batch-tasks")]
+
+    assert there == {f"b{number}" for number in range(2, kept.MOST_KEPT + 2)}
+    assert (len(tasks), tasks[-1]) == (9_000, "task-08999")
+    assert left == []
+
+
+def test_failures_that_are_named_have_a_bound() -> None:
+    batch = Batch(id="b", who="me", word="pause-task", count=500, began_ms=1, run="1", process="a")
+    for number in range(500):
+        batch = batch.with_failed(f"t{number}", "\u00e4" * 1_000)
+
+    assert batch.failed == 500
+    assert 0 < len(batch.failures) < 100
+    assert len(msgspec.json.encode(batch)) < 64 * 1024

@@ -1,4 +1,4 @@
-"""Forgets what is old: tasks with all of them, dead pushes and addresses, entries of the audit.
+"""Forgets what is old: tasks with all of them, dead pushes and addresses, the audit, batches.
 
 Run by whoever leads. The registry is asked for what is due, so that nobody has to remember what
 ended: a look costs as much as there is to forget.
@@ -27,6 +27,7 @@ from pushlane.core.names import DEAD_LANE
 from pushlane.core.ports import Taken
 from pushlane.core.task import Task
 from pushlane.model import audit, task_changes
+from pushlane.model.batches import forget_batches
 from pushlane.model.dead_letters import decode_dead
 from pushlane.model.names import DEAD_LEASE
 from pushlane.settings import Settings
@@ -91,6 +92,7 @@ class Forgetting:
         if now_s >= self._audit_at_s:
             self._audit_at_s = now_s + _AUDIT_EVERY_S
             await audit.forget_oldest(self.backend.documents)
+            await forget_batches(self.backend.documents, now)
 
     async def _forget_tasks(self, now: int) -> bool:
         """Forget a page of them; true when it was the last.
