@@ -275,7 +275,8 @@ def _explicit(part: Any) -> Any:
     """Return a part of the document that says what generators of clients guess otherwise.
 
     Else an enum is of anything, an object has no fields, a time in ms is cut to 32 bits, and a rate
-    is rounded to seven digits.
+    is rounded to seven digits. Constants of an enum are named after it, as a word of one may be the
+    name of another: Go has one space for both.
     """
     if isinstance(part, list):
         return [_explicit(one) for one in part]
@@ -284,6 +285,9 @@ def _explicit(part: Any) -> Any:
     kept = {name: _explicit(one) for name, one in part.items()}
     if isinstance(part.get("enum"), list):
         kept.setdefault("type", "string")
+        if "title" in part:
+            words = [word.title().replace("_", "") for word in part["enum"]]
+            kept["x-enum-varnames"] = [f"{part['title']}{word}" for word in words]
     match kept.get("type"):
         case "integer":
             kept.setdefault("format", "int64")
