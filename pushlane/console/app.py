@@ -29,7 +29,7 @@ from pushlane.console.processes import PROCESSES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
-from pushlane.console.task import DEAD, LIFE, PUSH, RESULTS, TASK, WHY
+from pushlane.console.task import DEAD, LIFE, PUSH, RECIPIENT, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
@@ -43,10 +43,10 @@ from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PROCESSES, AUDIT)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PUSH, PROCESSES, AUDIT)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PUSH, PREVIEW, COUNTED)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW, COUNTED)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"
@@ -86,6 +86,11 @@ class Console:
             Route(f"{PREFIX}/again", self._answered(self._show_kept), methods=["POST"]),
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
             Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
+            Route(f"{PREFIX}/push", self._answered(self._by_form(PUSH)), methods=["POST"]),
+            Route(
+                f"{PREFIX}/recipient", self._answered(self._by_form(RECIPIENT)), methods=["POST"]
+            ),
+            Route(f"{PREFIX}/recipient", _to("./push")),
         ]
         found += [
             Route(f"{PREFIX}/batch", self._answered(self._begin_batch), methods=["POST"]),
@@ -152,6 +157,22 @@ class Console:
             ask = self._ask(page, request, reader)
             values = await page.values(ask)
             return self._shown.page(request, page, reader, ask, values)
+
+        return endpoint
+
+    def _by_form(self, page: Page) -> Endpoint:
+        """Return what shows a page that a form asks for, with what is to be in no address."""
+
+        async def endpoint(request: Request) -> Response:
+            fields = await _fields(request)
+            try:
+                reader = await self._reader(request)
+            except Unauthorized as error:
+                _refuse_foreign(request)
+                return self._keep(request, page.path.lstrip("/"), fields, error)
+            self._refuse_forged(request, fields, reader)
+            ask = Ask(self._door.do, reader.caller, dict(_own(fields)), {})
+            return self._shown.page(request, page, reader, ask, await page.values(ask))
 
         return endpoint
 

@@ -114,7 +114,8 @@ def _curl(operation: Operation[Any]) -> str:
         elif field.required or value != field.default:
             given[field.name] = value
     if kind.method == "GET":
-        query = f"?{urlencode(given, doseq=True)}" if given else ""
+        told = {name: "true" if value is True else value for name, value in given.items()}
+        query = f"?{urlencode(told, doseq=True)}" if told else ""
     else:
         if kind.etag is ETag.NEEDED:
             headers.append('-H "If-Match: *"')

@@ -11,9 +11,10 @@ from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.dead import ListDead, RetryDead
-from pushlane.operations.looks import GetPush, GetResults, WhyTask
-from pushlane.operations.operation import Operation
+from pushlane.operations.looks import GetPush, GetResults, ListReceipts, WhyTask
+from pushlane.operations.operation import Operation, Role
 from pushlane.operations.processes import ListAudit
+from pushlane.operations.recipients import CheckSuppressed
 from pushlane.operations.session import Beside
 from pushlane.operations.shares import SetLimit
 from pushlane.operations.task_views import TaskNow
@@ -162,9 +163,33 @@ DEAD = _part("dead", ListDead, _dead)
 
 
 async def _push(ask: Ask) -> Mapping[str, Any]:
+    """Return one push by its id, or by its task and number; what it holds if a form asks for it."""
     task, seq = ask.query.get("task", ""), ask.query.get("seq", "")
-    push = await ask.do(GetPush(push=f"{task}-{seq}"))
-    return {"title": f"Push {push.push}", "push": push}
+    named = ask.query.get("push", "").strip() or (f"{task}-{seq}" if task or seq else "")
+    may_reveal = ask.caller.access.role.may(Role.OPERATOR)
+    if not named:
+        return {"push": None, "may_reveal": may_reveal, "is_asked": False}
+    is_asked = bool(ask.query.get("reveal"))
+    push = await ask.do(GetPush(push=named, reveal=is_asked))
+    if may_reveal and not is_asked:
+        ask.asked.append(GetPush(push=push.push, reveal=True))
+    told = {"push": push, "may_reveal": may_reveal, "is_asked": is_asked}
+    return {"title": f"Push {push.push}", **told}
 
 
-PUSH = Page("/push", "Push", "push.html", GetPush, _push, query=("task", "seq"), is_live=False)
+PUSH = Page("/push", "Push", "push.html", GetPush, _push, ("push", "task", "seq"), is_live=False)
+
+
+async def _recipient(ask: Ask) -> Mapping[str, Any]:
+    """Return what one recipient was sent. The commands that are shown do not name it."""
+    given = ask.query.get("recipient", "")
+    found = await ask.quietly(ListReceipts.made(recipient=given))
+    suppressed = await ask.quietly(CheckSuppressed.made(value=given))
+    ask.asked += [ListReceipts(recipient="RECIPIENT"), CheckSuppressed(value="RECIPIENT")]
+    return {"found": found, "suppressed": suppressed}
+
+
+RECIPIENT = Page(
+    "/recipient", "Recipient", "recipient.html", ListReceipts, _recipient, is_live=False
+)
+"""The answer to a form: whom it is about is in no address."""

@@ -1,7 +1,8 @@
 """The audit: who changed what, from what to what, when, and through which face.
 
-Each change is a document of its own, whose name begins with its time. It names tasks, apps, sinks
-and counts; never a recipient, an address or a token.
+Each change is a document of its own, whose name begins with its time, and so is each look at what a
+push holds. It names tasks, apps, sinks, pushes and counts; never a recipient, an address or a
+token.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from pushlane.producers.dead import (
     task_of_push,
 )
 from pushlane.util.conversion import seconds
+from pushlane.util.errors import UnknownTask
 
 _LISTED = 100
 
@@ -164,7 +165,7 @@ class ListDead(_Chosen[DeadPage], frozen=True, kw_only=True):
 
 
 class GetDead(Operation[DeadLetter], frozen=True, kw_only=True):
-    """Show one dead push: why it died, and on request what it holds."""
+    """Show one dead push: why it died, and on request what it holds, which is in the audit."""
 
     method, path, role, of = "GET", "/dead/{push}", Role.OPERATOR, Of.TASK
     commands = ("dead show",)
@@ -178,7 +179,18 @@ class GetDead(Operation[DeadLetter], frozen=True, kw_only=True):
         found = await DeadLetters(at.backend).find(Selection(pushes=frozenset([self.push])))
         if not found.letters:
             raise UserError(missing_text(self.push, found))
-        return view_of_dead(found.letters[-1].dead, whole=True, reveal=self.reveal)
+        dead = found.letters[-1].dead
+        if self.reveal:
+            at.revealed(push_id(dead), await _app_of(at, dead))
+        return view_of_dead(dead, whole=True, reveal=self.reveal)
+
+
+async def _app_of(at: Session, dead: DeadPush) -> str:
+    """Return whose a dead push is; of one whose task is gone nobody knows that any more."""
+    try:
+        return (await at.task(dead.task_id)).app
+    except UnknownTask:
+        return ""
 
 
 class _Bounded(_Chosen[Result], Generic[Result], frozen=True, kw_only=True):

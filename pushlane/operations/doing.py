@@ -45,8 +45,7 @@ async def do(
     try:
         return await operation.run(session)
     finally:
-        if kind.changes:
-            await _audit(session, kind.word())
+        await _audit(session, kind)
 
 
 def refuse_role(caller: Caller, needed: Role, what: str) -> None:
@@ -76,15 +75,20 @@ def refuse(session: Session, operation: Operation[Any]) -> None:
         session.require_app(app)
 
 
-async def _audit(session: Session, operation: str) -> None:
-    """Write what was noted. Where that cannot be, the log has it: what is done stays done."""
-    caller, at_ms = session.caller, now_ms()
+async def _audit(session: Session, kind: type[Operation[Any]]) -> None:
+    """Write what was noted. Where that cannot be, the log has it: what is done stays done.
+
+    What was to be revealed is not shown then: it raises.
+    """
+    caller, at_ms, operation = session.caller, now_ms(), kind.word()
     for change in session._noted:
         what = change.subject, change.before, change.after, change.app
         entry = audit.Entry(at_ms, caller.name, caller.face, operation, *what)
         try:
             await _write(session.backend.documents, change, entry)
         except PushlaneError as error:
+            if not kind.changes:
+                raise
             told = "%s of %s by %s is done, and is not in the audit: %s"
             extra = {"action": "not_audited"}
             log.warning(told, operation, change.subject, caller.name, error, extra=extra)

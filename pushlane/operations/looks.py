@@ -366,7 +366,7 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
 class GetPush(Operation[PushView], frozen=True, kw_only=True):
     """Show what became of one push: each attempt, its end, and what the device said.
 
-    Whom it was for and what it says is for operators, who ask for it.
+    Whom it was for and what it says is for operators, who ask for it: that is in the audit.
     """
 
     method, path, role, of = "GET", "/pushes/{push}", Role.VIEWER, Of.TASK
@@ -392,6 +392,8 @@ class GetPush(Operation[PushView], frozen=True, kw_only=True):
             story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
         [has_ended] = await at.backend.registry.finished(task.id, [seq])
         content = await _content(at, task, seq) if self.reveal else None
+        if content is not None:
+            at.revealed(f"{task.id}-{seq}", task.app)
         return _push_view(task, seq, story, has_ended, content)
 
 

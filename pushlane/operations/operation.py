@@ -64,8 +64,9 @@ class Operation(
     """One thing that can be done; `run` does it, and returns a view.
 
     `path` has the names of fields that are part of it in braces. One that `changes` is written to
-    the audit. One that `destroys` takes away what no other operation brings back. `commands` do the
-    same on the command line. `etag` says what the tag of the value is to it.
+    the audit, as is one that reveals what a push holds. One that `destroys` takes away what no
+    other operation brings back. `commands` do the same on the command line. `etag` says what the
+    tag of the value is to it.
     """
 
     method: ClassVar[Literal["GET", "POST", "PUT", "PATCH", "DELETE"]]

@@ -160,3 +160,7 @@ class Session:
         name, differing = audit.new_name(), audit.differences(before, after)
         self._noted.append(Change(subject, *differing, app, name, counts_into))
         return counts_into or name
+
+    def revealed(self, push: str, app: str) -> None:
+        """Note for the audit that the caller is shown what a push holds: the push, not whom."""
+        self.changed(f"push/{push}", {}, {"revealed": "recipient and content"}, app)

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 import pushlane.diagnosis.look
 from pushlane import Settings
+from pushlane.backends.queries import receipt_hasher
 from pushlane.core.names import dead_lane, own_lane
 from pushlane.core.push import DeadPush, Kind, Push, encode, encode_dead
 from pushlane.core.task import Finished, Level, State, Task, now_ms
+from pushlane.model.receipt import decode_receipts, encode_receipts
 from pushlane.operations.doing import do
 from pushlane.operations.shares import GetLimit
 from pushlane.operations.tasks import CancelTask, GetTask, PauseTask, RescheduleTask, SetQuota
@@ -410,7 +412,77 @@ async def test_one_push_is_looked_up_with_its_recipient_masked(settings: Setting
     assert "HTTP 410 &lt;script&gt;" in found
     assert "There is no receipt of it" in none
     assert gone.status in (400, 404, 409)
-    assert "--reveal" in found
+    assert "pushlane push show a-1 --reveal" in found
+
+
+async def revealable(browser: Browser) -> None:
+    """A task whose one push died, which its lane of the dead still has."""
+    await add(browser, "a", name="sale", app="shop")
+    push = encode(Push("a", 1, f"anna {SCRIPT}", title="Hi"))
+    dead = DeadPush("a", 1, 1, "gone", now_ms(), push)
+    await browser.backend.broker.open_lane(dead_lane("a"))
+    await browser.backend.broker.publish(dead_lane("a"), [encode_dead(dead)])
+
+
+async def said_to(browser: Browser, recipient: str) -> bytes:
+    """The receipt of a push to somebody."""
+    hasher = await receipt_hasher(browser.backend.receipts, Settings())
+    batch = decode_receipts(body("a", [1], at_ms=now_ms() - 60_000))
+    batch.recipient_hash = hasher.hashes([recipient])
+    return encode_receipts(batch)
+
+
+async def test_a_push_is_revealed_by_a_form_alone_and_the_audit_says_by_whom(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await revealable(browser)
+        await browser.log_in()
+        masked = await get(browser, "push?push=a-1&reveal=1")
+        fields = form_of(masked, "push")
+        shown = await browser.post("/console/push", fields)
+        forged = await browser.post("/console/push", {**fields, "_form": "x"})
+        audit = await get(browser, "audit")
+
+    assert "anna" not in masked
+    assert "curl -s &#34;$URL/v1/pushes/a-1?reveal=true&#34;" in masked
+    assert shown.status == 200
+    assert "anna &lt;script&gt;" in shown.body.decode()
+    assert (forged.status, "anna" in forged.body.decode()) == (403, False)
+    assert audit.count("push/a-1") == 1
+    assert "anna" not in audit
+
+
+async def test_a_viewer_is_offered_no_reveal_and_refused_it(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await revealable(browser)
+        await browser.log_in(await browser.made("viewer"))
+        page = await get(browser, "push?push=a-1")
+        own = form_of(await get(browser, "push"), "recipient")["_form"]
+        asked = {"push": "a-1", "reveal": "1", "_form": own}
+        refused = await browser.post("/console/push", asked)
+
+    assert "Reveal recipient" not in page
+    assert refused.status == 403
+    assert "anna" not in refused.body.decode()
+
+
+async def test_a_recipient_is_looked_up_in_no_address(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        await browser.backend.receipts.append([await said_to(browser, "ada")])
+        await browser.log_in()
+        fields = form_of(await get(browser, "push"), "recipient")
+        found = await browser.post("/console/recipient", {**fields, "recipient": "ada"})
+        nobody = await browser.post("/console/recipient", {**fields, "recipient": "bob"})
+        again = await browser.get("/console/recipient")
+
+    assert 'href="./push?push=a-1"' in found.body.decode()
+    assert "ada" not in found.body.decode()
+    assert "--recipient RECIPIENT" in found.body.decode()
+    assert "No receipt is for this recipient" in nobody.body.decode()
+    assert "Suppressed nowhere" in nobody.body.decode()
+    assert led_to(again, "/console/recipient") == "/console/push"
 
 
 async def test_a_part_whose_session_is_over_is_no_login(settings: Settings) -> None:

@@ -137,6 +137,16 @@ async def test_what_one_holds_is_shown_to_who_asks_for_it(settings: Settings) ->
     assert shown.message.recipient == "ada"
 
 
+async def test_who_has_one_revealed_is_in_the_audit(settings: Settings) -> None:
+    async with three_dead(settings) as backend:
+        await do(backend, settings, ADMIN, GetDead(push="t-1"))
+        await do(backend, settings, ADMIN, GetDead(push="t-1", reveal=True))
+        [entry] = await do(backend, settings, ADMIN, ListAudit())
+
+    assert (entry.operation, entry.subject) == ("get-dead", "push/t-1")
+    assert "ada" not in str([entry.before, entry.after, entry.subject])
+
+
 async def test_a_purge_deletes_what_was_counted_and_the_audit_says_how_many(
     settings: Settings,
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 import pushlane.diagnosis.look
 from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
 from pushlane.backends.backend import Backend
+from pushlane.core.errors import Unreachable
 from pushlane.core.task import Level
 from pushlane.model.access import Access, Role
 from pushlane.model.read_bounds import ReadBounds
@@ -230,11 +231,36 @@ async def test_who_looks_leaves_nothing_in_the_audit(
         for asked in (
             WhyTask(task="of-shop"),
             GetOverview(),
-            GetPush(push="of-shop-1", reveal=True),
+            GetPush(push="of-shop-1"),
         ):
             await do(backend, settings, ADMIN, asked)
 
         assert await do(backend, settings, ADMIN, ListAudit()) == []
+
+
+async def test_who_has_a_push_revealed_is_in_the_audit_and_whom_it_was_for_is_not(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        asked = GetPush(push="of-shop-2", reveal=True)
+        shown = await do(backend, settings, of_shop(Role.OPERATOR), asked)
+        [entry] = await do(backend, settings, of_shop(Role.OPERATOR), ListAudit())
+
+    assert (entry.who, entry.operation, entry.subject) == ("bob", "get-push", f"push/{shown.push}")
+    assert entry.after == {"revealed": "recipient and content"}
+    assert "user-1" not in str(plain(entry))
+
+
+async def test_what_cannot_be_audited_is_not_revealed(
+    memory: MemoryBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise Unreachable("the registry does not answer")
+
+    async with filled(memory, settings) as backend:
+        monkeypatch.setattr(backend.documents, "put", away)
+        with pytest.raises(Unreachable):
+            await do(backend, settings, ADMIN, GetPush(push="of-shop-2", reveal=True))
 
 
 def test_a_small_number_keeps_the_digits_that_people_see() -> None:
