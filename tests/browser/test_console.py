@@ -36,7 +36,6 @@ addEventListener("beat", () => { window.beaten = true; });
 Come = Callable[..., Visitor]
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 WIDTHS = {"wide": 1280, "small": 390}
-PATHS = [page.path.lstrip("/") for page in PAGES]
 
 
 def weigh(served: Served, weights: str) -> None:
@@ -66,9 +65,11 @@ def test_everybody_can_use_every_page(
     shown(me, f"login-{colours}-{width}")
     me.logs_in(served.token(name=SCRIPT))
 
-    for path in PATHS:
+    for page in PAGES:
+        path = page.path.lstrip("/")
         me.goes_to(path)
-        me.sees_state("live")
+        if page.is_live:
+            me.sees_state("live")
         assert found_by_axe(me, axe) == []
         assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
         shown(me, f"{path}-{colours}-{width}")
