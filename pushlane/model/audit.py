@@ -40,6 +40,11 @@ class Entry(msgspec.Struct, frozen=True):
     after: Mapping[str, Any]
     app: str = ""
 
+    @property
+    def is_look(self) -> bool:
+        """True for one that changed nothing: somebody had a push revealed."""
+        return self.subject.startswith("push/")
+
 
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any]

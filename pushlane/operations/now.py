@@ -296,7 +296,7 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
         marks = [
             MarkView(one.at_ms, one.who, one.operation, one.subject, {**one.after})
             for _, one in found[:_LOOKED_AT]
-            if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS
+            if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS and not one.is_look
         ][:_MARKS]
         return HourView(
             since_ms=points[0].at_ms if points else None,

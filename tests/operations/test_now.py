@@ -11,8 +11,9 @@ from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
-from pushlane.core.task import Finished, Level, State, Task
+from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.model.access import Access, Role
+from pushlane.model.audit import Entry, write
 from pushlane.now import view
 from pushlane.operations.doing import do
 from pushlane.operations.now import By, GetHour, GetNow, NowView
@@ -136,6 +137,8 @@ async def test_the_last_hour_has_what_went_and_what_was_changed(
 async def test_marks_are_for_operators(settings: Settings, clock: Clock) -> None:
     async with MemoryBackend().connect() as backend:
         await do(backend, settings, ADMIN, SetLevels(weights="5:3:2"))
+        look = Entry(now_ms(), "ada", "cli", "get-push", "push/a-1", {}, {"revealed": "content"})
+        await write(backend.documents, look)  # which is no change
         [mark] = (await do(backend, settings, ADMIN, GetHour())).marks
         assert (mark.who, mark.operation, mark.subject) == ("ada", "set-levels", "levels")
         looks_on = Caller("eve", "http", Access(Role.VIEWER))
