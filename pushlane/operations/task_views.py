@@ -191,8 +191,7 @@ async def look_at(
     reasons = await reasons_of(backend, progress)
     statuses = TaskStatuses(processes, at_ms)
     slots = LaneSlots(processes)
-    views = []
-    going = []
+    views, going = [], []
     for task, counts in zip(tasks, progress, strict=True):
         stalled = await is_stalled(backend, task, at_ms)
         why = reasons[task.id]
@@ -206,9 +205,9 @@ async def look_at(
         )
         why = settled_reasons(task, counts, why)
         ended = settled(task, counts)
+        runs = task.state is State.RUNNING
         if status.state in (State.RUNNING, FAILING):
             going.append((task, ended))
-        runs = task.state is State.RUNNING
         unserved = unserved_sinks(task, processes) if runs and processes else ()
         state = STALLED if stalled else shown_state(task, at_ms)
         view = TaskNow(
