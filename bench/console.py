@@ -4,7 +4,8 @@
 and fifty apps. Its first page is asked for, cold; a name is changed over and over, and the time
 until an open page shows it is taken; words are searched for. The processor time of `serve` is read
 over some seconds while outcomes of all tasks that run are recorded: with nobody there, with one
-page open, with fifty of it, and with fifty that each see another list.
+page open, with fifty of it, and with fifty that each see another list. Meanwhile `pushlane top`
+runs in a terminal of its own, on the backend itself and then through the server.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import gzip
 import os
 import re
 import statistics
+import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from http.client import HTTPConnection
@@ -30,6 +32,7 @@ from bench.backends import backend_settings
 from bench.figures import Figure, at_most, say
 from bench.resident import resident_kib
 from bench.serving import Serving, serving
+from bench.terminal import top_open
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import PushlaneError
 from pushlane.core.names import own_lane
@@ -53,6 +56,7 @@ _OVER_S, _SETTLE_S, _RECORD_S = 10.0, 3.0, 0.5
 _ANSWER_S = 20.0
 _FIRST_MS, _UPDATE_MS, _SEARCH_MS, _PAGE_KIB = 1_000.0, 1_000.0, 100.0, 200.0
 _VIEW, _OF_NOW, _OF_FILTERS, _MIB = 0.05, 0.05, 0.20, 192.0
+_TOP = 0.03
 _LIST = "/console/live/tasks"
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _ASSET = re.compile(rb'(?:src|href)="([^"]*static/[^"]+)"')
@@ -69,6 +73,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         token = asyncio.run(_filled(settings, options.tasks))
         with serving(settings, token) as serve:
             measured = asyncio.run(_measured(settings, serve, _cookie(serve, token)))
+            measured |= _top_measured(settings, serve, token)
         return {"broker": options.broker, "tasks": options.tasks, "running": _RUNNING, **measured}
 
 
@@ -82,6 +87,8 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         at_most(f"{_OPEN - 1} more of it, of a core", result["same_cpu"], _OF_NOW),
         at_most(f"{_OPEN} pages, each another, of a core", result["other_cpu"], _OF_FILTERS),
         at_most("resident, MiB", result["serve_mib"], _MIB),
+        at_most("`top` on the backend itself, of a core", result["top_cpu"], _TOP),
+        at_most("`top` through the server, of a core", result["top_of_server_cpu"], _TOP),
     ]
 
 
@@ -165,17 +172,49 @@ async def _cpu(backend: Backend, serve: Serving, cookie: str, paths: Sequence[st
             asyncio.create_task(_drained(await stack.enter_async_context(_opened(serve, *one))))
             for one in ((path, cookie) for path in paths)
         ]
-        recording = asyncio.create_task(_recorded(backend))
         try:
-            await asyncio.sleep(_SETTLE_S)
-            began, began_s = _cpu_s(serve.pid), time.perf_counter()
-            await asyncio.sleep(_OVER_S)
-            used = (_cpu_s(serve.pid) - began) / (time.perf_counter() - began_s)
+            return await _of_a_core(backend, serve.pid)
         finally:
-            for one in (recording, *reading):
+            for one in reading:
                 one.cancel()
-            await asyncio.gather(recording, *reading, return_exceptions=True)
-    return used
+            await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _top_measured(settings: Settings, serve: Serving, token: str) -> dict[str, float]:
+    """Return what `top` takes of a core, on the backend itself and through the server."""
+    with tempfile.TemporaryDirectory(prefix="pushlane-bench-") as folder:
+        file = Path(folder, "token")
+        file.touch(0o600)
+        file.write_text(token)
+        through = {"PUSHLANE_URL": f"http://{serve.at}", "PUSHLANE_TOKEN_FILE": str(file)}
+        return {
+            "top_cpu": _top_cpu(settings, settings.as_environment()),
+            "top_of_server_cpu": _top_cpu(settings, through),
+        }
+
+
+def _top_cpu(settings: Settings, env: Mapping[str, str]) -> float:
+    say("`top` in a terminal")
+    with top_open(env) as pid:
+        return round(asyncio.run(_beside_top(settings, pid)), 3)
+
+
+async def _beside_top(settings: Settings, pid: int) -> float:
+    async with connect(settings) as backend:
+        return await _of_a_core(backend, pid)
+
+
+async def _of_a_core(backend: Backend, pid: int) -> float:
+    """Return what a process takes of a core while a push of each task ends twice a second."""
+    recording = asyncio.create_task(_recorded(backend))
+    try:
+        await asyncio.sleep(_SETTLE_S)
+        began, began_s = _cpu_s(pid), time.perf_counter()
+        await asyncio.sleep(_OVER_S)
+        return (_cpu_s(pid) - began) / (time.perf_counter() - began_s)
+    finally:
+        recording.cancel()
+        await asyncio.gather(recording, return_exceptions=True)
 
 
 async def _recorded(backend: Backend) -> None:

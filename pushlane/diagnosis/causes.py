@@ -318,6 +318,8 @@ class TaskStatuses:
         is_told = task.stopped and task.state is State.PAUSED
         is_done = task.state is State.DONE
         deaths = "" if is_told else short_deaths_text(progress, died_of, has_ended=is_done)
+        if not deaths:
+            return stands
         return stands._replace(reason="; ".join(filter(None, (deaths, stands.reason))))
 
     def _stands(

@@ -179,7 +179,8 @@ async def _would(view: View, now: Picture, mine: Sequence[TaskPicture], hold: He
 def _largest(found: Sequence[Share]) -> list[Share]:
     """Return all levels, and of their apps those with most, in the order that they have."""
     apps = nlargest(SHOWN, (one for one in found if one.app is not None), key=_rate_of)
-    return [one for one in found if one.app is None or one in apps]
+    chosen = {(one.sink, one.level, one.app) for one in apps}
+    return [one for one in found if one.app is None or (one.sink, one.level, one.app) in chosen]
 
 
 def _rate_of(one: Share) -> tuple[float, float]:

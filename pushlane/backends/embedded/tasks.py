@@ -195,7 +195,7 @@ class EmbeddedTasks(StorePort):
         return await self._change(partial(_set_weights, weights=weights, over=over))
 
     async def changes(self, since: int, timeout_s: float) -> Changes:
-        if not self._watching:
+        if timeout_s and not self._watching:  # to watch costs some percent of a core
             self._watching = True
             self._database.on_change(self._tell)
         news, changes = self._news, await self._newer_than(since)

@@ -51,6 +51,18 @@ async def test_nothing_is_left_behind_but_the_store(folder):
     assert [path.name for path in folder.rglob("*") if path.is_file()] == [STORE_FILE]
 
 
+async def test_it_is_watched_only_once_somebody_waits_for_changes(folder, monkeypatch):
+    watched = []
+    monkeypatch.setattr(Database, "on_change", lambda self, listener: watched.append(listener))
+    async with connect(Settings(data_dir=folder)) as backend:
+        known = await backend.registry.changes(0, 0.0)
+        await backend.registry.changes(known.version, 0.0)
+        assert not watched
+
+        await backend.registry.changes(0, 1.0)
+        assert len(watched) == 1
+
+
 async def test_a_path_that_is_a_file_is_refused_with_the_path(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
