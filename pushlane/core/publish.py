@@ -79,6 +79,11 @@ class Publication:
         self.published = 0
         self._advice = advice
 
+    @property
+    def task(self) -> Task:
+        """The task as it was when its publishing began."""
+        return self._task
+
     async def open(self) -> Task:
         """Open the lane, so that it keeps what is published, and return the task. Raises Ended."""
         await self.refuse_ended()
@@ -106,11 +111,16 @@ class Publication:
         if self._announce and known:
             await self._announce(self._task, bodies[:known])
 
-    async def publish_packed(self, bundles: Sequence[Packed], name: str) -> None:
-        """Publish bundles that were packed before; a repeat must give the same ones."""
+    async def publish_packed(
+        self, bundles: Sequence[Packed], name: str, after: int | None = None
+    ) -> None:
+        """Publish bundles that were packed before; a repeat must give the same ones.
+
+        `after` is as in `ports.Source`.
+        """
         await self.refuse_ended()
         messages = [bundle.message for bundle in bundles]
-        source = Source(name, [bundle.last_seq for bundle in bundles])
+        source = Source(name, [bundle.last_seq for bundle in bundles], after)
         try:
             if messages:
                 await self._backend.broker.publish(self.lane, messages, source=source)

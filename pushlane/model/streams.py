@@ -23,6 +23,7 @@ _KIND = "stream"
 _TRIES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = "stream/"
+_PARTITION = "@"  # with which no id of a task begins
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +64,18 @@ def place_of(app: str, name: str) -> str:
 
 
 def is_of_stream(task: Task) -> bool:
-    """Tell whether a task is one that a process feeds for a stream."""
-    return task.is_fed and task.key.startswith(_KEY)
+    """Tell whether a task is one that a process feeds for a stream, and no other goes on with."""
+    return task.is_fed and task.key.startswith(_KEY) and not is_of_partition(task)
+
+
+def partition_key(stream: Stream, partition: str, number: int) -> str:
+    """Return the key of the task of this number of a partition of an ingested source."""
+    return f"{stream.key}{_PARTITION}{partition}/{number}"
+
+
+def is_of_partition(task: Task) -> bool:
+    """Tell whether a task is one of an ingested partition: whoever has that goes on with it."""
+    return task.is_fed and task.key.startswith(_KEY) and f"/{_PARTITION}" in task.key
 
 
 def source_of(task: Task) -> str:

@@ -78,7 +78,8 @@ class FedTask:
     _ended: Exception | None = None
 
     def __post_init__(self) -> None:
-        self.task = _made(self.stream, self.settings)
+        made = task_of(self.stream, self.settings)
+        self.task = replace(made, key=self.stream.key + made.id)
         self.opened_at_s = self.clock_s()
         self._limits = payload_limits(self.settings, self.task.chain)
         self._news = asyncio.Event()
@@ -272,8 +273,7 @@ class Feed:
 
     async def put(self, stream: Stream, content: Content) -> str:
         """Return the id of a push once it is on a lane. Raises BadInput, Lost and NotNow."""
-        if stream.expires_after_s is not None and not content.expires_at_ms:
-            content = _with_expiry(stream.expires_after_s, content)
+        content = with_expiry(stream.expires_after_s, content)
         for tries_left in reversed(range(_TRIES)):
             fed = self._open(stream)
             try:
@@ -307,16 +307,21 @@ class Feed:
         await asyncio.gather(*(one.ended(within_s) for one in self._ending))
 
 
-def _with_expiry(after_s: float, content: Content) -> Content:
-    """Return a push that expires so long after it came, or after it may go."""
-    now, start = now_ms(), content.not_before_ms
+def with_expiry(after_s: float | None, content: Content, came_ms: int = 0) -> Content:
+    """Return a push that expires so long after it came, or after it may go; if it has no expiry.
+
+    It came at `came_ms` (Unix ms), now unless given.
+    """
+    if after_s is None or content.expires_at_ms:
+        return content
+    now, start = came_ms or now_ms(), content.not_before_ms
     start_ms = given_start_ms("not_before_ms", start, now) if start else 0
     expires_at_ms = max(now, start_ms) + round(after_s * 1000)
     return content._replace(not_before_ms=start_ms, expires_at_ms=expires_at_ms)
 
 
-def _made(stream: Stream, settings: Settings) -> Task:
-    """Return a task of a stream, not stored yet. Raises BadInput."""
+def task_of(stream: Stream, settings: Settings) -> Task:
+    """Return a task of a stream, not stored yet, and without its key. Raises BadInput."""
     options = TaskOptions(
         level=stream.level,
         app=stream.app,
@@ -326,10 +331,9 @@ def _made(stream: Stream, settings: Settings) -> Task:
         max_attempts=stream.max_attempts,
         stop_if_dead="off",
     )
-    made = new_task(options, settings, on_own_lane=True)
-    return replace(made, is_fed=True, key=stream.key + made.id)
+    return replace(new_task(options, settings, on_own_lane=True), is_fed=True)
 
 
 async def check_stream(backend: Backend, settings: Settings, stream: Stream) -> None:
     """Raise BadInput for a stream that no task could be made of."""
-    await refuse_unknown_sinks(backend, settings, _made(stream, settings))
+    await refuse_unknown_sinks(backend, settings, task_of(stream, settings))

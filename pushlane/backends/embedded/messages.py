@@ -22,7 +22,7 @@ from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, 
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
 from pushlane.backends.ports import of_each
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Source, Taken
+from pushlane.core.ports import Source, Taken, refuse_second
 
 DROP_CHUNK = 5000
 HASTEN_CHUNK = 5000
@@ -87,10 +87,14 @@ def _last_of(connection: sqlite3.Connection, lane: int, name: str) -> Any:
 
 
 def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
-    """Count the bodies that this source has published before, and remember the others."""
+    """Count the bodies that this source has published before, and remember the others.
+
+    Raises TaskConflict where another publisher has taken its place.
+    """
     if not source.numbers:
         return 0
     row = _last_of(connection, lane, source.name)
+    refuse_second(source, int(row[0]) if row else 0)
     connection.execute(
         "INSERT INTO publishers VALUES (?1, ?2, ?3) "
         "ON CONFLICT DO UPDATE SET last_seq = max(last_seq, ?3)",

@@ -18,7 +18,7 @@ import msgspec
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
 from pushlane.backends.ports import Delayed, Placed, number_of, of_each
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import OnReady, Source, Taken
+from pushlane.core.ports import OnReady, Source, Taken, refuse_second
 
 _PAGE = 1_000
 
@@ -56,6 +56,7 @@ class _Lane:
         if source is None or not source.numbers:
             return messages
         last = self._sources.get(source.name, 0)
+        refuse_second(source, last)
         self._sources[source.name] = max(last, source.numbers[-1])
         pairs = zip(messages, source.numbers, strict=True)
         return [message for message, number in pairs if number > last]

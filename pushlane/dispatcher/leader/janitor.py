@@ -38,7 +38,7 @@ from pushlane.dispatcher.leader.recovery import Change, Recovery
 from pushlane.dispatcher.tasks import DueTimes
 from pushlane.model import task_changes
 from pushlane.model.names import submit_lease
-from pushlane.model.streams import is_of_stream, source_of
+from pushlane.model.streams import is_of_partition, is_of_stream, source_of
 from pushlane.settings import Settings
 from pushlane.util.errors import Superseded, UnknownTask
 from pushlane.util.retrying import for_each
@@ -58,7 +58,8 @@ class HalfMade:
 
     Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
     long one may stand still, `forgets_after_s` how long the broker surely knows who published. A
-    stream's task is sealed instead: nobody comes back to it. `change` makes a leader's change.
+    stream's task is sealed instead: nobody comes back to it. That of an ingested partition is left
+    alone, as the partition's next reader goes on with it, whenever that is. `change` makes a leader's change.
     `clock_ms` is Unix milliseconds, `clock_s` a monotonic clock.
     """
 
@@ -74,7 +75,7 @@ class HalfMade:
         self._look_at_s = 0.0
 
     def on_task(self, task: Task) -> None:
-        if task.is_half_made:
+        if task.is_half_made and not is_of_partition(task):
             self._tasks[task.id] = task
         else:
             self._tasks.pop(task.id, None)

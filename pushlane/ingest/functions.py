@@ -1,0 +1,71 @@
+"""Calls a mapping that runs somebody's code: in a thread, which cannot be ended once it hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pushlane.core.errors import UserError
+from pushlane.ingest.mapping import ToContent
+from pushlane.ingest.record import BadRecord, Record
+from pushlane.producers.producer import Content
+
+Mapped = Content | BadRecord | None
+
+
+class Hung(UserError):
+    """A mapping's function did not come back for a record."""
+
+
+def mapped(of: ToContent, record: Record) -> Mapped:
+    """Return the push of a record, or why it has none; None for one that is left out."""
+    if record.value is None:
+        return None
+    try:
+        return of(record)
+    except BadRecord as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - its message may hold what the record does
+        return BadRecord(f"made the mapping raise {type(error).__name__}")
+
+
+class InThread:
+    """Calls a function record by record, each for at most `timeout_s`."""
+
+    def __init__(
+        self,
+        of: ToContent,
+        timeout_s: float,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._of = of
+        self._timeout_s = timeout_s
+        self._clock_s = clock_s
+        self._threads = ThreadPoolExecutor(thread_name_prefix="mapping")
+
+    async def __call__(self, records: Sequence[Record]) -> list[Mapped]:
+        """Return what each record became. Raises Hung, which the process ends for."""
+        at: list[Any] = [None, 0.0]
+
+        def all_of() -> list[Mapped]:
+            found = []
+            for record in records:
+                at[:] = record, self._clock_s()
+                found.append(mapped(self._of, record))
+            return found
+
+        running = asyncio.get_running_loop().run_in_executor(self._threads, all_of)
+        while True:
+            await asyncio.wait({running}, timeout=self._timeout_s / 4)
+            if running.done():
+                return running.result()
+            record, began_s = at
+            if record is not None and self._clock_s() - began_s > self._timeout_s:
+                raise Hung(
+                    f"the mapping's function has not come back for {self._timeout_s:g} s from "
+                    f"record {record.offset} of partition {record.partition}; this process ends, "
+                    "as a thread cannot be ended"
+                )

@@ -1,0 +1,278 @@
+"""Reads a source in this process: takes partitions over, lets them go, and commits what is done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from pushlane.backends.backend import Backend
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
+from pushlane.ingest.bad_records import BadRecordFile
+from pushlane.ingest.functions import InThread
+from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
+from pushlane.ingest.mapping import Made
+from pushlane.ingest.partition import Counted, Partition
+from pushlane.ingest.position import Kept, Position, all_kept, kept_of
+from pushlane.ingest.record import Record
+from pushlane.ingest.source import Given, RecordSource, SourceChanged
+from pushlane.model.streams import Stream
+from pushlane.settings import Settings
+from pushlane.util.retrying import until_reachable
+
+log = logging.getLogger("pushlane.ingest")
+
+T = TypeVar("T")
+
+LET_GO_S = 5.0
+"""How long what is in progress may take when a partition is taken away."""
+
+_COMMIT_EVERY_S = 1.0
+_AGAIN_S = 1.0
+
+
+class OnGap(StrEnum):
+    """What to do where records are gone from the source that were not read."""
+
+    STOP = "stop"
+    GO = "go"
+
+
+class Start(StrEnum):
+    """Where a partition begins that was never read."""
+
+    FIRST = "first"
+    END = "end"
+
+
+@dataclass(eq=False)
+class Held:
+    """A partition that this process has, and the work on it."""
+
+    given: Given
+    partition: Partition
+    running: asyncio.Task[None]
+    seeks: bool = False
+    """What comes is of before: it is dropped until the source has found the place to go on."""
+
+
+@dataclass(eq=False)
+class Ingest:
+    """One process that makes pushes of a source's records: a `source.Receiver`."""
+
+    backend: Backend
+    settings: Settings
+    stream: Stream
+    source: RecordSource
+    mapping: Made
+    bad: BadRecordFile
+    map_timeout_s: float = 5.0
+    on_gap: OnGap = OnGap.STOP
+    start: Start = Start.FIRST
+    held: dict[str, Held] = field(default_factory=dict)
+    counted: Counted = field(default_factory=Counted)
+
+    def __post_init__(self) -> None:
+        self._in_thread = (
+            InThread(self.mapping.of, self.map_timeout_s) if self.mapping.runs_code else None
+        )
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Read until `stop`. Raises what ends an ingest: see `Partition.run` and the source's."""
+        reading = asyncio.create_task(self.source.run(self), name="source")
+        keeping = asyncio.create_task(self._keep_up(), name="commits")
+        try:
+            await asyncio.wait(
+                {reading, keeping, self._failed}, return_when=asyncio.FIRST_COMPLETED
+            )
+            self.source.close()
+            if self._failed.done():
+                await asyncio.gather(reading, return_exceptions=True)
+                self._failed.result()
+            elif keeping.done():
+                keeping.result()
+            await reading
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._drop(list(self.held))
+            self._failed.cancel()
+
+    def stop(self) -> None:
+        """End once what is in progress is done."""
+        self.source.close()
+
+    async def given(self, partitions: Sequence[Given]) -> Mapping[str, int]:
+        kept = await self._retried(lambda: all_kept(self.backend.documents, self.stream))
+        starts = {}
+        for given in partitions:
+            there = kept.get(given.partition)
+            starts[given.partition] = await self._begin(given, there)
+        return starts
+
+    async def _begin(self, given: Given, kept: Kept | None) -> int:
+        """Begin to work on a partition; return where it is to be read from."""
+        if kept is None:
+            kept = await self._retried(
+                lambda: kept_of(self.backend.documents, self.stream, given.partition)
+            )
+        position = self._position(given, kept)
+        lane = PartitionLane(
+            self.backend,
+            self.settings,
+            self.stream,
+            given.partition,
+            self.mapping.fingerprint,
+            kept,
+            position,
+        )
+
+        def on_room() -> None:
+            self.source.resume(given.partition)
+
+        partition = Partition(lane, self.mapping, self._in_thread, self.bad, self.counted, on_room)
+        name = f"partition {given.partition}"
+        running = asyncio.create_task(self._run(given, partition), name=name)
+        self.held[given.partition] = Held(given, partition, running)
+        return position.at
+
+    def _position(self, given: Given, kept: Kept) -> Position:
+        """Return where a partition is gone on with. Raises SourceChanged and BadInput."""
+        was = kept.position
+        if was is None or not was.source_id:
+            at = given.low if self.start is Start.FIRST else given.high
+            return Position(
+                source_id=given.source_id, at=at, number=0 if was is None else was.number
+            )
+        where = f"partition {given.partition} of {self.source.name}"
+        reset = f"begin anew with: pushlane ingest reset {self.stream.name}"
+        if was.source_id != given.source_id:
+            raise SourceChanged(
+                f"{where} was made anew since it was read up to {was.at:,}: its offsets begin "
+                f"again, and are taken for known ones. If that is right, {reset}"
+            )
+        if given.high < was.at:
+            raise SourceChanged(
+                f"{where} ends at {given.high:,}, and was read up to {was.at:,}: it was cut off. "
+                f"If that is right, {reset}"
+            )
+        if given.low > was.at and self.on_gap is OnGap.STOP:
+            raise BadInput(
+                f"{where} begins at {given.low:,}, and was read up to {was.at:,}: the "
+                f"{given.low - was.at:,} records between are gone. To go on without them: "
+                "--on-gap go"
+            )
+        return was
+
+    async def _run(self, given: Given, partition: Partition) -> None:
+        """Work on a partition until it is taken away; what ends the ingest is told to `run`."""
+        try:
+            await partition.run()
+        except Lost as error:
+            self._again_soon(given, partition, error)
+        except Exception as error:  # noqa: BLE001 - of ours, too: it ends the process
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _again_soon(self, given: Given, partition: Partition, error: Lost) -> None:
+        told = "partition %s: %s; it is tried again"
+        log.warning(told, given.partition, error, extra={"action": "ingest_partition_lost"})
+        self.source.pause(given.partition)
+        again = asyncio.create_task(self._again(given), name=f"again {given.partition}")
+        self.held[given.partition] = Held(given, partition, again, seeks=True)
+
+    async def _again(self, given: Given) -> None:
+        """Take a partition over again that was lost, unless the source takes it away first."""
+        await asyncio.sleep(_AGAIN_S)
+        try:
+            at = await self._begin(given, None)
+        except PushlaneError as error:
+            self._fail(error)
+            return
+        self.held[given.partition].seeks = True
+        self.source.seek(given.partition, at)
+        self.source.resume(given.partition)
+
+    def sought(self, partition: str) -> None:
+        if partition in self.held:
+            self.held[partition].seeks = False
+
+    def take(self, partition: str, records: Sequence[Record]) -> None:
+        held = self.held.get(partition)
+        if held is not None and not held.seeks and held.partition.take(records):
+            self.source.pause(partition)
+
+    async def let_go(self, partitions: Sequence[str]) -> Mapping[str, int]:
+        held = {name: self.held[name] for name in partitions if name in self.held}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LET_GO_S):
+                await asyncio.gather(*(self._idle(one) for one in held.values()))
+        await self._stop_work(held.values())
+        done = {}
+        for name, one in held.items():
+            with suppress(Lost, Unreachable):
+                await one.partition.lane.let_go()
+                done[name] = one.partition.offsets.committable()
+            self.held.pop(name, None)
+        return done
+
+    async def _idle(self, held: Held) -> None:
+        idle = asyncio.ensure_future(held.partition.idle())
+        await asyncio.wait({idle, held.running}, return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+
+    def lost(self, partitions: Sequence[str]) -> None:
+        for name in partitions:
+            held = self.held.pop(name, None)
+            if held is not None:
+                held.running.cancel()
+
+    async def _drop(self, partitions: Sequence[str]) -> None:
+        held = [self.held.pop(name) for name in partitions if name in self.held]
+        await self._stop_work(held)
+
+    async def _stop_work(self, held: Iterable[Held]) -> None:
+        some = [one.running for one in held]
+        for running in some:
+            running.cancel()
+        await asyncio.gather(*some, return_exceptions=True)
+
+    async def _keep_up(self) -> None:
+        """Keep positions and commit them every second; hold the leases."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(_COMMIT_EVERY_S)
+            ticks += 1
+            held = {name: one for name, one in self.held.items() if not one.seeks}
+            for one in held.values():
+                await self._tended(one, renew=ticks % round(HELD_S / 3) == 0)
+            offsets = {name: one.partition.offsets.committable() for name, one in held.items()}
+            with suppress(Unreachable):
+                await self.source.commit(offsets)
+
+    async def _tended(self, held: Held, *, renew: bool) -> None:
+        lane = held.partition.lane
+        try:
+            if renew:
+                await lane.renew()
+            await lane.save()
+        except Unreachable:  # it is tried again
+            return
+        except Lost as error:
+            if self.held.get(lane.partition) is held:
+                held.running.cancel()
+                self._again_soon(held.given, held.partition, error)
+
+    async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
+        def tell(note: str) -> None:
+            log.warning("%s: %s", self.source.name, note, extra={"action": "ingest_waits"})
+
+        return await until_reachable(action, tell, asyncio.sleep)

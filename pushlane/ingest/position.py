@@ -1,0 +1,88 @@
+"""Keeps how far each partition of a stream is: a document of some hundred bytes for each.
+
+It is written before an offset is committed, by the process that has the partition: a version that
+is not the expected one says that another process has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.core.errors import TaskConflict
+from pushlane.model.documents import Document, DocumentStore, as_json
+from pushlane.model.streams import Stream
+
+KIND = "ingest-partition"
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a partition is, in offsets of its source.
+
+    `source_id` tells the partition from one of the same name that was made later. Each record below
+    `at` is done, and `pushes` of them are of the task that is fed now, whose seq 1 is the offset
+    `base`. `of` is the fingerprint of the mapping that this task began with, and `number` tells how
+    many tasks the partition has had.
+    """
+
+    source_id: str
+    at: int
+    task_id: str = ""
+    base: int = 0
+    pushes: int = 0
+    of: str = ""
+    number: int = 0
+
+    def without_task(self, at: int) -> Position:
+        """Return it as it is once its task is over: what comes from `at` on is another's."""
+        return replace(self, at=at, task_id="", base=0, pushes=0, of="")
+
+
+@dataclass(eq=False)
+class Kept:
+    """The position of one partition as it is kept, with its version there."""
+
+    documents: DocumentStore
+    name: str
+    version: int | None = None
+    position: Position | None = None
+
+    async def save(self, position: Position) -> None:
+        """Keep another position. Raises TaskConflict where another process has changed it."""
+        if position == self.position:
+            return
+        body = as_json(f"position of {self.name}", position, Position)
+        version = await self.documents.put(KIND, self.name, body, self.version)
+        if version is None:
+            there = await self.documents.get(KIND, self.name)
+            if there is None or there.body != body:  # else the answer was lost, and it is ours
+                raise TaskConflict(f"partition {self.name} is read by another process")
+            version = there.version
+        self.version, self.position = version, position
+
+
+def name_of(stream: Stream, partition: str) -> str:
+    """Return the name of the document of a partition."""
+    return f"{stream.place}/{partition}"
+
+
+async def kept_of(documents: DocumentStore, stream: Stream, partition: str) -> Kept:
+    """Return the position of a partition as it is kept now."""
+    name = name_of(stream, partition)
+    return _kept(documents, name, await documents.get(KIND, name))
+
+
+async def all_kept(documents: DocumentStore, stream: Stream) -> dict[str, Kept]:
+    """Return those of all partitions of a stream, by partition."""
+    start = name_of(stream, "")
+    found = [one for one in await documents.list(KIND) if one.name.startswith(start)]
+    return {one.name.removeprefix(start): _kept(documents, one.name, one) for one in found}
+
+
+def _kept(documents: DocumentStore, name: str, found: Document | None) -> Kept:
+    if found is None:
+        return Kept(documents, name)
+    position = msgspec.json.decode(found.body, type=Position)
+    return Kept(documents, name, found.version, position)

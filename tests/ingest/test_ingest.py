@@ -1,0 +1,135 @@
+"""Records become pushes, each once, whoever reads them and however often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pushlane import Settings
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput
+from pushlane.ingest.bad_records import BadRecords
+from pushlane.ingest.ingest import OnGap
+from pushlane.ingest.mapping import compiled
+from pushlane.ingest.source import SourceChanged
+from tests.ingest.sources import Log, pushes, reading, recipients, tasks, value
+
+
+def devices(first: int, last: int) -> list[bytes]:
+    return [value(f"d{n}") for n in range(first, last)]
+
+
+async def test_each_record_is_a_push_and_what_is_done_is_committed(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 1_000))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+
+        [task] = await tasks(backend)
+        assert await recipients(backend) == [f"d{n}" for n in range(1_000)]
+        assert (task.state, task.total, task.is_fed) == ("running", None, True)
+        assert reader.source.committed == {"0": 1_000}
+
+
+async def test_the_next_process_goes_on_with_the_same_task(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 100), step=3)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+        log.add("0", *devices(100, 150))
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+
+        found = await pushes(backend)
+        assert [push.recipient for push in found] == [f"d{n}" for n in range(150)]
+        assert [push.seq for push in found][:3] == [1, 4, 7]
+        assert len(await tasks(backend)) == 1
+
+
+async def test_a_kill_puts_nothing_on_the_lane_twice(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 700))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+            await reader.kill(backend)  # nothing was kept or committed but the task's beginning
+        log.add("0", *devices(700, 800))
+        async with reading(backend, settings, log, "0") as reader:
+            started_at = reader.source.at["0"]
+            await reader.read()
+
+        assert started_at == 0
+        assert await recipients(backend) == [f"d{n}" for n in range(800)]
+        assert reader.ingest.counted.repeated == 700
+
+
+async def test_what_is_left_out_takes_a_number_and_no_push(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log = Log()
+    log.add("0", value("a", paid=True), value("b"), None, b"no json", value("c", paid=True))
+    mapping = compiled({"recipient": "device", "when": {"paid": True}}, "one")
+    bad = tmp_path / "bad.jsonl"
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping, bad=bad) as reader:
+            await reader.read()
+            [held] = reader.ingest.held.values()
+            await held.partition.lane.seal()
+
+        [task] = await tasks(backend)
+        found = await pushes(backend)
+        assert [(push.recipient, push.seq) for push in found] == [("a", 1), ("c", 5)]
+        assert task.total == 2
+        [line] = map(msgspec.json.decode, bad.read_bytes().splitlines())
+        assert (line["partition"], line["offset"], line["reason"]) == ("0", 3, "is no JSON")
+        assert reader.source.committed == {"0": 5}
+
+
+async def test_a_bad_record_stops_it_unless_there_is_a_file(settings: Settings) -> None:
+    log = Log()
+    log.add("0", value("a"), b"[]")
+    async with connect(settings) as backend:
+        with pytest.raises(BadRecords, match="record 1 of partition 0 .* is a list, not a JSON"):
+            async with reading(backend, settings, log, "0") as reader:
+                await reader.read()
+        assert reader.source.committed.get("0", 0) <= 1
+
+
+async def test_another_source_of_the_name_stops_it(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 10))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+        anew = Log("second")
+        anew.add("0", *devices(0, 3))
+        with pytest.raises(SourceChanged, match="made anew since it was read up to 10"):
+            async with reading(backend, settings, anew, "0"):
+                pass
+        cut = Log()
+        cut.add("0", *devices(0, 3))
+        with pytest.raises(SourceChanged, match="ends at 3, and was read up to 10"):
+            async with reading(backend, settings, cut, "0"):
+                pass
+
+
+async def test_records_that_are_gone_stop_it_unless_they_may_be(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 10))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+        log.add("0", *devices(10, 20))
+        log.low["0"] = 15
+        with pytest.raises(BadInput, match="the 5 records between are gone"):
+            async with reading(backend, settings, log, "0"):
+                pass
+        async with reading(backend, settings, log, "0", on_gap=OnGap.GO) as reader:
+            reader.source.at["0"] = 15  # where the source has the first one
+            await reader.read()
+
+        assert await recipients(backend) == [f"d{n}" for n in (*range(10), *range(15, 20))]
