@@ -15,7 +15,7 @@ from pushlane.backends.backend import Backend
 from pushlane.core.push import Push
 from pushlane.core.task import Level, State, Task
 from pushlane.ingest.bad_records import BadRecordFile
-from pushlane.ingest.ingest import Ingest
+from pushlane.ingest.ingest import Held, Ingest
 from pushlane.ingest.mapping import Made, compiled
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, Receiver
@@ -135,18 +135,20 @@ class Reader:
         self.running = running
 
     async def read(self) -> None:
-        """Read all that there is, until it is done."""
+        """Read all that there is, until it is done. Raises what ends the process."""
         while True:
             await self.source.read()
-            held = [one for name, one in self.ingest.held.items() if name in self.source.at]
-            ends = {asyncio.ensure_future(one.partition.idle()) for one in held}
-            await asyncio.wait({*ends, self.running, *(one.running for one in held)},
-                               return_when=asyncio.FIRST_COMPLETED) if ends else None
+            ends = [asyncio.ensure_future(one.partition.idle()) for one in self._held()]
+            idle = asyncio.gather(*ends)
+            await asyncio.wait({idle, self.running}, return_when=asyncio.FIRST_COMPLETED)
             if self.running.done():
+                idle.cancel()
                 await self.running
-            await asyncio.gather(*ends)
             if all(self.source.at[n] >= self.source.log.end(n) for n in self.source.at):
                 return
+
+    def _held(self) -> list[Held]:
+        return [one for name, one in self.ingest.held.items() if name in self.source.at]
 
     async def end(self) -> None:
         self.ingest.stop()
