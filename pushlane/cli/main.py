@@ -104,6 +104,7 @@ _COMMANDS = {
     "serve": ("serve",),
     "mcp": ("mcp",),
     "streams": ("streams",),
+    "ingest": ("ingest",),
     "registry": ("backup", "restore", "registry"),
     "pipeline": ("pipeline", "receipts"),
     "rules": ("rules",),

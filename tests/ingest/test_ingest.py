@@ -93,7 +93,7 @@ async def test_a_bad_record_stops_it_unless_there_is_a_file(settings: Settings) 
     log = Log()
     log.add("0", value("a"), b"[]")
     async with connect(settings) as backend:
-        with pytest.raises(BadRecords, match="record 1 of partition 0 .* is a list, not a JSON"):
+        with pytest.raises(BadRecords, match=r"record 1 of partition 0 .* is a list, not a JSON"):
             async with reading(backend, settings, log, "0") as reader:
                 await reader.read()
         assert reader.source.committed.get("0", 0) <= 1

@@ -59,8 +59,8 @@ class HalfMade:
     Since when is written into the task, so that the next leader knows it too. `ends_after_s` is how
     long one may stand still, `forgets_after_s` how long the broker surely knows who published. A
     stream's task is sealed instead: nobody comes back to it. That of an ingested partition is left
-    alone, as the partition's next reader goes on with it, whenever that is. `change` makes a leader's change.
-    `clock_ms` is Unix milliseconds, `clock_s` a monotonic clock.
+    alone, as the partition's next reader goes on with it, whenever that is. `change` makes a
+    leader's change. `clock_ms` is Unix milliseconds, `clock_s` a monotonic clock.
     """
 
     backend: Backend

@@ -1,0 +1,160 @@
+"""`ingest` makes a push of each record of a source elsewhere, beside the backend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pushlane.backends.backend import Backend, connect
+from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, Group, JsonFlag, LogFormat, argument, on_backend, option
+from pushlane.cli.health import Health, HealthFlags, loop_patience_s
+from pushlane.cli.logs import set_up_logs
+from pushlane.cli.render import Column, print_rows
+from pushlane.cli.signals import ended_if_hung, stop_on_signals
+from pushlane.core.errors import BadInput
+from pushlane.model.streams import Stream, list_streams, only_stream
+from pushlane.settings import Settings
+
+if TYPE_CHECKING:
+    from pushlane.ingest.ingest import Ingest
+    from pushlane.ingest.mapping import Made
+
+App = Annotated[str, option("NAME", "Whose stream it is, where several apps have that name.")]
+
+
+def run(
+    flags: Flags,
+    source: Annotated[str, argument("FOLDER", "Its files *.jsonl are read, and may grow.")],
+    stream: Annotated[str, option("NAME", "The stream that the pushes are of.")],
+    mapping: Annotated[Path, option("FILE", "What makes a push of a record, as TOML.")],
+    app: App = "",
+    bad: Annotated[
+        Path | None, option("FILE", "Keeps records that cannot be a push; else one stops it.")
+    ] = None,
+    on_gap: Annotated[
+        Literal["stop", "go"], option("stop|go", "Where records are gone that were not read.")
+    ] = "stop",
+    first: Annotated[
+        Literal["first", "end"],
+        option("first|end", "Where a partition begins that was never read.", "--from"),
+    ] = "first",
+    map_timeout: Annotated[
+        float, option("S", "How long a mapping's function may take for a record.", min=0.1)
+    ] = 5.0,
+    log_format: LogFormat = None,
+    *,
+    metrics: HealthFlags,
+) -> None:
+    """Make a push of each record of a source, once, until it is told to stop.
+
+    Run as many as you like: each reads files that no other reads, and goes on where that one ended.
+    SIGTERM or Ctrl-C ends it once what is in progress is on its lane.
+    """
+    from pushlane.ingest.ingest import OnGap, Start
+    from pushlane.ingest.mapping import load_mapping
+
+    settings = flags.also(log_format=log_format).settings()
+    set_up_logs(settings.log_format)
+    made = load_mapping(mapping)
+    if "://" in source:
+        raise BadInput(f"{source[:60]!r} is no folder; give one with files that end in .jsonl")
+    options = {"map_timeout_s": map_timeout, "on_gap": OnGap(on_gap), "start": Start(first)}
+    with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
+        asyncio.run(_run(settings, Path(source), (stream, app), made, bad, options, health))
+
+
+async def _run(
+    settings: Settings,
+    folder: Path,
+    named: tuple[str, str],
+    made: Made,
+    bad: Path | None,
+    options: dict[str, Any],
+    health: Health,
+) -> None:
+    from pushlane.ingest.bad_records import BadRecordFile
+    from pushlane.ingest.folder import FolderSource
+    from pushlane.ingest.ingest import Ingest
+
+    contact = Contact(BROKER, REGISTRY)
+    health.missing = contact.missing
+    async with connect(settings, create=False) as backend, in_contact(contact, backend):
+        stream = await _stream(backend, *named)
+        source = FolderSource(folder, backend.lease, stream.place)
+        kept = BadRecordFile(source.name, bad)
+        ingest = Ingest(backend, settings, stream, source, made, kept, **options)
+        stop_on_signals(
+            ingest.stop,
+            stopping="stopping once what is in progress is on its lane",
+            left="what was in progress is read again by the next one; nothing is sent twice",
+        )
+        async with health.beating():
+            contact.started()
+            note(f"reading {source.name} for stream {stream.name} of app {stream.app}")
+            try:
+                await ingest.run()
+            finally:
+                contact.stopping()
+                note(_told(ingest))
+
+
+def _told(ingest: Ingest) -> str:
+    counted = ingest.counted
+    parts = [f"{counted.pushes:,} pushes on their lane", f"{counted.skipped:,} left out"]
+    if counted.repeated:
+        parts.append(f"{counted.repeated:,} there before")
+    if counted.bad:
+        parts.append(f"{counted.bad:,} bad records")
+    return ", ".join(parts)
+
+
+async def _stream(backend: Backend, name: str, app: str) -> Stream:
+    """Return the stream of this name. Raises NotFound, and BadInput for several."""
+    there = await list_streams(backend.documents)
+    return only_stream([s for s in there if s.name == name and app in ("", s.app)], name)
+
+
+def status(
+    flags: Flags,
+    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    app: App = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how far each partition of a stream has been read."""
+    from pushlane.ingest.position import all_kept
+
+    logging.getLogger("pushlane").setLevel(logging.WARNING)
+    settings = flags.settings()
+
+    async def look(backend: Backend) -> list[dict[str, Any]]:
+        found = await _stream(backend, stream, app)
+        kept = await all_kept(backend.documents, found)
+        return [
+            {
+                "partition": name,
+                "read_up_to": one.position.at,
+                "task": one.position.task_id,
+                "pushes_of_task": one.position.pushes,
+            }
+            for name, one in sorted(kept.items())
+            if one.position is not None
+        ]
+
+    nothing = f"nothing was ingested for stream {stream}; begin with: pushlane ingest FOLDER"
+    print_rows(_COLUMNS, on_backend(settings, look), dict, as_json=as_json, nothing=nothing)
+
+
+_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("PARTITION", lambda one: str(one["partition"]), elastic=True),
+    Column("READ UP TO", lambda one: f"{one['read_up_to']:,}", number=True),
+    Column("TASK", lambda one: str(one["task"]) or "-"),
+    Column("PUSHES", lambda one: f"{one['pushes_of_task']:,}", number=True),
+)
+
+ingest = Group(
+    "Make a push of each record of a source elsewhere, once.", (run, status), has_default=True
+)
