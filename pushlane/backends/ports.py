@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from pushlane.core.errors import BadInput
-from pushlane.core.ports import LaneBroker, SeqStore
+from pushlane.core.errors import BadInput, TaskConflict
+from pushlane.core.ports import LaneBroker, SeqStore, Source
 from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.model.due import PutOff
 from pushlane.model.presence import Process
@@ -21,6 +21,15 @@ T = TypeVar("T", int, float)
 def of_each(value: T | Sequence[T], count: int) -> Sequence[T]:
     """Return the value of each of so many bodies, where one may be given for all."""
     return value if isinstance(value, Sequence) else [value] * count
+
+
+def refuse_second(source: Source, last: int) -> None:
+    """Raise TaskConflict if another has published as this source since its number `after`.
+
+    `last` is the number of its last body. One of these bodies may be that: then this is a repeat.
+    """
+    if source.after is not None and last != source.after and last not in source.numbers:
+        raise TaskConflict(f"{source.name} is published by another process, up to {last}")
 
 
 class Fence(NamedTuple):

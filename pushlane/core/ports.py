@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pushlane.core.errors import TaskConflict
 from pushlane.core.push import Kind, Outcome, Push
 from pushlane.core.task import Finished, Level, Moved, Progress, Span
 
@@ -35,23 +34,13 @@ class Source(NamedTuple):
     """The name of a publisher and a number for each body: makes a repeated publish harmless.
 
     The broker drops a body whose number is not above all that this source has published before.
-    So numbers start at 1, rise, and belong to the same body whenever it is published. `after` is
-    the number that its publisher takes for the last one, where there must be just one publisher: a
-    broker that does not see to that by the name refuses what does not follow it.
+    So numbers start at 1, rise, and belong to the same body whenever it is published. A body that
+    does not follow `after`, if that is given, is another publisher's: TaskConflict.
     """
 
     name: str
     numbers: Sequence[int]
     after: int | None = None
-
-
-def refuse_second(source: Source, last: int) -> None:
-    """Raise TaskConflict if another has published as this source since its number `after`.
-
-    `last` is the number of its last body. One of these bodies may be that: then this is a repeat.
-    """
-    if source.after is not None and last != source.after and last not in source.numbers:
-        raise TaskConflict(f"{source.name} is published by another process, up to {last}")
 
 
 class LaneReader(Protocol):

@@ -73,27 +73,22 @@ class Publication:
     ) -> None:
         self.lane = task.first_lane or task.lane
         self._backend = backend
-        self._task = task
+        self.task = task
         self._announce = announce
         self._hidden = hidden
-        self.published = 0
-        self._advice = advice
-
-    @property
-    def task(self) -> Task:
-        """The task as it was when its publishing began."""
-        return self._task
+        self.published, self._advice = 0, advice
+        self.after: int | None = None  # as in `ports.Source`
 
     async def open(self) -> Task:
         """Open the lane, so that it keeps what is published, and return the task. Raises Ended."""
         await self.refuse_ended()
         await self.open_lane()
         if self._hidden:
-            return self._task
-        return await self._backend.change_known(self._task.id, start)
+            return self.task
+        return await self._backend.change_known(self.task.id, start)
 
     async def open_lane(self) -> None:
-        keep = self._task.retention_s > 0 and not is_pool(self.lane)
+        keep = self.task.retention_s > 0 and not is_pool(self.lane)
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
     async def publish(self, bodies: Sequence[bytes], name: str, known: int = 0) -> None:
@@ -107,20 +102,15 @@ class Publication:
             TaskConflict: another publishes by this name.
         """
         new = bodies[known:] if known else bodies
-        await self.publish_packed(list(packed(new, self._task.bundle)), name)
+        await self.publish_packed(list(packed(new, self.task.bundle)), name)
         if self._announce and known:
-            await self._announce(self._task, bodies[:known])
+            await self._announce(self.task, bodies[:known])
 
-    async def publish_packed(
-        self, bundles: Sequence[Packed], name: str, after: int | None = None
-    ) -> None:
-        """Publish bundles that were packed before; a repeat must give the same ones.
-
-        `after` is as in `ports.Source`.
-        """
+    async def publish_packed(self, bundles: Sequence[Packed], name: str) -> None:
+        """Publish bundles that were packed before; a repeat must give the same ones."""
         await self.refuse_ended()
         messages = [bundle.message for bundle in bundles]
-        source = Source(name, [bundle.last_seq for bundle in bundles], after)
+        source = Source(name, [bundle.last_seq for bundle in bundles], self.after)
         try:
             if messages:
                 await self._backend.broker.publish(self.lane, messages, source=source)
@@ -129,7 +119,7 @@ class Publication:
             raise
         if self._announce:
             bodies = [body for message in messages for body in bodies_of(message)]
-            await self._announce(self._task, bodies)
+            await self._announce(self.task, bodies)
         self.published += sum(bundle.pushes for bundle in bundles)
 
     async def seal(self, total: int) -> Task:
@@ -145,10 +135,10 @@ class Publication:
             sealed = seal(total)(task)
             return start(sealed) if self._hidden else sealed
 
-        return await self._backend.change_known(self._task.id, edit)
+        return await self._backend.change_known(self.task.id, edit)
 
     async def refuse_ended(self) -> None:
-        task = await self._backend.known(self._task.id)
+        task = await self._backend.known(self.task.id)
         refuse_ended(task, self._advice, self.published)
 
 

@@ -216,7 +216,8 @@ class PartitionLane:
         bundles = list(packed(bodies, max(1, publication.task.bundle)))
         await self._hold_if_late()
         try:
-            await publication.publish_packed(bundles, source_of(publication.task), self._last)
+            publication.after = self._last
+            await publication.publish_packed(bundles, source_of(publication.task))
         except UnknownLane as error:
             await publication.open_lane()
             raise Unreachable(f"{error}; it is opened anew") from error

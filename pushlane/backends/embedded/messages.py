@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from pushlane.backends.embedded.database import json_of
 from pushlane.backends.embedded.owners import OwnerBeat, find_frozen, is_alive, last_beats
 from pushlane.backends.embedded.schema import DELAYED, LANE_SHIFT, bump
-from pushlane.backends.ports import of_each
+from pushlane.backends.ports import of_each, refuse_second
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import Source, Taken, refuse_second
+from pushlane.core.ports import Source, Taken
 
 DROP_CHUNK = 5000
 HASTEN_CHUNK = 5000

@@ -16,9 +16,9 @@ from itertools import count
 import msgspec
 
 from pushlane.backends.memory.shared import LockAndClock, MemoryPort, call_on, one_step
-from pushlane.backends.ports import Delayed, Placed, number_of, of_each
+from pushlane.backends.ports import Delayed, Placed, number_of, of_each, refuse_second
 from pushlane.core.errors import UnknownLane
-from pushlane.core.ports import OnReady, Source, Taken, refuse_second
+from pushlane.core.ports import OnReady, Source, Taken
 
 _PAGE = 1_000
 
