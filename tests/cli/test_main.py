@@ -125,6 +125,7 @@ def options_of(command: Any) -> set[str]:
 _WITHOUT_JSON = {
     "sample": "its file is its output",
     "dispatch": "it runs until it is stopped, and says in its log what it does",
+    "ingest run": "the same",
     "pipeline run": "the same",
     "rules serve": "the same",
     "alerts run": "the same",
