@@ -78,8 +78,8 @@ class BadRecordFile:
         if self._in_a_row >= MOST_IN_A_ROW:
             raise BadRecords(
                 f"{self._in_a_row:,} records of {self.source} in a row cannot be pushes; {where} "
-                f"{first.why}. They are in {self.path}; mend the mapping, then read them again: "
-                "pushlane ingest seek"
+                f"{first.why}. They are in {self.path}; mend the mapping, or leave them out "
+                "with `when`"
             )
 
     def _append(self, path: Path, some: Sequence[Bad]) -> None:

@@ -29,21 +29,21 @@ log = logging.getLogger("pushlane.ingest")
 T = TypeVar("T")
 
 LET_GO_S = 5.0
-"""How long what is in progress may take when a partition is taken away."""
+"""Seconds in which records in progress are finished when a partition is taken away."""
 
 _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
 
 
 class OnGap(StrEnum):
-    """What to do where records are gone from the source that were not read."""
+    """Whether to stop where the source has lost records that were not read."""
 
     STOP = "stop"
     GO = "go"
 
 
 class Start(StrEnum):
-    """Where a partition begins that was never read."""
+    """The record with which the reading of a new partition begins."""
 
     FIRST = "first"
     END = "end"
@@ -57,7 +57,7 @@ class Held:
     partition: Partition
     running: asyncio.Task[None]
     seeks: bool = False
-    """What comes is of before: it is dropped until the source has found the place to go on."""
+    """True until the source has found the place to go on: records of before are dropped."""
 
 
 @dataclass(eq=False)
@@ -150,7 +150,7 @@ class Ingest:
                 source_id=given.source_id, at=at, number=0 if was is None else was.number
             )
         where = f"partition {given.partition} of {self.source.name}"
-        reset = f"begin anew with: pushlane ingest reset {self.stream.name}"
+        reset = "ingest it for a stream of another name, and end this one"
         if was.source_id != given.source_id:
             raise SourceChanged(
                 f"{where} was made anew since it was read up to {was.at:,}: its offsets begin "

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
+from pushlane.backends.formats import KEYED, format_to_write
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication
 from pushlane.core.task import State, Task, now_ms
@@ -26,15 +27,17 @@ from pushlane.ingest.position import KIND, Kept, Position
 from pushlane.model.names import submit_lease
 from pushlane.model.streams import Stream, find_stream, partition_key, source_of
 from pushlane.producers.feed import task_of
+from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.producer import Content, encoder
 from pushlane.producers.published import announce, reached
 from pushlane.producers.stream_tasks import as_stream, share_limits
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import payload_limits
+from pushlane.util.errors import NotNow
 from pushlane.wire import packed
 
 HELD_S = 12.0
-"""How long a partition is left alone whose process was killed."""
+"""Seconds after which another process takes over the partitions of one that was killed."""
 
 LONGEST_S = 86_400.0
 MOST_OFFSETS = 2**31
@@ -120,9 +123,8 @@ class PartitionLane:
         except TaskConflict as error:
             raise BadInput(
                 f"partition {self.partition} was not read for too long: nobody knows any more "
-                f"which records behind {self.at:,} are on the lane of task {task.id}. To go on "
-                f"behind them: pushlane ingest seek {self.stream.name} --to END; to send them "
-                "perhaps twice: pushlane ingest reset"
+                f"which records behind {self.at:,} are on the lane of task {task.id}. Ingest what is "
+                "new for a stream of another name: --from end"
             ) from error
         return last
 
@@ -153,13 +155,16 @@ class PartitionLane:
 
     @property
     def _options(self) -> str:
-        """What a task keeps for good, of mapping and stream."""
+        """A hash of the options that a task keeps for good: a change begins another task."""
         return f"{self.of}-{zlib.crc32(repr(self.stream.fixed).encode()):x}"
 
     async def _begin(self, offset: int) -> Publication:
         """Begin a task whose seq 1 is this offset. Can be repeated."""
         found = await find_stream(self.backend.documents, self.stream.app, self.stream.name)
         self.stream = found or self.stream
+        documents, registry = self.backend.documents, self.backend.registry
+        if await format_to_write(documents, registry, self.backend.presence) < KEYED:
+            raise NotNow(KEYS_WAIT)
         number = self.position.number
         is_new = False
         while not is_new:  # one of this number is there if a process died here, and not used yet
@@ -231,10 +236,6 @@ class PartitionLane:
             await announce(self.backend, publication.task, bodies)
         self._last = bundles[-1].last_seq
         await self._hold_if_late()
-
-    def skip(self, last: int) -> None:
-        """Note that all up to this offset is done, with no push in it."""
-        self.position = replace(self.position, at=last + 1)
 
     async def save(self, at: int = 0) -> None:
         """Keep how far it is, or that nothing lies before `at`. Raises Lost."""

@@ -19,7 +19,7 @@ from pushlane.util.texts import did_you_mean
 Get = Callable[[Any], Any]
 ToContent = Callable[[Record], Content | None]
 
-_TEXTS = ("recipient", "title", "body", "key", "collapse", "ordered_by", "zone", "trace_id")
+_TEXTS = ("recipient", "title", "body", "key", "collapse", "zone", "trace_id")
 _TIMES = ("expires_at", "not_before")
 _MANY = ("data", "attributes", "address")
 _PARTS = (*_TEXTS, *_TIMES, *_MANY, "payload", "when", "function")
@@ -35,7 +35,6 @@ class Made(NamedTuple):
 
     of: ToContent
     fingerprint: str
-    has_keys: bool
     runs_code: bool = False
 
 
@@ -67,11 +66,11 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
         if others:
             raise BadInput(f"function makes the whole push; leave {', '.join(others)} out")
         of = _by_function(given["function"], when)
-        return Made(of, fingerprint, has_keys=True, runs_code=True)
+        return Made(of, fingerprint, runs_code=True)
     if "recipient" not in given:
         raise BadInput('it needs recipient, such as recipient = "device"')
     of = _by_fields(given, when)
-    return Made(of, fingerprint, has_keys="key" in given)
+    return Made(of, fingerprint)
 
 
 def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToContent:
@@ -101,7 +100,7 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
     return of
 
 
-_OPTIONAL = ("key", "collapse", "ordered_by", "zone")
+_OPTIONAL = ("key", "collapse", "zone")
 
 
 def _object(decode: Callable[[bytes], Any], record: Record) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Offsets:
 
     @property
     def in_progress(self) -> int:
-        """How many records have begun, and may not be done."""
+        """The number of records that have begun, and may not be done."""
         return len(self._begun)
 
     def begin(self, offset: int) -> None:

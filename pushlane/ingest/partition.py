@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 MOST_RECORDS = 16_384
 MOST_BYTES = 16 << 20
-"""What of a partition may be in progress; then it is paused until half of that is done."""
+"""Bounds of a partition's records in progress: at them it is paused until half is done."""
 
 _CHUNK = chunk_size(256)
 
 
 @dataclass(eq=False)
 class Counted:
-    """What a process has made of records."""
+    """Counts the records of a process by what became of them."""
 
     pushes: int = 0
     skipped: int = 0

@@ -19,7 +19,7 @@ KIND = "ingest-partition"
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a partition is, in offsets of its source.
+    """The place up to which a partition is done, in offsets of its source.
 
     `source_id` tells the partition from one of the same name that was made later. Each record below
     `at` is done, and `pushes` of them are of the task that is fed now, whose seq 1 is the offset

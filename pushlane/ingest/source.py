@@ -31,7 +31,7 @@ class SourceChanged(UserError):
 
 
 class Receiver(Protocol):
-    """Who makes pushes of the records."""
+    """Makes pushes of the records."""
 
     async def given(self, partitions: Sequence[Given]) -> Mapping[str, int]:
         """Take partitions over; return the offset from which each is to be read.
