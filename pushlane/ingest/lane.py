@@ -123,8 +123,8 @@ class PartitionLane:
         except TaskConflict as error:
             raise BadInput(
                 f"partition {self.partition} was not read for too long: nobody knows any more "
-                f"which records behind {self.at:,} are on the lane of task {task.id}. Ingest what is "
-                "new for a stream of another name: --from end"
+                f"which records behind {self.at:,} are on the lane of task {task.id}. Ingest what "
+                "is new for a stream of another name: --from end"
             ) from error
         return last
 
