@@ -39,6 +39,7 @@ OF_OPERATORS = "it is for who runs pushlane, where it runs"
 CLI_ONLY = {
     "sample": "it writes a file to begin with",
     "dispatch": "that is `Dispatcher`",
+    "ingest *": "it feeds lanes from a process of its own, beside its source",
     "mcp": "an agent speaks with it",
     "spool *": "it is of a folder on the machine of a producer",
     **dict.fromkeys(("fanout", "rules run", "rules serve", "pipeline *"), OF_SPARK),
