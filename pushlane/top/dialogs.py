@@ -13,14 +13,14 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.looks import WhyTask, WhyView
 from pushlane.operations.now import TaskShareView
 from pushlane.operations.operation import Operation
 from pushlane.operations.preview_texts import end_columns, told_lines
 from pushlane.operations.previewing import Apply, Preview, PreviewView
-from pushlane.operations.tasks import PauseTask, ResumeTask, SetQuota
+from pushlane.operations.tasks import GetTask, PauseTask, ResumeTask, SetQuota
 from pushlane.top.look import Do
 from pushlane.top.texts import count_text, rate_text
 from pushlane.util.columns import headings, laid, line, plain, soon_text
@@ -108,26 +108,31 @@ class ChangeDialog(Dialog):
         yield Static("Enter do it   Esc back, nothing is changed", id="foot", markup=False)
 
     def on_mount(self) -> None:
-        self.preview(self.wanted())
+        self.preview()
 
     def title_text(self) -> str:
         """Return what is changed, for people."""
-        word = "Resume" if self._about.state == State.PAUSED else "Pause"
-        return f"{word} {_called(self._about)}"
+        return f"Pause or resume {_called(self._about)}"
 
-    def wanted(self) -> Operation[Any]:
-        """Return the change. Raises BadInput for what cannot be one yet."""
-        if self._about.state == State.PAUSED:
-            return ResumeTask(task=self._about.task)
-        return PauseTask(task=self._about.task)
+    async def wanted(self) -> Operation[Any]:
+        """Return the change. Raises BadInput for what cannot be one yet.
+
+        The task is asked for: in the picture it may still be as before the last change.
+        """
+        task = await self._do(GetTask(task=self._about.task))
+        kind = ResumeTask if task.state == State.PAUSED else PauseTask
+        title = f"{'Resume' if kind is ResumeTask else 'Pause'} {_called(self._about)}"
+        self.query_one("#title", Static).update(title)
+        return kind(task=task.id)
 
     @work(exclusive=True, group="preview")
-    async def preview(self, change: Operation[Any], first: str = "") -> None:
+    async def preview(self, first: str = "") -> None:
         """Show what the change would do. Until it is shown, Enter does nothing."""
         self.token = ""
         self.say("\n".join(text for text in (first, "working out what it would do...") if text))
-        asked = Preview(operation=change.word(), parameters=msgspec.to_builtins(change))
         try:
+            change = await self.wanted()
+            asked = Preview(operation=change.word(), parameters=msgspec.to_builtins(change))
             view = await self._do(asked)
         except PushlaneError as error:
             self.say(plain(str(error)))
@@ -149,7 +154,7 @@ class ChangeDialog(Dialog):
         try:
             applied = await asyncio.shield(self._applied(token))
         except PreviewChanged as error:
-            self.preview(self.wanted(), plain(str(error)))
+            self.preview(plain(str(error)))
         except PushlaneError as error:
             self.say(f"not done: {plain(str(error))}")
         else:
@@ -179,20 +184,14 @@ class QuotaDialog(ChangeDialog):
     def title_text(self) -> str:
         return f"Pushes a turn of {_called(self._about)}, now {self._about.quota:,}:"
 
-    def wanted(self) -> Operation[Any]:
+    async def wanted(self) -> Operation[Any]:
         given = self.query_one(Input).value
         quota = whole("a quota", given, 1, MAX_QUOTA)
         return SetQuota(task=self._about.task, quota=quota)
 
     def on_input_changed(self) -> None:
         self.token = ""  # what was shown is of another value
-        try:
-            change = self.wanted()
-        except BadInput as error:
-            self.workers.cancel_group(self, "preview")
-            self.say(plain(str(error)))
-        else:
-            self.preview(change)
+        self.preview()
 
     async def on_input_submitted(self) -> None:
         await self.action_apply()

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from pushlane.core.errors import Unreachable
+from pushlane.core.task import Level, State, Task
 from pushlane.operations.looks import CauseView, WhyTask, WhyView
 from pushlane.operations.now import (
     GetNow,
@@ -25,6 +27,8 @@ from pushlane.operations.now import (
 )
 from pushlane.operations.previewing import AppliedView, Apply, EndView, Preview, PreviewView
 from pushlane.operations.processes import ListProcesses
+from pushlane.operations.task_views import TaskNow, view_of
+from pushlane.operations.tasks import GetTask
 from pushlane.top.app import Line, Top
 from pushlane.top.dialogs import Dialog
 from pushlane.top.look import Look
@@ -95,6 +99,16 @@ PREVIEWED = PreviewView(
 )
 
 
+def found(one: Task) -> TaskNow:
+    counts = dict.fromkeys(("delivered", "dead", "expired", "dropped", "finished"), 0)
+    reasons: dict[str, Any] = {"died_of": {}, "expired_for": {}, "dropped_for": {}}
+    shown = {"percent": None, "shown_state": one.state, "shown_reason": ""}
+    return convert({**to_builtins(view_of(one)), **counts, **reasons, **shown}, TaskNow)
+
+
+SALE = Task(id="id-sale", level=Level.HIGH, lane="task-id-sale", app="shop", name="sale", total=100)
+
+
 class Server:
     """Answers what is asked, with what a test has put in."""
 
@@ -103,6 +117,7 @@ class Server:
         self.answers: dict[type[Any], Any] = {
             GetNow: VIEW,
             ListProcesses: [],
+            GetTask: found(SALE),
             Preview: PREVIEWED,
             Apply: AppliedView("set-quota", {}),
         }
@@ -314,11 +329,12 @@ async def test_a_pause_counts_at_enter_and_not_before() -> None:
 
 async def test_of_a_paused_task_the_same_key_resumes() -> None:
     server = Server()
-    server.answers[GetNow] = replace(VIEW, tasks=[task("sale", 1, state="paused")])
+    server.answers[GetTask] = found(replace(SALE, state=State.PAUSED))  # since the last picture
     async with driven(server) as top:
         await top.press("2", "p")
 
         assert [one.operation for one in server.of(Preview)] == ["resume-task"]
+        assert top.drawn().startswith("Resume sale")
 
 
 async def test_esc_leaves_all_as_it_was() -> None:
