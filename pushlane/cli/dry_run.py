@@ -1,13 +1,11 @@
 """Prints what a submit would do: rows, pushes by sink, samples, and when it would start and end.
 
-Samples are shown as they would be sent, so that a wrong template is seen. Recipients are masked
-unless they are asked for, wherever they stand in the texts too.
+Samples are shown as they would be sent, so that a wrong template is seen.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,16 +18,14 @@ from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import plain, print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text, waits_as_json
 from pushlane.core.endings import WaitReason
-from pushlane.core.push import Push
 from pushlane.core.task import now_ms
 from pushlane.diagnosis.look import SinkPrediction, predict
 from pushlane.diagnosis.situation import due_text, what_text
 from pushlane.model.due import waiting_of
 from pushlane.model.limits import Limit
-from pushlane.model.receipt import masked_recipients
 from pushlane.producers.dry_run import MOST_COUNTED, DryRun, dry_run
-from pushlane.producers.payloads import OTHERS
 from pushlane.producers.request import OnProgress, SubmitRequest
+from pushlane.producers.samples import samples
 from pushlane.producers.validate import NOTHING
 from pushlane.settings import Settings
 
@@ -52,9 +48,9 @@ def print_tried(
     """Print it; what rows hold is shown with `reveal` only."""
     ran, predictions = tried
     of_recipients = _of_recipients(ran, dedupes=bool(request.dedupe))
-    samples = list(_samples(ran, reveal=reveal))
+    found = samples(ran, reveal=reveal)
     if as_json:
-        print_json(_as_json(ran, predictions, samples))
+        print_json(_as_json(ran, predictions, found))
         return
     typer.echo(f"{pushes_text(ran.accepted)}, {rows_text(ran.rejected, 'bad row')} left out")
     if of_recipients:
@@ -73,7 +69,7 @@ def print_tried(
             typer.echo(f"  {cause.detail}")
             if cause.name in _UNSERVED:
                 typer.echo(f"    do: {cause.do}")
-    for sample in samples:
+    for sample in found:
         _print_sample(sample)
     if unread := next((one.unread_limits for one in predictions), ()):
         note(unread_text(unread))
@@ -134,43 +130,6 @@ def _of_recipients(ran: DryRun, *, dedupes: bool) -> str:
     )
 
 
-def _samples(ran: DryRun, *, reveal: bool) -> Iterator[dict[str, Any]]:
-    for push in ran.samples:
-        sinks = ran.task.chain
-        shown = {
-            "recipient": push.recipient,
-            "title": push.title,
-            "body": push.body,
-            "data": push.data,
-            "payload": {sink or OTHERS: one for sink, one in (push.payloads or {}).items()},
-        }
-        given = {name: value for name, value in shown.items() if value}
-        yield {
-            "seq": push.seq,
-            "sink": next((name for name in sinks if push.address(name)), sinks[0]),
-            **(given if reveal else _masked(push, given)),
-        }
-
-
-def _masked(push: Push, shown: dict[str, Any]) -> dict[str, Any]:
-    """Return what is shown with masks of the push's recipient and addresses in their places."""
-    personal = {push.recipient, *filter(None, (push.addresses or {}).values())}
-    masks = dict(zip(personal, masked_recipients(list(personal)), strict=True))
-    longest_first = sorted(map(re.escape, personal), key=len, reverse=True)
-    found = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
-
-    def masked(value: Any) -> Any:
-        if isinstance(value, str):
-            return found.sub(lambda one: masks[one[0]], value)
-        if isinstance(value, Mapping):
-            return {name: masked(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [masked(one) for one in value]
-        return masks.get(str(value), value)
-
-    return {name: masked(value) for name, value in shown.items()}
-
-
 def _print_sample(sample: dict[str, Any]) -> None:
     typer.echo(f"push {sample['seq']:,} to {plain(sample['recipient'])} at sink {sample['sink']}")
     for name in ("title", "body", "data", "payload"):
@@ -194,7 +153,7 @@ def _prediction_text(one: SinkPrediction) -> str:
 
 
 def _as_json(
-    ran: DryRun, predictions: Sequence[SinkPrediction], samples: Sequence[dict[str, Any]]
+    ran: DryRun, predictions: Sequence[SinkPrediction], found: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     ends = [one.expected.ends_in_s if one.expected else None for one in predictions]
     known = [end for end in ends if end is not None]
@@ -214,7 +173,7 @@ def _as_json(
         "recipients": ran.recipients,
         "repeated_recipients": ran.repeated,
         "existing_task": ran.existing.id if ran.existing else None,
-        "samples": samples,
+        "samples": found,
         "sinks": [_prediction_as_json(one) for one in predictions],
         "ends_in_s": round(max(known), 1) if known and len(known) == len(ends) else None,
     }

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from pushlane.backends.backend import Connect
-from pushlane.client.lines import Lines, LinesBusy, in_requests, line_of
+from pushlane.client.lines import Lines
 from pushlane.client.remote import Remote
 from pushlane.core.errors import InvalidChange, TaskConflict, Unreachable, UserError
 from pushlane.core.publish import Ended
@@ -22,8 +22,10 @@ from pushlane.operations.receiving import CreateTask, SealTask
 from pushlane.operations.task_views import TaskView
 from pushlane.operations.tasks import GetTask
 from pushlane.producers import producer
+from pushlane.producers.lines import in_requests, line_of
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.store import Added
+from pushlane.producers.received import LinesBusy
 from pushlane.util.errors import NotFound, NotNow, Unauthorized
 
 T = TypeVar("T")

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from pushlane.backends.leases import WORK_TTL_S, LeaseGuard
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, Unreachable
 from pushlane.core.task import now_ms
+from pushlane.door.within import Within
 from pushlane.model import audit
 from pushlane.model.batches import (
     Batch,
@@ -41,7 +42,7 @@ from pushlane.operations.tasks import (
     PromoteTask,
     ResumeTask,
 )
-from pushlane.util.errors import NotFound, NotNow, Superseded, TooMany, Unauthorized
+from pushlane.util.errors import NotFound, NotNow, Superseded, Unauthorized
 
 if TYPE_CHECKING:
     from pushlane.door.app import Door
@@ -272,7 +273,7 @@ class _Making:
         if task_id in self._counted:
             self._batch = replace(self._batch, done=self._batch.done + 1)
             return
-        caller = await self._caller()
+        caller = await Within(self._door, self._authorization).caller()
         try:
             operation = kind_of(self._batch.word).made(task=task_id)
             await self._door.do(caller, operation, Beside())
@@ -288,11 +289,3 @@ class _Making:
         kept = await change_batch(documents, self._batch.id, newest(self._batch))
         self.is_stopping = self.is_stopping or kept.is_stopping
         self._save_at_s = monotonic() + _SAVE_EVERY_S
-
-    async def _caller(self) -> Caller:
-        """Return whose the token is now; who may ask only so often waits."""
-        while True:
-            try:
-                return await self._door.gate.caller(self._authorization)
-            except TooMany as error:
-                await asyncio.sleep(error.wait_s)

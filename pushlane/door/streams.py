@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from starlette.requests import ClientDisconnect, Request
 
 from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.model.access import Role
+from pushlane.model.mode import refuse_read_only
+from pushlane.operations.doing import refuse_role
 from pushlane.operations.receiving import Received
 from pushlane.operations.session import Session
 from pushlane.producers.received import BadLine, LineGap, LineSplitter, Receiving
@@ -34,18 +37,24 @@ class Cut(Exception):
     """Why no more of a body is read."""
 
 
+async def receiving(at: Session, word: str) -> Receiving:
+    """Return a task whose lines a caller may send. Raises NotAllowed, NotNow and UnknownTask."""
+    refuse_role(at.caller, Role.SUBMITTER, "sending lines")
+    await refuse_read_only(at.backend.documents)
+    return Receiving(at.backend, at.settings, await at.task(word))
+
+
 async def receive(request: Request, at: Session, word: str, stopping: asyncio.Event) -> Received:
     """Put the lines of a request on the lane of a task.
 
-    Raises:
+    Raises as `receiving` does, and:
         BadInput: the query or the encoding cannot be, or a line is no push (`BadLine`).
         TaskConflict: lines are missing before these (`LineGap`), or somebody else sends some.
         StreamEnded: the body stopped, or this process does.
     """
     first = _first(request)
     inflate = _inflater(request.headers.get("content-encoding", ""))
-    task = await at.task(word)
-    receiving = Receiving(at.backend, at.settings, task)
+    taking = await receiving(at, word)
     cut: list[str] = []
 
     async def lines() -> AsyncIterator[Sequence[bytes]]:
@@ -58,10 +67,10 @@ async def receive(request: Request, at: Session, word: str, stopping: asyncio.Ev
         except Cut as error:
             cut.append(str(error))
 
-    safe = await receiving.take(lines(), first)
+    safe = await taking.take(lines(), first)
     if cut:
         raise StreamEnded(cut[0], safe)
-    return Received(task.id, safe)
+    return Received(taking.task.id, safe)
 
 
 async def _parts(request: Request, stopping: asyncio.Event) -> AsyncIterator[bytes]:

@@ -6,7 +6,7 @@ It reads and checks the rows as a submit does, and refuses what that refuses.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from pushlane.core.publish import chunk_size
 from pushlane.core.push import Push, decode_many
 from pushlane.core.task import Task, now_ms
 from pushlane.model.due import PutOff, PutOffTally, due_ms, wait_of
-from pushlane.producers.check import CheckedRows, first_pass, refuse_other
+from pushlane.producers.check import CheckedRows, LimitsOf, first_pass, refuse_other
 from pushlane.producers.request import OnProgress, SubmitRequest
 from pushlane.producers.rows import prefetched
 from pushlane.producers.task_builder import known_limits, refuse_stopped, task_of_key
@@ -66,14 +66,39 @@ async def dry_run(
         BadInput: the request or its rows cannot be used.
         TaskConflict: the key belongs to other content, or to a task that was cancelled or expired.
     """
-    if request.test_to:
-        raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
-    limits_of = partial(known_limits, backend, settings)
-    async with first_pass(request, settings, tell, limits_of) as (_, task, rows):
+
+    async def refuse_key(task: Task) -> Task | None:
         existing = await task_of_key(backend, task.key)
         if existing is not None:
             await refuse_stopped(backend, existing)
             refuse_other(task, existing)
+        return existing
+
+    return await try_rows(
+        request, settings, tell, partial(known_limits, backend, settings), refuse_key
+    )
+
+
+async def _no_task(task: Task) -> Task | None:
+    """Look for no task with the key."""
+    return None
+
+
+async def try_rows(
+    request: SubmitRequest,
+    settings: Settings,
+    tell: OnProgress,
+    limits_of: LimitsOf,
+    existing_of: Callable[[Task], Awaitable[Task | None]] = _no_task,
+) -> DryRun:
+    """Check a submit, and return what it would do, wherever its task would be made.
+
+    `limits_of` and `existing_of` ask there, and refuse what a submit would be refused.
+    """
+    if request.test_to:
+        raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
+    async with first_pass(request, settings, tell, limits_of) as (_, task, rows):
+        existing = await existing_of(task)
         tally = _Tally(task, rows.accepted)
         async with prefetched(_read(rows, task, tally)) as chunks:
             async for _ in chunks:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any
 
@@ -134,20 +134,7 @@ class Encoder:
     def _require(self, source: RowSource) -> None:
         if not source.fixed:
             return
-        used = {
-            "recipient": (self._options.recipient,),
-            "title template": self._title.fields,
-            "body template": self._body.fields,
-            "collapse template": self._collapse.fields,
-            **{f"payload of {sink}": each for sink, each in payload_fields(self._options).items()},
-            "data": self._options.data,
-            "attribute": self._options.attributes,
-            "address": address_columns(self._options).values(),
-            "trace id": (self._options.trace_id,) if self._options.trace_id else (),
-            "key of the order": (self._options.ordered_by,) if self._options.ordered_by else (),
-            **{role: (column,) for role, column in time_columns(self._options).items()},
-        }
-        for role, fields in used.items():
+        for role, fields in columns_used(self._options).items():
             for field in fields:
                 if field not in source.columns:
                     hint = (
@@ -164,6 +151,25 @@ class Encoder:
                 raise BadInput(f"{source.name} has more than one column {field!r}; rename one")
 
 
+def columns_used(options: TaskOptions) -> dict[str, Collection[str]]:
+    """Return by what they are used as the columns of a row that the options name.
+
+    Raises BadInput for a broken template.
+    """
+    templates = {name: Template(getattr(options, name)) for name in ("title", "body", "collapse")}
+    return {
+        "recipient": (options.recipient,),
+        **{f"{name} template": one.fields for name, one in templates.items()},
+        **{f"payload of {sink}": each for sink, each in payload_fields(options).items()},
+        "data": options.data,
+        "attribute": options.attributes,
+        "address": address_columns(options).values(),
+        "trace id": (options.trace_id,) if options.trace_id else (),
+        "key of the order": (options.ordered_by,) if options.ordered_by else (),
+        **{role: (column,) for role, column in time_columns(options).items()},
+    }
+
+
 def _carried(task: Task) -> tuple[str, int, int]:
     return task.id, task.created_at_ms, carried_expiry_ms(task)
 
@@ -175,10 +181,15 @@ def carried_expiry_ms(task: Task) -> int:
 
 def recipient_hint(wanted: str, columns: Sequence[str]) -> str:
     """Return the option that takes the column which most likely has the recipients, if any."""
+    likely = likely_recipient(wanted, columns)
+    return f"; add --recipient {shlex.quote(likely)}" if likely else ""
+
+
+def likely_recipient(wanted: str, columns: Sequence[str]) -> str | None:
+    """Return the column which most likely has the recipients."""
     plain = {re.sub("[^a-z]", "", column.lower()): column for column in reversed(columns)}
     usual = (plain[name] for name in _RECIPIENTS if name in plain)
-    likely = nearest(wanted, columns) or next(usual, None)
-    return f"; add --recipient {shlex.quote(likely)}" if likely else ""
+    return nearest(wanted, columns) or next(usual, None)
 
 
 def shown_columns(source: RowSource) -> str:

@@ -57,7 +57,8 @@ class SubmitRequest(TaskOptions):
     An empty `key` is none: each submit then makes another task. `delimiter` stands between the
     columns of CSV: a comma unless given, another character or a word such as `tab`. `encoding` is
     that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text in. `rejects`
-    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given.
+    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `called`
+    is what a file is named by, in messages and as its task, where its path is not what it was.
 
     `rate_per_s` and `in_flight` are limits that the task has before anything of it can go; the rate
     may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`
@@ -71,6 +72,7 @@ class SubmitRequest(TaskOptions):
     delimiter: str | None = None
     encoding: str | None = None
     rejects: Path | None = None
+    called: str = ""
     rate_per_s: float | None = None
     in_flight: int | None = None
     paused: bool = False
@@ -100,7 +102,7 @@ class SubmitRequest(TaskOptions):
         """
         source, name = self.source, self.name
         if not name and isinstance(source, Path) and source != _STDIN and source.is_file():
-            stem = without_gz(source).stem.strip()
+            stem = without_gz(Path(self.called or source)).stem.strip()
             name = stem if stem.isprintable() and len(stem) <= LONGEST_LABEL else ""
         if isinstance(self.payload, Path):
             return replace(self, name=name, payload=read_payload_file(self.payload))
@@ -262,8 +264,7 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Row
     if isinstance(given, Path) and given != _STDIN and not given.is_fifo():
         if not given.exists():
             raise BadInput(f"{given} does not exist; check the path")
-        kind = format_of(given, request.format)
-        yield RowFile(given, kind, str(given), _dialect(request, kind))
+        yield row_file(request, given)
         return
     is_stream = isinstance(given, Path) or hasattr(given, "read")
     if is_stream and request.format is None:
@@ -285,6 +286,13 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Row
             async for _ in copied:
                 tell(SubmitProgress(SubmitStage.READING))
         yield RowFile(Path(copy.name), kind, name, dialect)
+
+
+def row_file(request: SubmitRequest, path: Path) -> RowFile:
+    """Return the file at a path, as the request says that it is written. Raises BadInput."""
+    name = request.called or str(path)
+    kind = format_of(Path(name), request.format)
+    return RowFile(path, kind, name, _dialect(request, kind))
 
 
 def _dialect(request: SubmitRequest, kind: str) -> Dialect:

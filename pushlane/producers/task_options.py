@@ -36,17 +36,23 @@ def read_payload_file(path: Path) -> dict[str, Any]:
     """Return the payload in a JSON file. Raises BadInput when it is none; says where."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"payload {path} is no JSON: {place}: {error.msg}") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadInput(f"payload {path} cannot be read: {reason}") from error
+    return read_payload(text, f"payload {path}")
+
+
+def read_payload(text: str, what: str) -> dict[str, Any]:
+    """Return the payload in a text of JSON. Raises BadInput as `read_payload_file` does."""
+    try:
+        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"{what} is no JSON: {place}: {error.msg}") from error
     except RecursionError as error:
-        raise BadInput(f"payload {path} is nested too deeply") from error
+        raise BadInput(f"{what} is nested too deeply") from error
     if not isinstance(found, dict):
-        raise BadInput(f"payload {path} is no JSON object; give one with a block for each sink")
+        raise BadInput(f"{what} is no JSON object; give one with a block for each sink")
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 from pushlane import BadInput, Producer, PushlaneError, Settings
 from pushlane.backends.backend import connect
 from pushlane.client import producing
-from pushlane.client.lines import Lines, LinesBusy
+from pushlane.client.lines import Lines
 from pushlane.client.remote import Remote
 from pushlane.core.errors import TaskConflict, Unreachable
 from pushlane.core.push import Push
@@ -21,6 +21,7 @@ from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Caller
 from pushlane.producers.outbox.store import ProducerOptions
+from pushlane.producers.received import LinesBusy
 from tests.lane_content import pushes_of, task_of
 from tests.served import served
 

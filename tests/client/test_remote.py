@@ -23,7 +23,7 @@ from pushlane import (
     UnknownTask,
 )
 from pushlane.backends.backend import connect
-from pushlane.client.lines import Lines, LinesBusy
+from pushlane.client.lines import Lines
 from pushlane.client.remote import Remote
 from pushlane.core.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.core.names import dead_lane
@@ -39,6 +39,7 @@ from pushlane.operations.tasks import ListTasks
 from pushlane.operations.views import plain
 from pushlane.producers import received
 from pushlane.producers.producer import Producer
+from pushlane.producers.received import LinesBusy
 from pushlane.producers.replay import retained_pushes
 from pushlane.settings import load
 from pushlane.settings.payload_limits import PayloadLimits
@@ -223,7 +224,7 @@ async def test_a_request_whose_answer_is_lost_is_sent_again_and_each_push_once(
         return answer
 
     monkeypatch.setattr(Remote, "request", losing)
-    monkeypatch.setattr("pushlane.client.lines._MOST_BYTES", 200)
+    monkeypatch.setattr("pushlane.producers.lines._MOST_BYTES", 200)
     async with Client(away.settings) as client:
         done = await client.submit(request())
         found = await on_lane(away.here, done.task_id)
@@ -246,7 +247,7 @@ async def test_another_submit_that_holds_the_lines_is_waited_for_as_long_as_a_le
         return await look(self)
 
     monkeypatch.setattr(Lines, "look", held)
-    monkeypatch.setattr("pushlane.client.submitting.WORK_TTL_S", 0.01)
+    monkeypatch.setattr("pushlane.operations.sending.WORK_TTL_S", 0.01)
     notes: list[str] = []
     async with Client(away.settings) as client:
         submitting = client.submit(
