@@ -18,6 +18,7 @@ from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.model.times import parse_age
 from pushlane.operations.alerts import (
+    AcknowledgeAlert,
     AlertFigure,
     AlertGroupView,
     AlertListed,
@@ -41,6 +42,7 @@ _COLUMNS: tuple[Column[AlertListed], ...] = (
     Column("WHERE", lambda one: " ".join(one.where), elastic=True),
     Column("WINDOW", lambda one: f"{one.window_s // 60} min", number=True),
     Column("FIRING", lambda one: str(one.firing) if one.firing else "-", number=True),
+    Column("KNOWN", lambda one: str(one.acknowledged) if one.firing else "-", number=True),
     Column("TO", lambda one: one.to, elastic=True),
 )
 _FOUND_COLUMNS: tuple[Column[AlertFigure], ...] = (
@@ -112,6 +114,26 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     fields = {key: value for key, value in plain(found).items() if key != "groups"}
     groups = [(f"group {name}", _group_text(one)) for name, one in sorted(found.groups.items())]
     print_fields([*((key, str(value)) for key, value in fields.items()), *groups])
+
+
+def acknowledge(
+    flags: Flags,
+    name: Name,
+    group: Annotated[str, option("GROUP", "This one alone, as `alerts show` names it.")] = "",
+    reason: Annotated[str, option("TEXT", "What is done about it.")] = "",
+    undo: Annotated[bool, switch("--undo", "Take that back.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say that you know of what fires: its webhook is not reminded of it, until it has recovered.
+
+    What fires later is told as ever.
+    """
+    wanted = AcknowledgeAlert(name=name, group=group, reason=reason, undo=undo)
+    found = done(flags.settings(), wanted)
+    if as_json:
+        print_json(plain(found))
+    groups = [one for one in found.groups.values() if one.acknowledged_by]
+    note(f"{len(groups)} of {len(found.groups)} groups of alert {name} are acknowledged")
 
 
 def remove(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
@@ -201,10 +223,13 @@ def _group_text(group: AlertGroupView) -> str:
     if group.pending:
         return f"{since}; {group.pending} is still to be told"
     told = f"told {time_text(group.told_at_ms or 0)}" if group.told else "not told yet"
-    return f"{since}; {told}"
+    if not group.acknowledged_by:
+        return f"{since}; {told}"
+    why = f": {group.acknowledged_reason}" if group.acknowledged_reason else ""
+    return f"{since}; {told}; {group.acknowledged_by} knows of it{why}"
 
 
 alerts = Group(
     "Watch failures, lag, rates and shares, and tell a webhook.",
-    (add, list_, test, show, remove, run),
+    (add, list_, test, show, acknowledge, remove, run),
 )

@@ -136,5 +136,6 @@ OPERATIONS = (
     _looks(Operations.alerts, "alerts list"),
     _looks(Operations.alert, "alerts show"),
     _looks(Operations.measure_alert, "alerts test"),
+    _changes(Operations.acknowledge_alert, "alerts acknowledge"),
     _changes(Operations.remove_alert, "alerts remove"),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from pushlane.client.connection import Connection
 from pushlane.operations.alerts import (
+    AcknowledgeAlert,
     AlertFigure,
     AlertListed,
     AlertNow,
@@ -158,6 +159,17 @@ class RuleOperations(Connection):
         On a backend it needs the extra `pipeline`. Raises BadInput when no receipts are read yet.
         """
         return await self.do(MeasureAlert.made(name=name))
+
+    async def acknowledge_alert(
+        self, name: str, group: str = "", *, reason: str = "", undo: bool = False
+    ) -> AlertNow:
+        """Say that you know of all that fires of an alert, or of one group, as `alert` names it.
+
+        Its webhook is not reminded of that until it has recovered. With `undo` it is reminded
+        again. Raises BadInput when that does not fire.
+        """
+        wanted = AcknowledgeAlert.made(name=name, group=group, reason=reason, undo=undo)
+        return await self.do(wanted)
 
     async def remove_alert(self, name: str) -> None:
         """Remove an alert; nothing more is told of it."""

@@ -235,6 +235,7 @@ class SyncClient:
     alerts = _blocking(Operations.alerts)
     alert = _blocking(Operations.alert)
     measure_alert = _blocking(Operations.measure_alert)
+    acknowledge_alert = _blocking(Operations.acknowledge_alert)
     remove_alert = _blocking(Operations.remove_alert)
 
 

@@ -6,12 +6,13 @@ An alert is of the apps that its conditions name; one that names none is of all 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
@@ -20,7 +21,14 @@ from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session, tag_of
 from pushlane.operations.views import Removed
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
-from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertStore
+from pushlane.pipeline.alerts.alert_store import (
+    NOTHING_KNOWN,
+    Acknowledgement,
+    Acknowledgements,
+    AlertGroup,
+    AlertState,
+    AlertStore,
+)
 from pushlane.pipeline.reports.query import parse_where
 from pushlane.util.conversion import seconds
 from pushlane.util.errors import Overtaken
@@ -52,23 +60,30 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
 class AlertListed(AlertView, frozen=True, kw_only=True):
     """An alert, and how many of its groups fire, the first since then (Unix ms).
 
-    They are as the last look of `alerts run` has left them.
+    They are as the last look of `alerts run` has left them. `acknowledged` counts those of them
+    that somebody knows of, `alarming` those over the threshold that do not fire yet.
     """
 
     firing: int
+    acknowledged: int
+    alarming: int
     firing_since_ms: int | None
 
 
 class AlertGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """A group that is alarming since then (Unix ms), or was until that is told.
 
-    `pending` is what the webhook is still to be told: firing, reminder or recovered.
+    `pending` is what the webhook is still to be told: firing, reminder or recovered. Where somebody
+    has acknowledged it, the webhook gets no reminders.
     """
 
     since_ms: int
     told: bool
     told_at_ms: int | None
     pending: str | None
+    acknowledged_by: str | None
+    acknowledged_at_ms: int | None
+    acknowledged_reason: str | None
 
 
 class AlertNow(AlertView, frozen=True, kw_only=True):
@@ -199,8 +214,11 @@ class ListAlerts(Operation[list[AlertListed]], frozen=True, kw_only=True):
         store = _store(at)
         found = sorted(await store.rules(), key=lambda one: one.name)
         shown = page(at, self, found, lambda one: one.name)
-        firing = await store.firing()
-        return [_listed(one, firing.get(one.name, ())) for one in shown]
+        states, known = await store.states(), await store.all_known()
+        return [
+            _listed(one, states.get(one.name, {}), known.get(one.name, NOTHING_KNOWN))
+            for one in shown
+        ]
 
 
 class GetAlert(Operation[AlertNow], frozen=True, kw_only=True):
@@ -215,10 +233,56 @@ class GetAlert(Operation[AlertNow], frozen=True, kw_only=True):
     async def run(self, at: Session) -> AlertNow:
         store = _store(at)
         rule = await store.rule(self.name)
-        groups = (await store.load_state(self.name)).state
         at.beside.tag = _tag(self.name, rule)
-        shown = {name: _group_view(one) for name, one in groups.items()}
-        return AlertNow(**_fields(rule), groups=shown)
+        return await _now(store, rule)
+
+
+class AcknowledgeAlert(Operation[AlertNow], frozen=True, kw_only=True):
+    """Say that you know of what fires: its webhook is not reminded of it, until it has recovered.
+
+    What fires later is told as ever. Everybody sees who knows of it, and why.
+    """
+
+    method, path, role, of = "POST", "/alerts/{name}/acknowledge", Role.OPERATOR, Of.APP
+    commands = ("alerts acknowledge",)
+    changes = True
+
+    name: AlertName
+    group: Annotated[
+        str,
+        Meta(max_length=2_000, description="This group alone, as `alerts show` names it: `[...]`."),
+    ] = ""
+    reason: Annotated[str, Meta(max_length=200, description="What is done about it.")] = ""
+    undo: Annotated[bool, Meta(description="Take that back: the webhook is reminded again.")] = (
+        False
+    )
+
+    async def run(self, at: Session) -> AlertNow:
+        store = _store(at)
+        rule = await store.rule(self.name)
+        state = (await store.load_state(self.name)).state
+        firing = {name: one for name, one in state.items() if one.fires}
+        wanted = [name for name in firing if self.group in ("", name)]
+        if not wanted:
+            what = f"group {self.group[:80]!r} of alert" if self.group else "alert"
+            raise BadInput(f"{what} {self.name!r} does not fire; `pushlane alerts show` has those")
+        mine = Acknowledgement(0, at.caller.name, now_ms(), self.reason)
+        new = (
+            {}
+            if self.undo
+            else {one: replace(mine, since_ms=firing[one].since_ms) for one in wanted}
+        )
+        before: Acknowledgements = NOTHING_KNOWN
+
+        def edit(known: Acknowledgements) -> Acknowledgements:
+            nonlocal before
+            before = {name: one for name, one in known.items() if _is_known(firing.get(name), one)}
+            return {**{name: one for name, one in before.items() if name not in wanted}, **new}
+
+        after = await store.change_known(self.name, edit)
+        was, now = ({"acknowledged": len(one)} for one in (before, after))
+        at.changed(_subject(self.name), was, now, _app_of(rule))
+        return await _now(store, rule)
 
 
 class MeasureAlert(Operation[list[AlertFigure]], frozen=True, kw_only=True):
@@ -321,15 +385,37 @@ def _tag(name: str, rule: AlertRule | None) -> str:
     return tag_of(_subject(name), {**_set_of(rule), "url": rule.url} if rule else {})
 
 
-def _listed(rule: AlertRule, firing: Sequence[int]) -> AlertListed:
-    since_ms = min(firing, default=None)
-    return AlertListed(**_fields(rule), firing=len(firing), firing_since_ms=since_ms)
+async def _now(store: AlertStore, rule: AlertRule) -> AlertNow:
+    """Return an alert with its groups as they are."""
+    groups, known = (await store.load_state(rule.name)).state, await store.known(rule.name)
+    shown = {name: _group_view(one, known.get(name)) for name, one in groups.items()}
+    return AlertNow(**_fields(rule), groups=shown)
 
 
-def _group_view(group: AlertGroup) -> AlertGroupView:
+def _listed(rule: AlertRule, state: AlertState, known: Acknowledgements) -> AlertListed:
+    firing = {name: one for name, one in state.items() if one.fires}
+    return AlertListed(
+        **_fields(rule),
+        firing=len(firing),
+        acknowledged=sum(_is_known(one, known.get(name)) for name, one in firing.items()),
+        alarming=sum(not one.told for one in state.values()),
+        firing_since_ms=min((one.since_ms for one in firing.values()), default=None),
+    )
+
+
+def _is_known(group: AlertGroup | None, known: Acknowledgement | None) -> bool:
+    """Tell whether somebody knows of a group as it is alarming now, not of an earlier time."""
+    return group is not None and known is not None and known.is_of(group)
+
+
+def _group_view(group: AlertGroup, known: Acknowledgement | None) -> AlertGroupView:
+    own = known if known and known.is_of(group) else None
     return AlertGroupView(
         since_ms=group.since_ms,
         told=group.told,
         told_at_ms=group.told_at_ms or None,
         pending=group.pending.status if group.pending else None,
+        acknowledged_by=own.by if own else None,
+        acknowledged_at_ms=own.at_ms if own else None,
+        acknowledged_reason=own.reason or None if own else None,
     )

@@ -17,6 +17,7 @@ from pushlane.operations.access import (
     SetMode,
 )
 from pushlane.operations.alerts import (
+    AcknowledgeAlert,
     GetAlert,
     ListAlerts,
     MeasureAlert,
@@ -174,6 +175,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListAlerts,
     GetAlert,
     MeasureAlert,
+    AcknowledgeAlert,
     RemoveAlert,
     ListAudit,
     Examine,

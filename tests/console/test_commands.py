@@ -16,7 +16,7 @@ from pushlane.core.task import Level
 from pushlane.model.limits import given_rate
 from pushlane.model.presence import SinkTarget
 from pushlane.operations.access import CreateToken, ListTokens, RevokeToken, RotateToken, SetMode
-from pushlane.operations.alerts import PutAlert
+from pushlane.operations.alerts import AcknowledgeAlert, PutAlert
 from pushlane.operations.dead import CountDead, GetDead, ListDead, PurgeDead, RetryDead
 from pushlane.operations.ends import ListEnds
 from pushlane.operations.listing import OPERATIONS
@@ -112,6 +112,7 @@ FULL: tuple[Operation[Any], ...] = (
         remind_s=3_600,
         replace=True,
     ),
+    AcknowledgeAlert(name="many", group='["app=a b"]', reason="it's known", undo=True),
     ListAudit(find="a b"),
     ListRuleRuns(name="weekly"),
     GetStream(name="paid", app="shop"),

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pushlane import BadInput, Settings
-from pushlane.backends.backend import connect
+from pushlane.backends.backend import Backend, connect
 from pushlane.core.task import now_ms
 from pushlane.model.access import Access, Role
 from pushlane.operations.alerts import (
+    AcknowledgeAlert,
     GetAlert,
     ListAlerts,
     MeasureAlert,
@@ -77,7 +78,7 @@ async def test_it_is_of_the_apps_that_its_conditions_name(
             found = await do(backend, settings, of(app), ListAlerts())
             assert bool(found) == (app in seen_by)
             if not found:
-                for asked in (GetAlert, MeasureAlert, RemoveAlert):
+                for asked in (GetAlert, MeasureAlert, AcknowledgeAlert, RemoveAlert):
                     with pytest.raises(NotFound, match="there is no alert 'failing' "):
                         await do(backend, settings, of(app), asked(name="failing"))
 
@@ -192,3 +193,69 @@ def recovered() -> AlertMessage:
         at_ms=8,
         text="it is over",
     )
+
+
+FIRES = AlertGroup(1_000, told=True, told_at_ms=2_000)
+PENDING = AlertGroup(3_000)
+
+
+async def fire(backend: Backend, **groups: AlertGroup) -> None:
+    """The last look has left these groups of the alert `failing`."""
+    store = AlertStore(backend.documents)
+    state = {f'["{name}"]': one for name, one in groups.items()}
+    await store.save_state("failing", state, await store.load_state("failing"))
+
+
+async def test_what_fires_is_acknowledged_by_somebody_and_taken_back(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(by="sink", app="shop"))
+        await fire(backend, fcm=FIRES, apns=FIRES, sms=PENDING)
+        known = AcknowledgeAlert(name="failing", reason="we know")
+        shown = await do(backend, settings, of("shop"), known)
+        [listed] = await do(backend, settings, ADMIN, ListAlerts())
+        one = AcknowledgeAlert(name="failing", group='["fcm"]', undo=True)
+        left = await do(backend, settings, ADMIN, one)
+        [back, done, _] = await do(backend, settings, ADMIN, ListAudit())
+
+    by = {
+        name: (one.acknowledged_by, one.acknowledged_reason) for name, one in shown.groups.items()
+    }
+    assert by == {
+        '["fcm"]': ("bob", "we know"),
+        '["apns"]': ("bob", "we know"),
+        '["sms"]': (None, None),
+    }
+    assert (listed.firing, listed.acknowledged, listed.alarming) == (2, 2, 1)
+    assert [name for name, one in left.groups.items() if one.acknowledged_by] == ['["apns"]']
+    assert (done.operation, done.app) == ("acknowledge-alert", "shop")
+    assert (done.before, done.after) == ({"acknowledged": 0}, {"acknowledged": 2})
+    assert (back.before, back.after) == ({"acknowledged": 2}, {"acknowledged": 1})
+
+
+async def test_what_fires_anew_is_known_to_nobody(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(by="sink"))
+        await fire(backend, fcm=FIRES)
+        await do(backend, settings, ADMIN, AcknowledgeAlert(name="failing"))
+        await fire(backend, fcm=AlertGroup(9_000, told=True))
+        [anew] = await do(backend, settings, ADMIN, ListAlerts())
+        await fire(backend, fcm=FIRES)
+        await do(backend, settings, ADMIN, alert(by="sink", replace=True))
+        await fire(backend, fcm=FIRES)
+        [replaced] = await do(backend, settings, ADMIN, ListAlerts())
+
+    assert (anew.firing, anew.acknowledged) == (1, 0)
+    assert (replaced.firing, replaced.acknowledged) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "group"), [({}, ""), ({"sms": PENDING}, ""), ({"fcm": FIRES}, '["sms"]')]
+)
+async def test_what_does_not_fire_is_not_acknowledged(
+    settings: Settings, groups: dict[str, AlertGroup], group: str
+) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(by="sink"))
+        await fire(backend, **groups)
+        with pytest.raises(BadInput, match="does not fire"):
+            await do(backend, settings, ADMIN, AcknowledgeAlert(name="failing", group=group))

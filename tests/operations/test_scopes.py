@@ -27,6 +27,7 @@ from pushlane.operations.access import (
     SetMode,
 )
 from pushlane.operations.alerts import (
+    AcknowledgeAlert,
     GetAlert,
     ListAlerts,
     MeasureAlert,
@@ -216,6 +217,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     ListAlerts: lambda task, app: ListAlerts(),
     GetAlert: lambda task, app: GetAlert(name=task),
     MeasureAlert: lambda task, app: MeasureAlert(name=task),
+    AcknowledgeAlert: lambda task, app: AcknowledgeAlert(name=task),
     RemoveAlert: lambda task, app: RemoveAlert(name=task),
     GetCaller: lambda task, app: GetCaller(),
     GetNow: lambda task, app: GetNow(),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from pushlane.core.errors import BadInput, TaskConflict, UnknownFormat
-from pushlane.model.documents import DocumentStore, as_json
+from pushlane.model.documents import Document, DocumentStore, as_json
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
 from pushlane.util.errors import NotFound
 from pushlane.util.texts import Once, did_you_mean
@@ -22,6 +22,8 @@ log = logging.getLogger("pushlane.shelf")
 
 _RULE = "alert"
 _STATE = "alert-state"
+_KNOWN = "alert-known"
+_TRIES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST_RULES = 1_000
 
@@ -59,11 +61,35 @@ class AlertGroup(msgspec.Struct, frozen=True):
     pending: AlertMessage | None = None
 
     @property
+    def fires(self) -> bool:
+        return self.told and not self.is_over
+
+    @property
     def is_over(self) -> bool:
         return self.pending is not None and self.pending.status == "recovered"
 
 
 AlertState = dict[str, AlertGroup]
+
+
+class Acknowledgement(msgspec.Struct, frozen=True):
+    """Somebody has said at `at_ms` that they know of a group that is alarming since `since_ms`.
+
+    It is of that time alone: once the group has recovered, and fires again, nobody knows of it.
+    """
+
+    since_ms: int
+    by: str
+    at_ms: int
+    reason: str = ""
+
+    def is_of(self, group: AlertGroup) -> bool:
+        return self.since_ms == group.since_ms
+
+
+Acknowledgements = Mapping[str, Acknowledgement]
+NOTHING_KNOWN: Acknowledgements = {}
+_Known = dict[str, Acknowledgement]
 
 
 class StoredAlertState(NamedTuple):
@@ -87,9 +113,10 @@ def anything(there: AlertRule | None) -> None:
 
 
 class AlertStore:
-    """Alert rules by name, each with the state of its alerts.
+    """Alert rules by name, each with the state of its alerts, and which of them somebody knows of.
 
-    One that is not seen is as if it were not there, but for its name, which is taken.
+    The state is written by what looks after alerts, what is known by people: each has a document of
+    its own. A rule that is not seen is as if it were not there, but for its name, which is taken.
     """
 
     def __init__(
@@ -137,7 +164,7 @@ class AlertStore:
         check(before)
         if not found and len(await self._documents.list(_RULE)) >= MOST_RULES:
             raise BadInput(f"there are {MOST_RULES:,} alerts already; remove some")
-        await self._documents.remove(_STATE, rule.name)
+        await self._forget_past(rule.name)
         version = found.version if found else None
         if await self._documents.put(_RULE, rule.name, rule.encode(), version) is None:
             raise TaskConflict(f"the alert {rule.name!r} is being changed elsewhere; try again")
@@ -147,7 +174,11 @@ class AlertStore:
         """Remove the rule and its state; raises NotFound if there is no such rule."""
         if not await self._documents.remove(_RULE, name):
             raise await self._unknown(name)
-        await self._documents.remove(_STATE, name)
+        await self._forget_past(name)
+
+    async def _forget_past(self, name: str) -> None:
+        for kind in (_STATE, _KNOWN):
+            await self._documents.remove(kind, name)
 
     async def load_state(self, name: str) -> StoredAlertState:
         """Return the stored state of a rule, which is empty for a rule that was never checked."""
@@ -155,14 +186,31 @@ class AlertStore:
         state = msgspec.json.decode(found.body, type=AlertState) if found else {}
         return StoredAlertState(state, found.version if found else None)
 
-    async def firing(self) -> dict[str, list[int]]:
-        """Return by alert since when (Unix ms) each of its groups fires, as was told of it."""
-        found: dict[str, list[int]] = {}
-        for name, _, body in await self._documents.list(_STATE):
-            state = msgspec.json.decode(body, type=AlertState)
-            if since_ms := [one.since_ms for one in state.values() if one.told and not one.is_over]:
-                found[name] = since_ms
-        return found
+    async def states(self) -> dict[str, AlertState]:
+        """Return the state of each alert that has one."""
+        found = await self._documents.list(_STATE)
+        return {one.name: msgspec.json.decode(one.body, type=AlertState) for one in found}
+
+    async def known(self, name: str) -> Acknowledgements:
+        """Return by group what somebody knows of; it may be of an earlier time."""
+        return _decode_known(await self._documents.get(_KNOWN, name))
+
+    async def all_known(self) -> dict[str, Acknowledgements]:
+        """Return the same of all alerts."""
+        return {one.name: _decode_known(one) for one in await self._documents.list(_KNOWN)}
+
+    async def change_known(
+        self, name: str, edit: Callable[[Acknowledgements], Acknowledgements]
+    ) -> Acknowledgements:
+        """Keep what `edit` makes of what is known, and return it; it may be asked twice."""
+        for _ in range(_TRIES):
+            found = await self._documents.get(_KNOWN, name)
+            known = edit(_decode_known(found))
+            body = as_json(f"what is known of alert {name!r}", known, _Known)
+            version = found.version if found else None
+            if await self._documents.put(_KNOWN, name, body, version) is not None:
+                return known
+        raise TaskConflict(f"the alert {name!r} is being changed elsewhere; try again")
 
     async def save_state(
         self, name: str, state: AlertState, known: StoredAlertState
@@ -177,6 +225,10 @@ class AlertStore:
     async def _unknown(self, name: str) -> NotFound:
         hint = did_you_mean(name, [rule.name for rule in await self.rules()])
         return NotFound(f"there is no alert {name[:64]!r}{hint} (`pushlane alerts list`)")
+
+
+def _decode_known(found: Document | None) -> Acknowledgements:
+    return msgspec.json.decode(found.body, type=_Known) if found else {}
 
 
 def _require_name(name: str) -> None:

@@ -19,7 +19,14 @@ from pushlane.backends.ports import ReceiptLog
 from pushlane.core.errors import BadInput
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
-from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertMessage, AlertState
+from pushlane.pipeline.alerts.alert_store import (
+    NOTHING_KNOWN,
+    Acknowledgement,
+    Acknowledgements,
+    AlertGroup,
+    AlertMessage,
+    AlertState,
+)
 from pushlane.pipeline.reports import report, sections
 from pushlane.pipeline.reports.answers import QUANTILES, Count, Key, by_id
 from pushlane.pipeline.reports.engine import Engine
@@ -159,16 +166,23 @@ MOST_KEPT = 100
 
 
 def next_state(
-    rule: AlertRule, state: Mapping[str, AlertGroup], found: Mapping[Key, Measured], now_ms: int
+    rule: AlertRule,
+    state: Mapping[str, AlertGroup],
+    found: Mapping[Key, Measured],
+    now_ms: int,
+    known: Acknowledgements = NOTHING_KNOWN,
 ) -> AlertState:
-    """Return the state after a measurement, where messages that are still pending come first."""
+    """Return the state after a measurement, where messages that are still pending come first.
+
+    Of what is `known` nobody is reminded.
+    """
     by_name = {group_name(key): (key, measured) for key, measured in found.items()}
     names = sorted(by_name, key=lambda name: name not in state)
     gone = [name for name in state if name not in by_name]
     new: AlertState = {}
     for name in (*gone, *names):
         key, measured = by_name.get(name) or (_key(name), Measured(0.0, 0))
-        group = _next(rule, state.get(name), key, measured, now_ms)
+        group = _next(rule, state.get(name), key, measured, now_ms, known.get(name))
         if group and len(new) < MOST_KEPT:
             new[name] = group
     return new
@@ -185,7 +199,7 @@ def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> A
 
 def fires(state: Mapping[str, AlertGroup]) -> int:
     """Return how many groups fire: those that were told, or are about to be, and not recovered."""
-    return sum(group.told and not group.is_over for group in state.values())
+    return sum(group.fires for group in state.values())
 
 
 def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) -> bool:
@@ -211,7 +225,12 @@ def _key(name: str) -> Key:
 
 
 def _next(
-    rule: AlertRule, group: AlertGroup | None, key: Key, measured: Measured, now_ms: int
+    rule: AlertRule,
+    group: AlertGroup | None,
+    key: Key,
+    measured: Measured,
+    now_ms: int,
+    known: Acknowledgement | None,
 ) -> AlertGroup | None:
     if group and group.pending:
         return group
@@ -222,6 +241,7 @@ def _next(
     group = group or AlertGroup(now_ms)
     if group.told:
         is_due = bool(rule.remind_s) and now_ms - group.told_at_ms >= rule.remind_s * 1000
+        is_due = is_due and not (known and known.is_of(group))
     else:
         is_due = now_ms - group.since_ms >= rule.for_s * 1000
     status = "reminder" if group.told else "firing"

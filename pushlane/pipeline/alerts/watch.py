@@ -72,7 +72,7 @@ async def _check(
     except PushlaneError as error:
         return AlertCheck(rule, {}, [], str(error))
     known = await store.load_state(rule.name)
-    state = firing.next_state(rule, known.state, found, now_ms)
+    state = firing.next_state(rule, known.state, found, now_ms, await store.known(rule.name))
     check = AlertCheck(rule, found, [], firing=firing.fires(state))
     kept = await store.save_state(rule.name, state, known)
     for name, group in state.items():

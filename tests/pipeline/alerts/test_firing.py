@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pushlane.core.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold, parse_metric
+from pushlane.pipeline.alerts.alert_store import Acknowledgement
 from pushlane.pipeline.alerts.measure import MOST_KEPT, Measured, after_delivery, fires, next_state
 
 NOW_MS = 1_800_000_000_000
@@ -28,12 +29,13 @@ class Told:
         self.rule = of
         self.state = {}
         self.said = []
+        self.known = {}
 
     def see(self, at_s, value=None, n=1_000, before=None, n_before=0):
         """The group's value; None stands for a group without receipts."""
         now_ms = NOW_MS + at_s * 1000
         found = {} if value is None else {FCM: Measured(value, n, before, n_before)}
-        self.state = next_state(self.rule, self.state, found, now_ms)
+        self.state = next_state(self.rule, self.state, found, now_ms, self.known)
         for name, group in list(self.state.items()):
             if group.pending:
                 self.said.append(group.pending)
@@ -82,6 +84,26 @@ def test_it_is_told_again_after_the_time_of_a_reminder():
     seen.see(3_599, 0.2)
     assert seen.see(3_600, 0.2) == ["firing", "reminder"]
     assert seen.see(7_200, 0.2) == ["firing", "reminder", "reminder"]
+
+
+def test_what_somebody_knows_of_is_not_reminded_until_it_fires_anew():
+    seen = Told(rule(remind_s=3_600))
+    seen.see(0, 0.2)
+    [name], [group] = seen.state, seen.state.values()
+    seen.known = {name: Acknowledgement(group.since_ms, "ada", NOW_MS)}
+    assert seen.see(3_600, 0.2) == ["firing"]
+    assert seen.see(3_700, 0.01) == ["firing", "recovered"]
+    seen.see(3_800, 0.2)
+    assert seen.see(8_000, 0.2)[2:] == ["firing", "reminder"]
+
+
+def test_what_is_taken_back_is_reminded_again():
+    seen = Told(rule(remind_s=3_600))
+    seen.see(0, 0.2)
+    seen.known = {name: Acknowledgement(one.since_ms, "", 0) for name, one in seen.state.items()}
+    seen.see(3_600, 0.2)
+    seen.known = {}
+    assert seen.see(3_630, 0.2) == ["firing", "reminder"]
 
 
 def test_too_few_receipts_are_not_judged():
