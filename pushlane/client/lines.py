@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pushlane.client.remote import Body, Refused, Remote
 from pushlane.operations.problems import error_of, problem
 from pushlane.operations.receiving import Received
-from pushlane.producers.received import LinesBusy
+from pushlane.util.errors import LinesBusy
 
 _WAIT_S = 60.0
 _NDJSON = "application/x-ndjson"

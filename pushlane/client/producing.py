@@ -25,8 +25,7 @@ from pushlane.producers import producer
 from pushlane.producers.lines import in_requests, line_of
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.store import Added
-from pushlane.producers.received import LinesBusy
-from pushlane.util.errors import NotFound, NotNow, Unauthorized
+from pushlane.util.errors import LinesBusy, NotFound, NotNow, Unauthorized
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from pushlane.core.errors import (
 from pushlane.door.single import SlowBody
 from pushlane.door.streams import StreamEnded
 from pushlane.operations.problems import Problem, problem
-from pushlane.producers.received import LinesBusy
 from pushlane.util.errors import (
     BufferFull,
+    LinesBusy,
     NotAllowed,
     NotFound,
     NotNow,

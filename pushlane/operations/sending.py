@@ -27,12 +27,11 @@ from pushlane.operations.tasks import CancelTask, GetTask
 from pushlane.producers.check import first_pass
 from pushlane.producers.dry_run import DryRun, try_rows
 from pushlane.producers.lines import in_requests, line_of
-from pushlane.producers.received import LinesBusy
 from pushlane.producers.request import OnProgress, SubmitRequest
 from pushlane.producers.second_pass import Begun, SecondPass
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits
-from pushlane.util.errors import NotFound
+from pushlane.util.errors import LinesBusy, NotFound
 
 
 class TaskLines(Protocol):

@@ -27,7 +27,7 @@ from pushlane.producers.producer import Content, encoder
 from pushlane.producers.published import announce, reached, refuse_outdated
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import payload_limits
-from pushlane.util.errors import NotNow, OversizedPush
+from pushlane.util.errors import LinesBusy, NotNow, OversizedPush
 from pushlane.wire import MOST_PUSHES
 
 T = TypeVar("T")
@@ -90,10 +90,6 @@ class BadLine(BadInput):
         self.line = line
         self.safe = safe
         super().__init__(f"line {line} is no push: {why}. Lines up to {safe} are safe")
-
-
-class LinesBusy(TaskConflict):
-    """Somebody else sends lines of the task, or asks how far they are."""
 
 
 class LineGap(TaskConflict):

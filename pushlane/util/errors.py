@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pushlane.core.errors import BadInput, PushlaneError, UnknownFormat, Unreachable, UserError
+from pushlane.core.errors import (
+    BadInput,
+    PushlaneError,
+    TaskConflict,
+    UnknownFormat,
+    Unreachable,
+    UserError,
+)
 
 
 class NotFound(UserError):
@@ -124,6 +131,10 @@ class ReceiptsGone(PushlaneError):
 
 class MalformedReceipts(PushlaneError):
     """Bytes of the receipts log are no receipts."""
+
+
+class LinesBusy(TaskConflict):
+    """Somebody else sends lines of the task, or asks how far they are."""
 
 
 class Superseded(PushlaneError):

@@ -21,7 +21,7 @@ from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.session import Caller
 from pushlane.producers.outbox.store import ProducerOptions
-from pushlane.producers.received import LinesBusy
+from pushlane.util.errors import LinesBusy
 from tests.lane_content import pushes_of, task_of
 from tests.served import served
 

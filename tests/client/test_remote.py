@@ -39,11 +39,10 @@ from pushlane.operations.tasks import ListTasks
 from pushlane.operations.views import plain
 from pushlane.producers import received
 from pushlane.producers.producer import Producer
-from pushlane.producers.received import LinesBusy
 from pushlane.producers.replay import retained_pushes
 from pushlane.settings import load
 from pushlane.settings.payload_limits import PayloadLimits
-from pushlane.util.errors import NeedsBackend, Unauthorized
+from pushlane.util.errors import LinesBusy, NeedsBackend, Unauthorized
 from tests.operations.test_scopes import EXAMPLES
 from tests.served import served
 
