@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pushlane.console.access import ACCESS
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
 from pushlane.console.batches import COUNTED, page_of
@@ -37,13 +38,14 @@ from pushlane.door.batches import Batches
 from pushlane.door.events import EventStream
 from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
+from pushlane.operations.access import NewTokenView
 from pushlane.operations.doing import refuse_role
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PUSH, PROCESSES, AUDIT)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PUSH, PROCESSES, AUDIT, ACCESS)
 """The pages of the navigation, in its order."""
 
 INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW, COUNTED)
@@ -293,6 +295,8 @@ class Console:
             shown = await self._door.do(reader.caller, operation, Beside(tags_of(kind, seen)))
         except PushlaneError as error:
             return self._shown.again(request, form, reader, error)
+        if isinstance(shown, NewTokenView):
+            return self._shown.made(request, shown, reader)
         done = shown.operation if isinstance(shown, AppliedView) else word
         answer = _redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
         answer.set_cookie(DONE_COOKIE, done, max_age=30, httponly=True, samesite="lax")

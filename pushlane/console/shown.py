@@ -15,6 +15,7 @@ from pushlane.console.pages import FORM_TOKEN, NONCE, Ask, Page, elsewhere, may
 from pushlane.console.sessions import Kept, Login
 from pushlane.core.errors import PushlaneError
 from pushlane.door.problems import refusal_of
+from pushlane.operations.access import NewTokenView
 from pushlane.operations.session import Caller
 from pushlane.util.errors import PreviewChanged
 
@@ -143,6 +144,11 @@ class Shown:
             "anew": dict(form.fields).get("_anew", ""),
         }
         return self._whole(request, "again.html", shown, reader, error)
+
+    def made(self, request: Request, token: NewTokenView, reader: Reader) -> Response:
+        """Show the text of a token, this once: it is in no other answer."""
+        shown = {"title": f"Token of {token.name}", "token": token}
+        return self._whole(request, "made.html", shown, reader)
 
     def problem(self, request: Request, error: PushlaneError, reader: Reader | None) -> Response:
         """Say what is wrong."""

@@ -56,15 +56,25 @@ def operation_of_form(
 ) -> Operation[Any]:
     """Return the operation that a form asks for: a field that was left empty is not given.
 
-    Raises BadInput, as `operation_of` does.
+    Several values may be one text with commas between. Raises BadInput, as `operation_of` does.
     """
     filled = [(name, text) for name, text in fields.multi_items() if text.strip()]
     try:
         given = _of_query(kind, ImmutableMultiDict(filled))
+        for name in given.keys() & _several(kind):
+            given[name] = _split(name, given[name])
         made: Operation[Any] = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadInput(_told(kind, error)) from error
     return _in_pages(made)
+
+
+def _split(name: str, texts: Sequence[str]) -> list[str]:
+    """Return the values in texts with commas. Raises BadInput for none: that may mean all."""
+    found = [one.strip() for text in texts for one in text.split(",") if one.strip()]
+    if not found:
+        raise BadInput(f"{name} has commas alone; leave it empty, or give values between them")
+    return found
 
 
 def _in_pages(asked: Operation[Any]) -> Operation[Any]:
@@ -97,11 +107,7 @@ def tags_of(kind: type[Operation[Any]], given: Sequence[str]) -> frozenset[str] 
 
 def _of_query(kind: type[Operation[Any]], query: ImmutableMultiDict[str, str]) -> dict[str, Any]:
     """Return the fields in a query: one that may be several is given several times."""
-    several = {
-        field.name
-        for field in msgspec.structs.fields(kind)
-        if str(field.type).startswith(("tuple", "typing.Annotated[tuple"))
-    }
+    several = _several(kind)
     given: dict[str, Any] = {}
     for name in dict.fromkeys(query):
         values = query.getlist(name)
@@ -112,6 +118,15 @@ def _of_query(kind: type[Operation[Any]], query: ImmutableMultiDict[str, str]) -
         else:
             given[name] = values[0]
     return given
+
+
+def _several(kind: type[Operation[Any]]) -> set[str]:
+    """Return the fields of an operation that have several values."""
+    return {
+        field.name
+        for field in msgspec.structs.fields(kind)
+        if str(field.type).startswith(("tuple", "typing.Annotated[tuple"))
+    }
 
 
 def _of_body(body: bytes) -> dict[str, Any]:
