@@ -1,16 +1,19 @@
-"""Lines of the last hour as SVG, drawn on the server: so they are there without a script. Pure."""
+"""A line of time as SVG, drawn on the server: so it is there without a script. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 120
 """The picture's own units; the page gives it its size."""
 
 _MOST_LINES = 5
+_MOST_TRACKS = 8
 _LEAST_MS = 300_000
 _GAP_MS = 30_000
+_LEAST_WIDTH = 2.0
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,45 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A time from left to right, with what was then, and of which kind."""
+
+    x: float
+    width: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Track:
+    """All times of one thing, and the last of them."""
+
+    name: str
+    bars: Sequence[Bar]
+    last: Spell
+
+
+class Spell(NamedTuple):
+    """What was so for a time (Unix ms), of which kind; `until_ms` is None while it still is.
+
+    It `may_begin_sooner` or `may_end_later` where nobody knows.
+    """
+
+    name: str
+    kind: str
+    text: str
+    from_ms: int
+    until_ms: int | None
+    may_begin_sooner: bool = False
+    may_end_later: bool = False
+
+
+@dataclass(frozen=True)
 class Chart:
     """A picture of rates: from `from_ms` at its left to `at_ms` at its right (Unix ms).
 
-    It reaches from 0 at its foot to `most_per_s` at its top.
+    It reaches from 0 at its foot to `most_per_s` at its top. `tracks` lie below it, on the same
+    line of time; so many as `tracks_left_out` found no room.
     """
 
     lines: Sequence[Line]
@@ -43,16 +81,20 @@ class Chart:
     most_per_s: float
     from_ms: int
     at_ms: int
+    tracks: Sequence[Track] = ()
+    tracks_left_out: int = 0
 
 
 def chart(
     points: Sequence[tuple[int, Mapping[str, float]]],
     marks: Sequence[tuple[int, str]],
     at_ms: int,
+    spells: Sequence[Spell] = (),
 ) -> Chart:
     """Draw what went a second by name, from points in the order of their time (Unix ms).
 
-    It begins with the first of them, and spans five minutes at least.
+    It begins with the first of them, and spans five minutes at least. Spells of a name and kind
+    share a track; the tracks of those that ended last are shown.
     """
     from_ms = min(points[0][0] if points else at_ms, at_ms - _LEAST_MS)
 
@@ -70,7 +112,31 @@ def chart(
         for name in sorted(largest)
     ]
     there = [Mark(x(time_ms), time_ms, text) for time_ms, text in marks if time_ms >= from_ms]
-    return Chart(lines, there, most, from_ms, at_ms)
+    drawn = tracks(spells, from_ms, at_ms)
+    shown = drawn[:_MOST_TRACKS]
+    return Chart(lines, there, most, from_ms, at_ms, shown, len(drawn) - len(shown))
+
+
+def tracks(spells: Sequence[Spell], from_ms: int, at_ms: int) -> list[Track]:
+    """Draw spells on a line of time, a track for each name and kind; what ended last is first."""
+    there = [one for one in spells if one.until_ms is None or one.until_ms >= from_ms]
+    there.sort(key=lambda one: (at_ms if one.until_ms is None else one.until_ms, one.from_ms))
+    same: dict[tuple[str, str], list[Spell]] = {}
+    for one in reversed(there):
+        same.setdefault((one.name, one.kind), []).append(one)
+    return [
+        Track(some[0].name, [_bar(one, from_ms, at_ms) for one in reversed(some)], some[0])
+        for some in same.values()
+    ]
+
+
+def _bar(spell: Spell, from_ms: int, at_ms: int) -> Bar:
+    until_ms = at_ms if spell.until_ms is None else min(spell.until_ms, at_ms)
+    begun_ms = min(max(spell.from_ms, from_ms), until_ms)
+    scale = WIDTH / (at_ms - from_ms)
+    width = max(_LEAST_WIDTH, scale * (until_ms - begun_ms))
+    x = min(scale * (begun_ms - from_ms), WIDTH - width)
+    return Bar(x, width, spell.kind, spell.text)
 
 
 def _pieces(

@@ -20,6 +20,7 @@ from pushlane.model.limits import Limit, Subject
 from pushlane.model.states import FAILING, STALLED
 from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
+UNSERVED, RESTS, LIMITED, SPENT = "unserved", "rests", "limited", "spent"
 _MOST_OF_A_KIND = 5
 _LITTLE = 0.8
 _ENOUGH = 40.0  # pushes that were due while they were counted
@@ -30,11 +31,14 @@ _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 class Held:
     """Something that keeps tasks from what they would get; `command` mends it, or shows more.
 
-    `subject` names it like a limit does: `sink/NAME`, `app/NAME`, `task/ID`; empty for all.
-    `since_ms` is Unix ms, 0 where nobody knows. `limit` is whose rate it is, at `sink`, where one
-    holds. What `is_wanted` was paused by somebody.
+    `kind` says in which way: a state of a task, or one of those below. `subject` names it like a
+    limit does: `sink/NAME`, `app/NAME`, `task/ID`; empty for all. `since_ms` is Unix ms, 0 where
+    nobody knows. `limit` is whose rate it is, at `sink`, where one holds. What `is_wanted` was
+    paused by somebody. `app` is whose task it is, empty where it is none. `reason` is `why`
+    without what changes from look to look, empty where nothing does.
     """
 
+    kind: str
     subject: str
     why: str
     command: str
@@ -42,6 +46,13 @@ class Held:
     limit: Subject | None = None
     sink: str = ""
     is_wanted: bool = False
+    app: str = ""
+    reason: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is the same from look to look."""
+        return self.kind, self.subject, self.sink
 
 
 @dataclass(frozen=True)
@@ -53,62 +64,75 @@ class Verdict:
     hold: Held | None = None
 
 
-def held(now: Picture, tasks: Sequence[TaskPicture]) -> list[Held]:
-    """Return what holds any of these tasks, what holds most of them first."""
+def held(now: Picture, tasks: Sequence[TaskPicture], most: int = _MOST_OF_A_KIND) -> list[Held]:
+    """Return what holds any of these tasks, what holds most of them first.
+
+    Of tasks that are stalled, fail or are paused, it has so many at most.
+    """
     sinks = {one.sink for one in tasks}
     seen = [one for one in now.sinks if one.name in sinks]
-    found = [*_sinks(now, seen), *_limits(seen, tasks)]
-    for state in (STALLED, FAILING, State.PAUSED):
-        found += _tasks([one for one in tasks if one.status.state == state])
-    return found
+    found = {(one.key, one.why): one for one in (*_sinks(now, seen), *_limits(seen, tasks))}
+    states: dict[str, list[TaskPicture]] = {STALLED: [], FAILING: [], State.PAUSED: []}
+    for one in tasks:
+        if one.status.state in states:
+            states[one.status.state].append(one)
+    return [*found.values(), *(held for some in states.values() for held in _tasks(some[:most]))]
 
 
 def _sinks(now: Picture, sinks: Sequence[SinkPicture]) -> Iterator[Held]:
     has_work = [one for one in sinks if any(each.is_active() for each in one.standings)]
     if not any(one.kind == "dispatcher" for one in now.processes):
         if has_work:
-            yield Held("", "no dispatcher runs", "pushlane dispatch")
+            yield Held(UNSERVED, "", "no dispatcher runs", "pushlane dispatch")
         return
     for one in has_work:
         stands, name = one.load.sink.stands, f"sink/{one.name}"
         resting = [each.resting for each in stands if each.resting is not None]
         if not stands:
-            yield Held(name, "nobody serves it", f"pushlane dispatch --serve {quote(one.name)}")
+            yield Held(
+                UNSERVED, name, "nobody serves it", f"pushlane dispatch --serve {quote(one.name)}"
+            )
         elif resting:
             first = min(resting, key=lambda each: each.since_ms)
             where = f" in {len(resting)} of {len(stands)} processes"
             text = resting_since(first) + (where if len(resting) < len(stands) else "")
-            yield Held(name, text, f"pushlane sinks test {quote(one.name)}", first.since_ms)
+            command = f"pushlane sinks test {quote(one.name)}"
+            yield Held(RESTS, name, text, command, first.since_ms, reason=first.why)
 
 
 def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Iterator[Held]:
-    ids = {one.task.id for one in tasks}
-    names = {f"app/{one.task.app}" for one in tasks} | {f"task/{one}" for one in ids}
+    apps = {f"task/{one.task.id}": one.task.app for one in tasks}
+    names = {f"app/{app}" for app in apps.values()} | apps.keys()
     for sink in sinks:
         for one in sink.standings if sink.load.spent else ():
             for spent in sink.load.spent_totals(one.task):
-                if one.task.id in ids:
+                if f"task/{one.task.id}" in apps:
+                    name = str(spent.subject)
                     why = f"held: its {spent.name.replace('_', ' ')} of {spent.most:,g} is spent"
-                    yield Held(str(spent.subject), why, f"pushlane limit {spent.subject}")
+                    yield Held(SPENT, name, why, f"pushlane limit {name}", app=one.task.app)
         for subject, most_per_s in binding_limits(sink.load, sink.heads, sink.rates):
-            if str(subject) in names or subject.kind == "sink":
+            name = str(subject)
+            if name in names or subject.kind == "sink":
                 why = f"held by its limit of {most_per_s:,.4g}/s"
-                command = f"pushlane limit {quote(str(subject))} --none --preview"
-                yield Held(str(subject), why, command, 0, subject, sink.name)
+                command = f"pushlane limit {quote(name)} --none --preview"
+                app = apps.get(name, "")
+                yield Held(LIMITED, name, why, command, 0, subject, sink.name, app=app)
 
 
 def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
-    for one in tasks[:_MOST_OF_A_KIND]:
+    for one in tasks:
         task, reason = one.task, one.status.reason
         why = f"{one.status.state}: {reason}" if reason else one.status.state
         paused = one.status.state == State.PAUSED
         command = f"pushlane {'resume' if paused else 'why'} {task.id}"
         yield Held(
+            str(one.status.state),
             f"task/{task.id}",
             why,
             command,
             task.stalled_at_ms,
             is_wanted=paused and not task.stopped,
+            app=task.app,
         )
 
 

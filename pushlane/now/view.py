@@ -22,6 +22,8 @@ from pushlane.diagnosis.look import loads
 from pushlane.now.index import TaskIndex
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import Rates
+from pushlane.now.spans import Spans
+from pushlane.now.verdict import held
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ EVERY_S = 0.6
 _ENDS_S = 3.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
+_MOST_HELD = 100
 HOUR_MS = 3_600_000
 _POINTS = 720
 _POINT_MS = HOUR_MS // _POINTS
@@ -47,6 +50,7 @@ class View:
     def __init__(self) -> None:
         self.index = TaskIndex()
         self.hour: deque[Point] = deque(maxlen=_POINTS)
+        self.spans = Spans()
         self.error: PushlaneError | None = None
         self._rates = Rates()
         self._picture: Picture | None = None
@@ -117,7 +121,8 @@ class View:
         self._note(self._picture)
 
     def _note(self, picture: Picture) -> None:
-        """Keep a point of the last hour."""
+        """Keep a point of the last hour, and since when anything holds tasks."""
+        self.spans.take(held(picture, picture.tasks, _MOST_HELD), picture.at_ms)
         if self.hour and picture.at_ms - self.hour[-1].at_ms < _POINT_MS:
             return
         per_s = {

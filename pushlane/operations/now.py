@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from heapq import nlargest
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from pushlane.operations.session import Session
 
 if TYPE_CHECKING:
     from pushlane.now.picture import Picture, Share, SinkPicture, TaskPicture
+    from pushlane.now.spans import Span
     from pushlane.now.verdict import Held
     from pushlane.now.view import Point, View
 
@@ -24,7 +25,7 @@ SHOWN = 50
 """So many tasks, and apps, are shown: those that get or are entitled to most."""
 
 _MOST_HELD = 20
-_MARKS, _LOOKED_AT = 200, 2_000
+_MARKS, _SPANS, _LOOKED_AT = 200, 200, 2_000
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -94,14 +95,18 @@ class TaskShareView(msgspec.Struct, frozen=True, kw_only=True):
 class HeldView(msgspec.Struct, frozen=True):
     """What keeps tasks from what they would get; `command` mends it, or shows more of it.
 
-    `what` is like `sink/NAME`, `app/NAME` or `task/ID`; empty for all. `since_ms` (Unix ms) is
-    absent where nobody knows.
+    `what` is like `sink/NAME`, `app/NAME` or `task/ID`; empty for all. `kind` is `unserved`,
+    `rests`, `limited` (a rate), `spent` (a total), or how a task stands. `since_ms` (Unix ms) is
+    absent where nobody knows. With `may_begin_sooner` this server has seen it from then on, and
+    did not look before.
     """
 
     what: str
     why: str
     command: str
     since_ms: int | None
+    kind: str = ""
+    may_begin_sooner: bool = False
 
 
 class NowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +160,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
             ],
             shares=[_share_view(one) for one in _largest(shares(mine))],
             tasks=[_task_view(one) for one in sorted(mine, key=_most_first)[:SHOWN]],
-            held=[_held_view(one) for one in holds[:_MOST_HELD]],
+            held=[_held_view(one, view.spans.of(one)) for one in holds[:_MOST_HELD]],
             states=_states(mine),
             processes=sum(one.kind == "dispatcher" for one in now.processes),
         )
@@ -237,8 +242,10 @@ def _rounded(per_s: float | None) -> float | None:
     return None if per_s is None else round(per_s, 2)
 
 
-def _held_view(one: Held) -> HeldView:
-    return HeldView(one.subject, one.why, one.command, one.since_ms or None)
+def _held_view(one: Held, span: Span | None) -> HeldView:
+    since_ms = one.since_ms or (span.from_ms if span else None)
+    is_open = not one.since_ms and span is not None and span.may_begin_sooner
+    return HeldView(one.subject, one.why, one.command, since_ms, one.kind, is_open)
 
 
 class By(StrEnum):
@@ -265,19 +272,38 @@ class MarkView(msgspec.Struct, frozen=True):
     after: Mapping[str, Any]
 
 
+class SpanView(msgspec.Struct, frozen=True):
+    """A time (Unix ms) during which something held tasks: `what`, `why` and `kind` as of what is.
+
+    `until_ms` is absent while it holds. It `may_begin_sooner` or `may_end_later` where nobody
+    looked before or after. `sink` is where a rate holds.
+    """
+
+    what: str
+    sink: str
+    kind: str
+    why: str
+    from_ms: int
+    until_ms: int | None
+    may_begin_sooner: bool
+    may_end_later: bool
+
+
 class HourView(msgspec.Struct, frozen=True):
     """The last hour, as far as somebody looked at this process: since `since_ms` (Unix ms).
 
-    `marks` are the newest changes in it: they are told to operators, as the audit is.
+    `marks` are the newest changes in it: they are told to operators, as the audit is. `spans` are
+    when anything held tasks, the newest of them.
     """
 
     since_ms: int | None
     points: Sequence[PointView]
     marks: Sequence[MarkView]
+    spans: Sequence[SpanView] = ()
 
 
 class GetHour(Operation[HourView], frozen=True, kw_only=True):
-    """Show what went in the last hour by level or app, and the changes in it.
+    """Show what went in the last hour by level or app, what held it, and the changes in it.
 
     It is kept while somebody looks at this process, and is lost with it.
     """
@@ -303,7 +329,35 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
             since_ms=points[0].at_ms if points else None,
             points=[PointView(one.at_ms, _by(one, self.by, at)) for one in points],
             marks=marks,
+            spans=_spans(view.spans.since(now.at_ms - HOUR_MS), now, at),
         )
+
+
+def _spans(spans: Iterable[Span], now: Picture, at: Session) -> list[SpanView]:
+    """Return those that the caller may see, of many the newest, by their begin."""
+    sinks = {f"sink/{one.sink}" for one in now.tasks if at.sees(one.task.app)}
+
+    def sees(held: Held) -> bool:
+        kind, _, name = held.subject.partition("/")
+        if at.apps is None or not kind:
+            return True
+        return held.subject in sinks if kind == "sink" else at.sees(held.app or name)
+
+    found = [one for one in spans if sees(one.held)]
+    return [_span_view(one) for one in sorted(found[-_SPANS:], key=lambda one: one.from_ms)]
+
+
+def _span_view(one: Span) -> SpanView:
+    return SpanView(
+        what=one.held.subject,
+        sink=one.held.sink,
+        kind=one.held.kind,
+        why=one.held.reason or one.held.why,
+        from_ms=one.from_ms,
+        until_ms=None if one.is_open else one.until_ms,
+        may_begin_sooner=one.may_begin_sooner,
+        may_end_later=one.may_end_later,
+    )
 
 
 def _by(point: Point, by: By, at: Session) -> dict[str, float]:

@@ -130,7 +130,9 @@ def _held_columns(seen: Seen) -> tuple[Column[HeldView], ...]:
 
 
 def _since(one: HeldView, seen: Seen) -> str:
-    return "-" if one.since_ms is None else local_time(one.since_ms, seen.view.at_ms)
+    if one.since_ms is None:
+        return "-"
+    return ("≤" if one.may_begin_sooner else "") + local_time(one.since_ms, seen.view.at_ms)
 
 
 def _process_columns(seen: Seen) -> tuple[Column[Process], ...]:

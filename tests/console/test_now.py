@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane import Settings
-from pushlane.console.lines import HEIGHT, WIDTH, chart
+from pushlane.console.lines import HEIGHT, WIDTH, Spell, Track, chart
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
 from pushlane.model.presence import Process, ServedSink
@@ -150,6 +150,61 @@ def test_the_top_is_a_round_number(most: float, top: float) -> None:
 def test_of_many_lines_the_five_largest_are_shown() -> None:
     drawn = chart([(0, {f"app-{number}": float(number) for number in range(9)})], [], 0)
     assert [one.name for one in drawn.lines] == [f"app-{number}" for number in range(4, 9)]
+
+
+def places(track: Track) -> list[object]:
+    """Where each bar of a track begins, and how wide it is."""
+    return [(one.x, one.width) for one in track.bars]
+
+
+def test_what_was_held_lies_below_on_the_same_line_of_time() -> None:
+    spells = [
+        Spell("sink/a", "rests", "answers 503", 0, 3 * MINUTE_MS),
+        Spell("sink/a", "rests", "answers 500", 7 * MINUTE_MS, 8 * MINUTE_MS),
+        Spell("app/shop", "limited", "its limit", 7 * MINUTE_MS, None),
+        Spell("app/old", "limited", "its limit", 0, MINUTE_MS),
+    ]
+    drawn = chart([(2 * MINUTE_MS, {"a": 1.0})], [], 12 * MINUTE_MS, spells)
+    shop, sink = drawn.tracks
+    half, tenth = WIDTH / 2, WIDTH / 10
+    assert places(shop) == [pytest.approx((half, half))]
+    assert places(sink) == [pytest.approx((0, tenth)), pytest.approx((half, tenth))]
+    assert sink.last.text == "answers 500"
+
+
+def test_of_many_tracks_those_that_ended_last_are_shown() -> None:
+    spells = [Spell(f"app/{one}", "limited", "", 0, one * MINUTE_MS) for one in range(10, 20)]
+    drawn = chart([(0, {})], [], 60 * MINUTE_MS, spells)
+    assert drawn.tracks[0].name == "app/19"
+    assert (len(drawn.tracks), drawn.tracks_left_out) == (8, 2)
+
+
+def test_what_was_held_for_a_moment_is_seen() -> None:
+    drawn = chart([(0, {})], [], 60 * MINUTE_MS, [Spell("a", "rests", "", 60 * MINUTE_MS, None)])
+    [bar] = drawn.tracks[0].bars
+    assert bar.width > 0
+    assert bar.x + bar.width == WIDTH
+
+
+async def test_limits_that_hold_are_on_the_last_hour_with_the_changes(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await going(browser, ("sale", "shop"), ("news", "press"))
+        wanted = SetLimit.made(subject="app/shop", rate_per_s=20)
+        await do(browser.backend, settings, ADMIN, wanted)
+        await browser.log_in()
+        html = await page(browser)
+        viewer = await do(
+            browser.backend, settings, ADMIN, CreateToken.made(name="eve", grants="viewer")
+        )
+        await browser.log_in(viewer.token)
+        shown = text_of(await page(browser))
+
+    assert "app/shop at sink default held by its limit of 20/s" in text_of(html)
+    assert "or before: nobody looked at this server then" in text_of(html)
+    assert '<rect data-kind="limited"' in html
+    assert "set-limit of app/shop: rate_per_s 20 by root" in text_of(html)
+    assert "app/shop at sink default held by its limit" in shown
+    assert "Who changed what is told to operators." in shown
 
 
 async def test_weights_are_previewed_set_and_undone(settings: Settings) -> None:

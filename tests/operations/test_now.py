@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane import BadInput, MemoryBackend, Settings
 from pushlane.backends.backend import Backend
@@ -143,6 +144,45 @@ async def test_marks_are_for_operators(settings: Settings, clock: Clock) -> None
         assert (mark.who, mark.operation, mark.subject) == ("ada", "set-levels", "levels")
         looks_on = Caller("eve", "http", Access(Role.VIEWER))
         assert (await do(backend, settings, looks_on, GetHour())).marks == []
+
+
+async def test_what_holds_is_in_the_last_hour_since_it_was_seen(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ms = [10_000_000]
+    monkeypatch.setattr(view, "now_ms", lambda: at_ms[0])
+
+    async def later(backend: Backend, seconds: int) -> NowView:
+        clock.now_s += seconds
+        at_ms[0] += seconds * 1000
+        return await now(backend, settings)
+
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "a", "shop")
+        await add(backend, "b", "bank")
+        [first] = (await now(backend, settings)).held
+        assert (first.kind, first.since_ms, first.may_begin_sooner) == (
+            "unserved",
+            10_000_000,
+            True,
+        )
+        await later(backend, 10)
+        await backend.registry.change("b", lambda task: replace(task, state=State.PAUSED))
+        [_, paused] = (await later(backend, 10)).held
+        assert (paused.kind, paused.since_ms, paused.may_begin_sooner) == (
+            "paused",
+            10_020_000,
+            False,
+        )
+        await backend.registry.change("b", lambda task: replace(task, state=State.RUNNING))
+        await later(backend, 10)
+        whole = await do(backend, settings, ADMIN, GetHour())
+        assert [(one.what, one.from_ms, one.until_ms) for one in whole.spans] == [
+            ("", 10_000_000, None),
+            ("task/b", 10_020_000, 10_020_000),
+        ]
+        mine = await do(backend, settings, of_shop(), GetHour())
+        assert [one.what for one in mine.spans] == [""]
 
 
 def test_lines_are_by_level_or_app() -> None:
