@@ -14,6 +14,7 @@ from starlette.responses import Response
 from pushlane.console.pages import FORM_TOKEN, NONCE, Ask, Page, elsewhere, may
 from pushlane.console.sessions import Kept, Login
 from pushlane.core.errors import PushlaneError
+from pushlane.core.task import now_ms
 from pushlane.door.problems import refusal_of
 from pushlane.operations.access import NewTokenView
 from pushlane.operations.session import Caller
@@ -106,6 +107,7 @@ class Shown:
             "title": values.get("title", page.title),
             "here": page,
             "stream": stream if page.is_live else "",
+            "at_ms": now_ms(),
             "back": f"{path_of(request).removeprefix(f'{PREFIX}/')}{query}",
             "elsewhere": [elsewhere(one) for one in ask.asked],
         }

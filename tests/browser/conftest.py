@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -84,6 +84,13 @@ class _Stripping:
         await self._app(scope, receive, send)
 
 
+class AtUrl(Protocol):
+    """Somewhere a console is."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Served:
     """A server of the console on a thread, with a store that outlives it."""
 
@@ -91,7 +98,7 @@ class Served:
         self._settings = settings
         self._prefix = prefix
         self._port = 0
-        self._key = sessions(None)
+        self.key = sessions(None)
         self._thread: threading.Thread | None = None
         self.console: Console
         self._backend: Backend
@@ -114,7 +121,7 @@ class Served:
             door = Door(backend, self._settings)
             self._backend, self._loop = backend, asyncio.get_running_loop()
             flow = CodeFlow(door.issuer, self._settings) if door.issuer else None
-            self.console = Console(door, self._key, flow)
+            self.console = Console(door, self.key, flow)
             app: Any = _Stripping(build(door, self.console.routes()), self._prefix)
             self._server = listening(app, Place("127.0.0.1", self._port))
             self._port = self._server.at.getsockname()[1]
@@ -151,6 +158,16 @@ def served(settings: Settings) -> Iterator[Served]:
 
 
 @pytest.fixture
+def second_served(served: Served, settings: Settings) -> Iterator[Served]:
+    """Another server of the same store, with the same key of sessions."""
+    found = Served(settings)
+    found.key = served.key
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
 def served_under_prefix(settings: Settings) -> Iterator[Served]:
     """A server behind a proxy that gives it a prefix."""
     found = Served(settings, "/push")
@@ -179,7 +196,7 @@ def served_with_issuer(settings: Settings) -> Iterator[Served]:
 class Visitor:
     """Somebody at a browser of their own."""
 
-    def __init__(self, context: BrowserContext, served: Served) -> None:
+    def __init__(self, context: BrowserContext, served: AtUrl) -> None:
         self._served = served
         self.context = context
         self.page: Page = context.new_page()
@@ -232,7 +249,7 @@ def visitor(chromium: Browser) -> Iterator[Callable[..., Visitor]]:
     here: list[Visitor] = []
 
     def come(
-        served: Served, colours: Any = "light", width: int = 1280, zone: str = "UTC"
+        served: AtUrl, colours: Any = "light", width: int = 1280, zone: str = "UTC"
     ) -> Visitor:
         context = chromium.new_context(
             color_scheme=colours,

@@ -1,4 +1,4 @@
-// What a page does by itself: its colours, times in the reader's zone, and the state of its stream.
+// What every page does by itself: its colours, a form that waited for a login, times in the reader's zone.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -51,98 +51,5 @@
     }
   };
   localTimes(document);
-
-  const live = document.getElementById("live");
-  if (!live) return;
-
-  // The stream: live, lost, paused, ended, or of a server for which something is away.
-  const SILENT_MS = 11000;
-  const state = document.getElementById("stream-state");
-  const pause = document.getElementById("pause");
-  let connection = null, heardAt = performance.now();
-  let seenMs = Date.now(), skewMs = 0; // by this clock, and what the server's is ahead of it
-  let isPaused = false, isEnded = false, away = "";
-
-  const show = (name, text) => {
-    if (state.dataset.state === name && state.textContent === text) return;
-    state.dataset.state = name;
-    state.textContent = text;
-  };
-  const pictureOf = () => `what you see is of ${told.format(new Date(seenMs + skewMs))}`;
-  const lost = () => show("lost", `Connection lost: ${pictureOf()}`);
-  const seen = () => {
-    if (!isPaused && !away) seenMs = Date.now();
-  };
-  const tell = () => {
-    if (isEnded || document.hidden) return;
-    if (isPaused) show("paused", `Paused: ${pictureOf()}`);
-    else if (away) show("away", `${away}: ${pictureOf()}`);
-    else show("live", "Live");
-  };
-  const again = () => {
-    if (connection?.reader) connection.reader.cancel();
-    else if (!connection) htmx.trigger(live, "reconnect");
-  };
-  const end = () => {
-    isEnded = true;
-    state.dataset.state = "ended";
-    state.textContent = "Your session is over. ";
-    const link = document.createElement("a");
-    link.href = live.dataset.login;
-    link.textContent = "Log in again";
-    state.append(link);
-    pause.hidden = true;
-  };
-
-  pause.hidden = false;
-  pause.addEventListener("click", () => {
-    isPaused = !isPaused;
-    pause.setAttribute("aria-pressed", String(isPaused));
-    pause.textContent = isPaused ? "Go on" : "Pause view";
-    tell();
-    if (!isPaused) again(); // which begins with how it is now
-  });
-
-  live.addEventListener("htmx:sse:after:connection", (event) => {
-    connection = event.detail.connection;
-    heardAt = performance.now();
-  });
-  live.addEventListener("htmx:sse:before:message", (event) => {
-    heardAt = performance.now();
-    if (event.detail.message.event) return;
-    away = "";
-    if (isPaused) event.detail.cancelled = true;
-    seen();
-    tell();
-  });
   document.addEventListener("htmx:after:swap", () => localTimes(document));
-  live.addEventListener("beat", (event) => {
-    skewMs = Number(event.detail.data) - Date.now();
-    seen();
-    tell();
-  });
-  live.addEventListener("away", (event) => {
-    away = event.detail.data;
-    tell();
-  });
-  live.addEventListener("ended", end);
-  live.addEventListener("htmx:sse:before:connection", (event) => {
-    if (isEnded) event.detail.connection.cancelled = true;
-  });
-  live.addEventListener("htmx:sse:error", (event) => {
-    if (event.detail.status === 401) end();
-    else if (!document.hidden && !isEnded) lost();
-  });
-  live.addEventListener("htmx:sse:close", () => {
-    connection = null;
-  });
-  document.addEventListener("visibilitychange", () => {
-    heardAt = performance.now();
-  });
-  setInterval(() => {
-    if (document.hidden || isEnded || performance.now() - heardAt < SILENT_MS) return;
-    heardAt = performance.now();
-    lost();
-    again();
-  }, 1000);
 })();
