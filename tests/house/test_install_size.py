@@ -17,9 +17,11 @@ def pinned(name: str) -> set[str]:
 
 def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
     extras = {"pyarrow", "google-auth", "matplotlib", "uvicorn", "pydantic", "pyspark", "jinja2"}
+    extras |= {"confluent-kafka"}
 
     assert pinned("base") & extras == set()
     assert pinned("service") - pinned("base") == {
+        "confluent-kafka",
         "pyarrow",
         "google-auth",
         "pyasn1",
