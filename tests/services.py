@@ -1,4 +1,4 @@
-"""A real Pulsar and a real Redis for tests: from the environment, in containers, or as processes.
+"""A real Pulsar, Redis and Kafka for tests: from the environment, in containers, or as processes.
 
 Each is started when a test first asks for it, once for all processes that run tests side by side,
 and stopped at the end of the run. Runs share them when PUSHLANE_TEST_RUN_DIR names a folder for
@@ -23,12 +23,15 @@ import pytest
 
 from dev import alone
 from dev.stack import Ports, default_cache_dir, docker
+from dev.stack.kafka import KafkaProcess, kafka_answers
 from dev.stack.local import LocalWay
+from dev.stack.processes import Processes
 from dev.stack.services import (
     ENVIRONMENT,
     HOST,
     PULSAR_IMAGE,
     REDIS_IMAGE,
+    free_ports,
     pulsar_answers,
     redis_answers,
     settle,
@@ -87,6 +90,16 @@ def redis_url() -> str:
     return _shared("redis", ways).urls[0]
 
 
+@pytest.fixture(scope="session")
+def kafka_servers() -> str:
+    """HOST:PORT of a broker that makes no topic by itself; see `tests.ingest.kafka`."""
+    ways: dict[str, Start] = {
+        "env": lambda _: _from_env("PUSHLANE_TEST_KAFKA"),
+        "local": _kafka_process,
+    }
+    return _shared("kafka", ways).urls[0]
+
+
 @pytest.fixture
 def pulsar_settings(pulsar_urls: PulsarUrls, redis_url: str, tmp_path: Path) -> Settings:
     """A namespace of the test's own, on the services of all tests."""
@@ -118,6 +131,7 @@ def stop_all(folder: Path) -> None:
         if container := msgspec.json.decode(record.read_bytes(), type=Started).container:
             _remove_container(container)
     _local_way(folder).stop(delete_data=True)
+    KafkaProcess(folder).stop(delete_data=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -139,10 +153,12 @@ def _shared(service: str, ways: Mapping[str, Start]) -> Started:
 def _first(service: str, ways: Mapping[str, Start], folder: Path) -> Started:
     """The service in the first way that works; skips or fails the test when none does."""
     forced = os.environ.get("PUSHLANE_TEST_SERVICES", "auto")
-    assert forced in ("auto", *ways), (
-        f"PUSHLANE_TEST_SERVICES={forced}: use auto, {', '.join(ways)}"
+    assert forced in ("auto", "env", "docker", "local"), (
+        f"PUSHLANE_TEST_SERVICES={forced}: use auto, env, docker or local"
     )
     reasons: dict[str, Exception] = {}
+    if forced not in ("auto", *ways):
+        reasons[forced] = Absent("it is not started this way")
     for name, start in ways.items():
         if forced in ("auto", name):
             try:
@@ -257,15 +273,27 @@ def _redis_process(folder: Path) -> Started:
     return Started((ports.urls.redis,))
 
 
+def _kafka_process(folder: Path) -> Started:
+    process = KafkaProcess(folder)
+    port, inner = free_ports(2)
+    process.start(_cache_dir(), (port, inner), lambda _: None)
+    _wait_for_process(process, "kafka", lambda: kafka_answers(port))
+    return Started((f"{HOST}:{port}",))
+
+
 def _local_way(folder: Path) -> LocalWay:
     """Its data goes at the end; the downloaded distribution stays for the next run."""
+    return LocalWay(folder, _cache_dir())
+
+
+def _cache_dir() -> Path:
     cache_dir = default_cache_dir()
     cache_dir.mkdir(parents=True, exist_ok=True)
-    return LocalWay(folder, cache_dir)
+    return cache_dir
 
 
 def _wait_for_process(
-    way: LocalWay, service: Literal["pulsar", "redis"], answers: Callable[[], bool]
+    way: Processes, service: Literal["pulsar", "redis", "kafka"], answers: Callable[[], bool]
 ) -> None:
     wait_until(
         answers,
