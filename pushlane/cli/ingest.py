@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,17 +19,23 @@ from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.model.streams import Stream, list_streams, only_stream
 from pushlane.settings import Settings
+from pushlane.util.extras import needs_extra
 
 if TYPE_CHECKING:
     from pushlane.ingest.ingest import Ingest
     from pushlane.ingest.mapping import Made
+    from pushlane.ingest.source import RecordSource
+
+    Opener = Callable[[Backend, Stream], RecordSource]
 
 App = Annotated[str, option("NAME", "Whose stream it is, where several apps have that name.")]
 
 
 def run(
     flags: Flags,
-    source: Annotated[str, argument("FOLDER", "Its files *.jsonl are read, and may grow.")],
+    source: Annotated[
+        str, argument("SOURCE", "kafka://HOST:PORT/TOPIC, or a folder: its *.jsonl may grow.")
+    ],
     stream: Annotated[str, option("NAME", "The stream that the pushes are of.")],
     mapping: Annotated[Path, option("FILE", "What makes a push of a record, as TOML.")],
     app: App = "",
@@ -45,13 +52,18 @@ def run(
     map_timeout: Annotated[
         float, option("S", "How long a mapping's function may take for a record.", min=0.1)
     ] = 5.0,
+    kafka: Annotated[
+        list[str] | None,
+        option("NAME=VALUE", "A setting of librdkafka; @FILE for what a file holds. Repeat it."),
+    ] = None,
     log_format: LogFormat = None,
     *,
     metrics: HealthFlags,
 ) -> None:
     """Make a push of each record of a source, once, until it is told to stop.
 
-    Run as many as you like: each reads files that no other reads, and goes on where that one ended.
+    Run as many as you like: each reads partitions (of a folder: files) that no other reads, and
+    goes on where that one ended.
     SIGTERM or Ctrl-C ends it once what is in progress is on its lane.
     """
     from pushlane.ingest.ingest import OnGap, Start
@@ -60,16 +72,35 @@ def run(
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     made = load_mapping(mapping)
-    if "://" in source:
-        raise BadInput(f"{source[:60]!r} is no folder; give one with files that end in .jsonl")
+    opened = _opener(source, kafka or [])
     options = {"map_timeout_s": map_timeout, "on_gap": OnGap(on_gap), "start": Start(first)}
     with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
-        asyncio.run(_run(settings, Path(source), (stream, app), made, bad, options, health))
+        asyncio.run(_run(settings, opened, (stream, app), made, bad, options, health))
+
+
+def _opener(source: str, kafka: list[str]) -> Opener:
+    """Return what opens a source for a stream. Raises BadInput for what is none."""
+    if source.startswith("kafka:"):
+        with needs_extra("kafka", "Kafka as a source"):
+            from pushlane.ingest.kafka import KafkaSource
+            from pushlane.ingest.kafka_topic import client_settings, place_of
+        place, given = place_of(source), client_settings(kafka)
+        return lambda _, stream: KafkaSource(place, f"pushlane-{stream.app}-{stream.name}", given)
+    if "://" in source:
+        raise BadInput(
+            f"{source[:60]!r} is no source; give kafka://HOST:PORT/TOPIC, or a folder with files "
+            "that end in .jsonl"
+        )
+    if kafka:
+        raise BadInput("--kafka goes with a source kafka://HOST:PORT/TOPIC alone")
+    from pushlane.ingest.folder import FolderSource
+
+    return lambda backend, stream: FolderSource(Path(source), backend.lease, stream.place)
 
 
 async def _run(
     settings: Settings,
-    folder: Path,
+    opened: Opener,
     named: tuple[str, str],
     made: Made,
     bad: Path | None,
@@ -77,14 +108,13 @@ async def _run(
     health: Health,
 ) -> None:
     from pushlane.ingest.bad_records import BadRecordFile
-    from pushlane.ingest.folder import FolderSource
     from pushlane.ingest.ingest import Ingest
 
     contact = Contact(BROKER, REGISTRY)
     health.missing = contact.missing
     async with connect(settings, create=False) as backend, in_contact(contact, backend):
         stream = await _stream(backend, *named)
-        source = FolderSource(folder, backend.lease, stream.place)
+        source = opened(backend, stream)
         kept = BadRecordFile(source.name, bad)
         ingest = Ingest(backend, settings, stream, source, made, kept, **options)
         stop_on_signals(
@@ -144,7 +174,7 @@ def status(
             if one.position is not None
         ]
 
-    nothing = f"nothing was ingested for stream {stream}; begin with: pushlane ingest FOLDER"
+    nothing = f"nothing was ingested for stream {stream}; begin with: pushlane ingest SOURCE"
     print_rows(_COLUMNS, on_backend(settings, look), dict, as_json=as_json, nothing=nothing)
 
 

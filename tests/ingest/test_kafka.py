@@ -1,0 +1,182 @@
+"""Topics of a real Kafka as a source: each record once, through whatever becomes of the group."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pushlane import Settings
+from pushlane.backends.backend import connect
+from pushlane.core.errors import BadInput, Unreachable
+from pushlane.ingest import ingest, kafka_topic, partition
+from pushlane.ingest.ingest import OnGap
+from pushlane.ingest.kafka import KafkaSource
+from pushlane.ingest.kafka_topic import Place
+from pushlane.ingest.source import SourceChanged
+from tests.ingest.kafka_topics import CLASSIC, PROTOCOLS, Topic, reading
+from tests.ingest.sources import recipients, value
+
+Client = dict[str, str]
+
+
+@pytest.fixture
+def topic(kafka_servers: str) -> Topic:
+    return Topic(kafka_servers)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.1)
+
+
+def devices(first: int, last: int) -> list[bytes]:
+    return [value(f"d{n}") for n in range(first, last)]
+
+
+def named(*spans: tuple[int, int]) -> Counter[str]:
+    return Counter(f"d{n}" for span in spans for n in range(*span))
+
+
+@PROTOCOLS
+async def test_each_record_is_a_push_and_kafkas_own_tools_see_how_far_it_is(
+    settings: Settings, topic: Topic, protocol: Client
+) -> None:
+    topic.make(2)
+    topic.add(0, *devices(0, 500))
+    topic.add(1, *devices(500, 700))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source(protocol)) as one:
+            await one.until_pushes(700)
+            topic.add(1, *devices(700, 710))
+            await one.until_pushes(710)
+            ends = await one.ingest.source.ends()
+        assert topic.committed() == {"0": 500, "1": 210} == ends
+        assert Counter(await recipients(backend)) == named((0, 710))
+
+
+@PROTOCOLS
+async def test_who_comes_and_goes_takes_partitions_over_and_sends_nothing_twice(
+    settings: Settings, topic: Topic, protocol: Client
+) -> None:
+    topic.make(4)
+    for n in range(4):
+        topic.add(n, *devices(n * 100, n * 100 + 100))
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, topic.source(protocol)) as first,
+    ):
+        await first.until_pushes(400)
+        async with reading(backend, settings, topic.source(protocol)) as second:
+            await second.until(lambda: len(first.partitions) == len(second.partitions) == 2)
+            assert not first.partitions & second.partitions
+            for n in range(4):
+                topic.add(n, *devices(400 + n * 10, 410 + n * 10))
+            await first.until_pushes(420)
+            await second.until_pushes(20)
+        await first.until(lambda: len(first.partitions) == 4)
+        topic.add(3, *devices(440, 450))
+        await first.until_pushes(430)
+
+        assert Counter(await recipients(backend)) == named((0, 450))
+        assert second.ingest.counted.repeated == 0
+
+
+@PROTOCOLS
+async def test_a_partition_that_is_added_is_read_too(
+    settings: Settings, topic: Topic, protocol: Client
+) -> None:
+    topic.make(1)
+    topic.add(0, *devices(0, 5))
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, topic.source(protocol)) as one,
+    ):
+        await one.until_pushes(5)
+        topic.widen(2)
+        topic.add(1, *devices(5, 8))
+        await one.until_pushes(8)
+
+        assert Counter(await recipients(backend)) == named((0, 8))
+
+
+async def test_a_full_partition_is_paused_and_goes_on(
+    settings: Settings, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "MOST_RECORDS", 64)
+    topic.make(2)
+    topic.add(0, *devices(0, 5_000))
+    topic.add(1, *devices(5_000, 6_000))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source()) as one:
+            await one.until_pushes(6_000)
+        found = await recipients(backend)
+        assert sorted(found, key=lambda name: int(name[1:]) >= 5_000) == [*named((0, 6_000))]
+
+
+@PROTOCOLS
+async def test_a_topic_made_anew_stops_it_before_it_is_taken_for_the_old_one(
+    settings: Settings, topic: Topic, protocol: Client
+) -> None:
+    topic.make(1)
+    topic.add(0, *devices(0, 10))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source(protocol)) as one:
+            await one.until_kept("0", 10)
+            topic.make_anew(1)
+            topic.add(0, *devices(100, 105))
+            with pytest.raises(SourceChanged, match=r"was made anew|was deleted"):
+                await one.running
+        topic.add(0, *devices(105, 120))  # now it is longer than what was read of the old one
+        with pytest.raises(SourceChanged, match="made anew since it was read up to 10"):
+            async with reading(backend, settings, topic.source(protocol)) as one:
+                await one.running
+
+        assert Counter(await recipients(backend)) == named((0, 10))
+
+
+@PROTOCOLS
+async def test_a_topic_that_is_deleted_or_was_never_made_stops_it(
+    settings: Settings, topic: Topic, protocol: Client
+) -> None:
+    async with connect(settings) as backend:
+        with pytest.raises(SourceChanged, match=f"there is no topic {topic.place.topic}"):
+            async with reading(backend, settings, topic.source(protocol)) as one:
+                await one.running
+        topic.make(1)
+        topic.add(0, *devices(0, 10))
+        async with reading(backend, settings, topic.source(protocol)) as one:
+            await one.until_pushes(10)
+            topic.delete()
+            with pytest.raises(SourceChanged, match="was deleted"):
+                await one.running
+
+
+async def test_records_that_are_gone_stop_it_unless_they_may_be(
+    settings: Settings, topic: Topic
+) -> None:
+    topic.make(1)
+    topic.add(0, *devices(0, 10))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source()) as one:
+            await one.until_pushes(10)
+        topic.add(0, *devices(10, 20))
+        topic.delete_records(0, 15)
+        with pytest.raises(BadInput, match="begins at 15, and was read up to 10: the 5 records"):
+            async with reading(backend, settings, topic.source()) as one:
+                await one.running
+        async with reading(backend, settings, topic.source(), on_gap=OnGap.GO) as one:
+            await one.until_pushes(5)
+
+        assert Counter(await recipients(backend)) == named((0, 10), (15, 20))
+
+
+async def test_a_broker_that_is_not_there_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_topic, "ASK_S", 1.0)
+    source = KafkaSource(Place("127.0.0.1:1", "orders"), "group", CLASSIC)
+    async with connect(settings) as backend:
+        with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+            async with reading(backend, settings, source) as one:
+                await one.running
