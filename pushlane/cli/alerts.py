@@ -113,6 +113,8 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
         return
     fields = {key: value for key, value in plain(found).items() if key != "groups"}
     groups = [(f"group {name}", _group_text(one)) for name, one in sorted(found.groups.items())]
+    if commands := {one.command for one in found.groups.values()}:
+        groups.append(("look with", "; ".join(sorted(commands))))
     print_fields([*((key, str(value)) for key, value in fields.items()), *groups])
 
 

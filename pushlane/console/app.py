@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pushlane.console.access import ACCESS
+from pushlane.console.alerts import ALERTS, FIGURES
 from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
 from pushlane.console.batches import COUNTED, page_of
@@ -45,10 +46,10 @@ from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, PUSH, PROCESSES, AUDIT, ACCESS)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, ALERTS, PUSH, PROCESSES, AUDIT, ACCESS)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW, COUNTED)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW, COUNTED, FIGURES)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"

@@ -5,7 +5,6 @@ An alert is of the apps that its conditions name; one that names none is of all 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
+from pushlane.operations.alert_meanings import command_of, condition, meaning_of
 from pushlane.operations.operation import LONGEST_S, ETag, Of, Operation, Role, read_by
 from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session, tag_of
@@ -36,7 +36,6 @@ from pushlane.util.extras import needs_extra
 
 _DAY_S = 86_400
 _MOST_RECEIPTS = 10**12
-_QUOTED = re.compile(r'[",\r\n]')
 
 
 class AlertView(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +72,13 @@ class AlertListed(AlertView, frozen=True, kw_only=True):
 class AlertGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """A group that is alarming since then (Unix ms), or was until that is told.
 
+    `of` has the value of each dimension, `command` looks for the cause.
     `pending` is what the webhook is still to be told: firing, reminder or recovered. Where somebody
     has acknowledged it, the webhook gets no reminders.
     """
 
+    of: Mapping[str, str]
+    command: str
     since_ms: int
     told: bool
     told_at_ms: int | None
@@ -87,8 +89,12 @@ class AlertGroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertNow(AlertView, frozen=True, kw_only=True):
-    """An alert with the groups that are alarming, by the JSON of their values; 100 at most."""
+    """An alert with the groups that are alarming, by the JSON of their values; 100 at most.
 
+    `means` says when it fires, and why that may be.
+    """
+
+    means: str
     groups: Mapping[str, AlertGroupView]
 
 
@@ -189,7 +195,7 @@ class PutAlert(Operation[AlertView], frozen=True, kw_only=True):
             when=Threshold.parse(self.when),
             url=self.to,
             by=self.by,
-            where=(*self.where, *([_condition(app)] if app else ())),
+            where=(*self.where, *([condition("app", app)] if app else ())),
             window_s=self.window_s,
             for_s=self.for_s,
             at_least=self.at_least,
@@ -358,12 +364,6 @@ def _app_of(rule: AlertRule) -> str:
     return next((app for app, *others in _named(rule) if not others), "")
 
 
-def _condition(app: str) -> str:
-    """Return the condition that a push is of this app, in quotes where a report needs them."""
-    quoted = app.replace('"', '""')
-    return f'"app={quoted}"' if _QUOTED.search(app) else f"app={app}"
-
-
 def _subject(name: str) -> str:
     return f"alert/{name}"
 
@@ -388,8 +388,8 @@ def _tag(name: str, rule: AlertRule | None) -> str:
 async def _now(store: AlertStore, rule: AlertRule) -> AlertNow:
     """Return an alert with its groups as they are."""
     groups, known = (await store.load_state(rule.name)).state, await store.known(rule.name)
-    shown = {name: _group_view(one, known.get(name)) for name, one in groups.items()}
-    return AlertNow(**_fields(rule), groups=shown)
+    shown = {name: _group_view(rule, name, one, known.get(name)) for name, one in groups.items()}
+    return AlertNow(**_fields(rule), means=meaning_of(rule), groups=shown)
 
 
 def _listed(rule: AlertRule, state: AlertState, known: Acknowledgements) -> AlertListed:
@@ -408,9 +408,20 @@ def _is_known(group: AlertGroup | None, known: Acknowledgement | None) -> bool:
     return group is not None and known is not None and known.is_of(group)
 
 
-def _group_view(group: AlertGroup, known: Acknowledgement | None) -> AlertGroupView:
+def _group_view(
+    rule: AlertRule, name: str, group: AlertGroup, known: Acknowledgement | None
+) -> AlertGroupView:
     own = known if known and known.is_of(group) else None
+    of = dict(
+        zip(
+            (one.heading for one in rule.dimensions),
+            msgspec.json.decode(name, type=list[str]),
+            strict=False,
+        )
+    )
     return AlertGroupView(
+        of=of,
+        command=command_of(rule, of),
         since_ms=group.since_ms,
         told=group.told,
         told_at_ms=group.told_at_ms or None,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from html import unescape
 from http.cookies import SimpleCookie
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlencode, urljoin
+
+import pytest
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
@@ -169,3 +172,39 @@ async def browsing(
             yield Browser(Console(door, by or sessions(None), flow), door, backend, token)
         finally:
             await door.close()
+
+
+async def get(browser: Browser, path: str) -> str:
+    """The HTML of a page."""
+    answer = await browser.get(f"/console/{path}".partition("#")[0])
+    assert answer.status == 200, answer.body.decode()
+    return answer.body.decode()
+
+
+async def log_in_as(browser: Browser, role: str, **more: Any) -> None:
+    wanted = CreateToken.made(name="eve", grants=role, **more)
+    token = (await do(browser.backend, Settings(), ADMIN, wanted)).token
+    await browser.log_in(token)
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
+
+
+def row(html: str, row_id: str) -> str:
+    """The text of one row."""
+    [found] = re.findall(rf'<tr id="{re.escape(row_id)}">(.*?)</tr>', html, re.DOTALL)
+    return text_of(found)
+
+
+def link(html: str, label: str) -> str:
+    """The address behind the link of this label."""
+    [there] = re.findall(rf'<a [^>]*href="\./([^"]*)" aria-label="{re.escape(label)}"', html)
+    return unescape(there)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str, *loaded_by: str) -> None:
+    """Make a package absent, also for the modules that have loaded it already."""
+    for name in [one for one in sys.modules if one.startswith(loaded_by)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)

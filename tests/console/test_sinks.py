@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -12,12 +11,21 @@ from pushlane import Settings
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task, now_ms
 from pushlane.model.presence import Process, Resting, ServedSink, SinkTarget
-from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
 from pushlane.operations.shares import ClearLimit, GetLimit, SetAppQuota, SetLimit
 from pushlane.operations.sinks import GetAccepted
 from pushlane.version import VERSION
-from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.console.browsing import (
+    Browser,
+    browsing,
+    form_of,
+    get,
+    led_to,
+    link,
+    log_in_as,
+    row,
+    text_of,
+)
 from tests.door.asking import ADMIN
 
 SCRIPT = "<script>alert(1)</script>"
@@ -54,41 +62,13 @@ async def limit(browser: Browser, subject: str, **limits: Any) -> None:
     await do(browser.backend, Settings(), ADMIN, SetLimit.made(subject=subject, **limits))
 
 
-async def get(browser: Browser, path: str = "sinks") -> str:
-    answer = await browser.get(f"/console/{path}".partition("#")[0])
-    assert answer.status == 200, answer.body.decode()
-    return answer.body.decode()
-
-
-async def log_in_as(browser: Browser, role: str, **more: Any) -> None:
-    wanted = CreateToken.made(name="eve", grants=role, **more)
-    token = (await do(browser.backend, Settings(), ADMIN, wanted)).token
-    await browser.log_in(token)
-
-
-def text_of(html: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
-
-
-def row(html: str, row_id: str) -> str:
-    """The text of one row."""
-    [found] = re.findall(rf'<tr id="{re.escape(row_id)}">(.*?)</tr>', html, re.DOTALL)
-    return text_of(found)
-
-
-def link(html: str, label: str) -> str:
-    """The address behind the link of this label."""
-    [there] = re.findall(rf'<a [^>]*href="\./([^"]*)" aria-label="{re.escape(label)}"', html)
-    return unescape(there)
-
-
 async def test_a_sink_is_shown_over_all_its_processes(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await serve(browser, delivered_per_s={"high": 3.0, "low": 1.5})
         await serve(browser, "q", in_flight=6, delivered_per_s={"high": 2.0})
         await limit(browser, "sink/push", rate_per_s=10, in_flight=50)
         await browser.log_in()
-        shown = row(await get(browser), "sink-push")
+        shown = row(await get(browser, "sinks"), "sink-push")
 
     assert "webhook at push.example.com" in shown
     assert " delivers 10 of 20 6.5 2 " in shown
@@ -99,9 +79,9 @@ async def test_a_sink_is_shown_over_all_its_processes(settings: Settings) -> Non
 async def test_what_nobody_serves_says_so(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await browser.log_in()
-        assert "No process serves a sink" in await get(browser)
+        assert "No process serves a sink" in await get(browser, "sinks")
         await run(browser, "t1")
-        shown = row(await get(browser), "sink-push")
+        shown = row(await get(browser, "sinks"), "sink-push")
 
     assert "nobody says nobody serves it, 1 task waits" in shown
     assert "Accept" not in shown
@@ -120,7 +100,7 @@ async def test_what_rests_says_why_and_since_when(
     async with browsing(settings) as browser:
         await serve(browser, resting=resting)
         await browser.log_in()
-        shown = row(await get(browser), "sink-push")
+        shown = row(await get(browser, "sinks"), "sink-push")
 
     assert said in shown
     assert ("next try" in shown) is bool(resting.again_at_ms)
@@ -132,7 +112,7 @@ async def test_of_several_processes_it_is_said_which_rests(settings: Settings) -
         for process in ("p", "q"):
             await serve(browser, process, resting=AWAY)
         await browser.log_in()
-        shown = row(await get(browser), "sink-push")
+        shown = row(await get(browser, "sinks"), "sink-push")
 
     assert re.search(r" at p .* at q ", shown)
 
@@ -143,14 +123,14 @@ async def test_a_limit_is_previewed_set_and_undone(settings: Settings) -> None:
         await run(browser, "sale")
         await limit(browser, "sink/push", rate_per_s=50, total=9_000)
         await browser.log_in()
-        panel = await get(browser, link(await get(browser), "Limit sink push"))
+        panel = await get(browser, link(await get(browser, "sinks"), "Limit sink push"))
         fields = form_of(panel, "preview")
         asked = {**fields, "rate_per_s": "600/min", "total": "none"}
         query = "&".join(f"{name}={one}" for name, one in asked.items())
         preview = await get(browser, f"preview?{query}")
         done = await browser.post("/console/do/apply", form_of(preview, "do/apply"))
         after = await do(browser.backend, settings, ADMIN, GetLimit(subject="sink/push"))
-        undo = await get(browser, link(await get(browser), "Undo set-limit of sink/push"))
+        undo = await get(browser, link(await get(browser, "sinks"), "Undo set-limit of sink/push"))
         await browser.post("/console/do/apply", form_of(undo, "do/apply"))
         undone = await do(browser.backend, settings, ADMIN, GetLimit(subject="sink/push"))
 
@@ -169,7 +149,7 @@ async def test_limits_that_were_taken_away_come_back(settings: Settings) -> None
         await limit(browser, "app/shop", a_day=100)
         await do(browser.backend, settings, ADMIN, ClearLimit(subject="app/shop"))
         await browser.log_in()
-        undo = await get(browser, link(await get(browser), "Undo clear-limit of app/shop"))
+        undo = await get(browser, link(await get(browser, "sinks"), "Undo clear-limit of app/shop"))
         await browser.post("/console/do/apply", form_of(undo, "do/apply"))
         undone = await do(browser.backend, settings, ADMIN, GetLimit(subject="app/shop"))
 
@@ -183,7 +163,7 @@ async def test_all_limits_are_listed_and_can_be_taken_away(settings: Settings) -
         await limit(browser, "app/*", a_day=1_000, recipient_a_day={"all": 3})
         await do(browser.backend, settings, ADMIN, SetAppQuota.made(app="shop", quota=5))
         await browser.log_in()
-        html = await get(browser)
+        html = await get(browser, "sinks")
         away = await get(browser, link(html, "Take away the limits of app/*"))
 
     assert re.findall(r'<tr id="limit-([^"]*)"', html) == ["app/*", "task/t1"]
@@ -218,7 +198,7 @@ async def test_a_sink_that_never_delivered_is_accepted_and_no_longer(settings: S
     async with browsing(settings) as browser:
         await serve(browser, resting=WRONG)
         await browser.log_in()
-        there = link(await get(browser), "Accept sink push")
+        there = link(await get(browser, "sinks"), "Accept sink push")
         panel = await get(browser, there)
         done = await browser.post("/console/do/accept-sink", form_of(panel, "do/accept-sink"))
         accepted = await do(browser.backend, settings, ADMIN, GetAccepted(sink="push"))
@@ -279,7 +259,7 @@ async def test_what_others_have_written_is_text(settings: Settings) -> None:
         rest = Resting("sink push (open)", 1_000, SCRIPT, 0)
         await serve(browser, resting=rest, target=SinkTarget("webhook", SCRIPT, "5d1f"))
         await browser.log_in()
-        html = await get(browser)
+        html = await get(browser, "sinks")
 
     assert SCRIPT not in html
     assert "&lt;script&gt;" in html

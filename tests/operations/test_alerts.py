@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,11 @@ from pushlane.operations.alerts import (
 from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Beside, Caller
+from pushlane.pipeline.alerts.alert_rule import Metric
 from pushlane.pipeline.alerts.alert_store import AlertGroup, AlertMessage, AlertStore
+from pushlane.pipeline.reports.query import parse_where
 from pushlane.util.errors import NotFound
+from tests.command import run_here
 from tests.receipt_stores import store_of
 
 ADMIN = Caller("ada", "cli")
@@ -204,6 +210,30 @@ async def fire(backend: Backend, **groups: AlertGroup) -> None:
     store = AlertStore(backend.documents)
     state = {f'["{name}"]': one for name, one in groups.items()}
     await store.save_state("failing", state, await store.load_state("failing"))
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+async def test_what_fires_says_what_it_means_and_how_to_look(
+    settings: Settings, metric: Metric
+) -> None:
+    by = {Metric.LAG_S: "", Metric.SHARE_ERROR: "level"}.get(metric, "app")
+    group = '["a,b"]' if by else "[]"
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(metric=metric, when="> 0.5", by=by))
+        store = AlertStore(backend.documents)
+        state = {group: AlertGroup(1_000, told=True)}
+        await store.save_state("failing", state, await store.load_state("failing"))
+        found = await do(backend, settings, ADMIN, GetAlert(name="failing"))
+    one = found.groups[group]
+
+    assert re.match(r"It fires when the .* is over (0\.5|50 %).*\. [^.]*\.$", found.means)
+    assert one.of == ({by: "a,b"} if by else {})
+    words = shlex.split(one.command)
+    assert words[0] == "pushlane"
+    assert "--help" not in words
+    assert "Usage" in run_here(*words[1:], "--help").stdout
+    where = [text for flag, text in pairwise(words) if flag == "--where"]
+    assert parse_where(where)[1:] == (parse_where(['"app=a,b"']) if where else ())
 
 
 async def test_what_fires_is_acknowledged_by_somebody_and_taken_back(settings: Settings) -> None:
