@@ -21,10 +21,14 @@ from pushlane.model.presence import Process
 
 
 class Pace(NamedTuple):
-    """How many pushes of a task end a second, and in how many seconds it does; None: not known."""
+    """How many pushes of a task end a second, how many have to, and in how many seconds it ends.
+
+    None is what nobody knows.
+    """
 
     per_s: float | None = None
     ends_in_s: float | None = None
+    entitled_per_s: float | None = None
 
 
 async def paces_of(
@@ -63,6 +67,7 @@ def _paces(
     goes = forecasts(load, [task.id for task, _ in going], per_s)
     heads = [tasks[0] for tasks in shared_by_lane(load.going).values()]
     own_per_s = entitled_rates(load, heads, per_s) if per_s else {}
+    entitled = {one.task.id: own_per_s.get(one.task.lane) for one in heads}
     paces: dict[str, Pace] = {}
     for task, progress in going:
         rate, mine = rates[task.id], standings.get(task.id)
@@ -83,5 +88,5 @@ def _paces(
             expected = end_of(now, goes.get(task.id), own_per_s.get(task.lane))
             if expected is not None and not unforeseen(now, expected.ends_in_s):
                 ends_in_s = expected.ends_in_s
-        paces[task.id] = Pace(rate, ends_in_s)
+        paces[task.id] = Pace(rate, ends_in_s, entitled.get(task.id, 0.0) if per_s else None)
     return paces

@@ -52,6 +52,9 @@ _SORTS: Mapping[str, Callable[[Row, TaskPicture | None], Value]] = {
     "total": lambda row, now: row.total,
     "left": lambda row, now: None if now is None else now.left,
     "rate": lambda row, now: None if now is None else now.observed_per_s,
+    "entitled": lambda row, now: None if now is None else now.entitled_per_s,
+    "slots": lambda row, now: None if now is None else now.slots,
+    "state": lambda row, now: str(row.state if now is None else now.status.state),
     "expires": lambda row, now: row.expires_at_ms or None,
 }
 SORTS = tuple(word for name in _SORTS for word in (name, f"-{name}"))
@@ -77,9 +80,9 @@ def _sort(what: str, given: object) -> str:
 class FindTasks(Operation[FoundPage], frozen=True, kw_only=True):
     """Search all tasks, and count those that fit: not finished ones alone, unless states are given.
 
-    It is quick among very many. By rate, left and end the order changes while they go: then a task
-    may be in two pages, or in none. Where over 1,000 tasks are half-made, or have pushes that wait
-    for their time, only the newest of them are surely found as stalled, receiving or resting.
+    It is quick among very many. By what changes while they go, like rate, left and end, a task may
+    be in two pages, or in none. Where over 1,000 tasks are half-made, or have pushes that wait for
+    their time, only the newest of them are surely found as stalled, receiving or resting.
     """
 
     method, path, role, of = "GET", "/find/tasks", Role.VIEWER, Of.APPS
@@ -163,7 +166,7 @@ def _paces(tasks: Iterable[Task], now: Picture) -> dict[str, Pace]:
             ends_in_s = None
             if one.ends_at_ms is not None:
                 ends_in_s = max(0.0, one.ends_at_ms - at_ms) / 1000
-            paces[task.id] = Pace(one.observed_per_s, ends_in_s)
+            paces[task.id] = Pace(one.observed_per_s, ends_in_s, one.entitled_per_s)
     return paces
 
 

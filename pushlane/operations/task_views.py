@@ -98,7 +98,8 @@ class TaskNow(TaskView, frozen=True, kw_only=True):
 
     `shown_state` and `shown_reason` say how it stands, for people. `died_of`, `expired_for` and
     `dropped_for` count by reason. `rate_per_s` and `eta_s` are absent where nobody knows, and so
-    are `slots`, those that it holds, as processes said up to 5 s ago. Of one
+    are `entitled_per_s`, what it is entitled to as things are, and `slots`, those that it holds, as
+    processes said up to 5 s ago. Of one
     that runs `unserved` are sinks that its pushes wait at and no live process serves, and `slow`
     are processes in which its deliveries hold slots for so long that its turns come less often.
     """
@@ -118,6 +119,7 @@ class TaskNow(TaskView, frozen=True, kw_only=True):
     slow: Sequence[SlowAt] = ()
     rate_per_s: float | None = None
     eta_s: float | None = None
+    entitled_per_s: float | None = None
     slots: int | None = None
 
     @property
@@ -222,7 +224,7 @@ async def look_at(
         views.append(view)
     if paces is None:
         paces = await paces_of(backend, going, processes)
-    return [_with_pace(view, *paces[view.id]) if view.id in paces else view for view in views]
+    return [_with_pace(view, paces[view.id]) if view.id in paces else view for view in views]
 
 
 def _counted(task: Task, ended: Progress, why: Reasons) -> dict[str, Any]:
@@ -249,9 +251,17 @@ def _slow(task: Task, processes: Sequence[Process]) -> list[SlowAt]:
     ]
 
 
-def _with_pace(view: TaskNow, per_s: float | None, ends_in_s: float | None) -> TaskNow:
-    rate = None if per_s is None else round(per_s, 2)
-    return replace(view, rate_per_s=rate, eta_s=None if ends_in_s is None else round(ends_in_s, 1))
+def _with_pace(view: TaskNow, pace: Pace) -> TaskNow:
+    return replace(
+        view,
+        rate_per_s=_rounded(pace.per_s, 2),
+        eta_s=_rounded(pace.ends_in_s, 1),
+        entitled_per_s=_rounded(pace.entitled_per_s, 2),
+    )
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _percent(finished: int, total: int | None) -> float | None:

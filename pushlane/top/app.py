@@ -9,21 +9,29 @@ from datetime import datetime
 from typing import Any
 
 from textual.app import App, ComposeResult
-from textual.events import Resize
+from textual.binding import Binding
+from textual.events import Key, Resize
 from textual.widgets import Input, Static
 from textual.worker import WorkerFailed
 
+from pushlane.core.errors import BadInput
+from pushlane.operations.finding import FindTasks, FoundPage
 from pushlane.operations.now import TaskShareView
+from pushlane.operations.operation import Operation
+from pushlane.operations.processes import ListProcesses
 from pushlane.top.dialogs import ChangeDialog, Dialog, QuotaDialog, WhyDialog
 from pushlane.top.look import Do, Look
 from pushlane.top.rows import Rows
+from pushlane.top.search import found_parts, search
 from pushlane.top.tables import PROCESSES, SHARES, TABLES, TASKS, Order, Seen, Table
 from pushlane.top.texts import LEGEND, local_time, states_text, verdict_lines
 from pushlane.util.columns import plain
 
 EVERY_S = 1.0
 _KEYS = "1-5 table  s sort  r reverse  / filter  q quit"
-_TASK_KEYS = "1-5 table  s sort  r reverse  / filter  w why  p pause  u quota  q quit"
+_TASK_KEYS = "1-5 table  s sort  r reverse  / find  a all  w why  p pause  u quota  q quit"
+_SEARCH_HINT = "words of id, key or name, app=, level=, sink=, state=; Esc for all"
+_FILTER_HINT = "type what to look for; Esc for all"
 
 _LAYOUT = """
 Screen, Dialog { layout: vertical; background: ansi_default; color: ansi_default; }
@@ -69,12 +77,13 @@ class Top(App[None]):
         ("s", "sort"),
         ("r", "reverse"),
         ("slash", "filter"),
-        ("escape", "all"),
+        ("escape", "unfiltered"),
+        ("a", "finished"),
         ("w", "why"),
         ("p", "pause"),
         ("u", "quota"),
         ("q", "quit"),
-        ("ctrl+c", "quit"),
+        Binding("ctrl+c", "quit", priority=True),  # of a field, too
     ]
 
     def __init__(self, do: Do, look: Look, where: str, every_s: float = EVERY_S) -> None:
@@ -87,6 +96,9 @@ class Top(App[None]):
         self._orders: dict[str, int] = {}
         self._is_reversed = False
         self._find = ""
+        self._with_finished = False
+        self._wrong = ""
+        self._is_asking = False
         self._shown: Sequence[Any] = ()
 
     def compose(self) -> ComposeResult:
@@ -95,7 +107,7 @@ class Top(App[None]):
         yield Line("tabs")
         yield Rows()
         yield Line("detail")
-        field = Input(id="find", compact=True, placeholder="type what to look for; Esc for all")
+        field = Input(id="find", compact=True)
         field.cursor_blink = False
         yield field
         yield Line("keys")
@@ -115,15 +127,62 @@ class Top(App[None]):
 
     async def look(self) -> None:
         """Look once, and show what is seen."""
-        await self._look.again(with_processes=self._table is PROCESSES)
+        self._want()
+        await self._look.again()
         self.show()
+
+    def _want(self) -> None:
+        """Have the look ask beside the picture what the table needs."""
+        self._wrong = ""
+        try:
+            self._look.want(self._also())
+        except BadInput as error:
+            self._look.want(None)
+            self._wrong = str(error)
+
+    def _also(self) -> Operation[Any] | None:
+        """Return what is to be asked. Raises BadInput for a filter that cannot be one."""
+        if self._table is PROCESSES:
+            return ListProcesses()
+        order, view = self._order(), self._look.view
+        has_more = sum(view.states.values()) > len(view.tasks)
+        if self._table is TASKS and (self._find or self._with_finished or (order and has_more)):
+            return search(
+                self._find,
+                order,
+                is_reversed=self._is_reversed,
+                with_finished=self._with_finished,
+            )
+        return None
+
+    def _choose(self) -> None:
+        """Show what is chosen now, and ask at once for what that needs."""
+        self._want()
+        self.show()
+        if not (self._look.is_answered or self._is_asking):
+            self._is_asking = True
+            self.run_worker(self._ask())
+
+    async def _ask(self) -> None:
+        """Ask until what was asked for last is answered: none of it is broken off."""
+        try:
+            asked = None
+            while asked != self._look.also:
+                asked = self._look.also
+                await self.look()
+        finally:
+            self._is_asking = False
 
     def show(self) -> None:
         """Show the picture of now as it is sorted and filtered."""
         seen, table = self._seen(), self._table
-        self._shown = table.chosen(
-            seen, self._order(), is_reversed=self._is_reversed, find=self._find
-        )
+        if self._is_searched:  # as the search has put it in order
+            self._shown = table.rows(seen)
+        else:
+            find = "" if table is TASKS else self._find
+            self._shown = table.chosen(
+                seen, self._order(), is_reversed=self._is_reversed, find=find
+            )
         keys = [table.key(one) for one in self._shown]
         self._main(Rows).show(table.columns(seen), self._shown, keys)
         self._say_head()
@@ -138,8 +197,18 @@ class Top(App[None]):
     def _line(self, name: str) -> Line:
         return self.screen_stack[0].query_one(f"#{name}", Line)
 
+    @property
+    def _is_searched(self) -> bool:
+        return bool(self._wrong) or isinstance(self._look.also, FindTasks)
+
     def _seen(self) -> Seen:
-        return Seen(self._look.view, self._look.processes)
+        """Return what is shown: of a search that is not answered yet, no task."""
+        view, answer = self._look.view, self._look.answer
+        if not self._is_searched:
+            return Seen(view, answer if isinstance(answer, list) else ())
+        is_page = isinstance(answer, FoundPage) and not (self._wrong or self._look.refusal)
+        nothing = FoundPage(tasks=[], in_all=0, at_ms=view.at_ms, error=None)
+        return Seen(view, found=answer if is_page else nothing)
 
     def _order(self) -> Order[Any] | None:
         place = self._orders.get(self._table.title, 0)
@@ -178,16 +247,20 @@ class Top(App[None]):
         """Say what is in the way of a newer picture, else how the rows are chosen."""
         if self._look.error:
             return self._look.error
-        if self._table is PROCESSES and self._look.refusal:
-            return self._look.refusal
-        order, parts = self._order(), []
-        if self._find:
+        if self._wrong or self._look.refusal:
+            return self._wrong or self._look.refusal
+        order = self._order()
+        parts: list[str] = []
+        if self._is_searched:
+            found = self._look.answer if self._look.is_answered else None
+            parts += found_parts(found, self._find, with_finished=self._with_finished)
+        elif self._find:
             all_rows = len(self._table.rows(self._seen()))
             parts.append(f"{len(self._shown)} of {all_rows} shown have {self._find!r}")
         elif not self._shown:
             parts.append(self._table.nothing)
         total = sum(self._look.view.states.values())
-        if self._table is TASKS and total > len(self._look.view.tasks):
+        if self._table is TASKS and not self._is_searched and total > len(self._look.view.tasks):
             parts.append(f"of {total:,} the {len(self._look.view.tasks)} with most are looked at")
         if order:
             parts.append(f"by {order.name}{', reversed' if self._is_reversed else ''}")
@@ -203,9 +276,7 @@ class Top(App[None]):
 
     def action_table(self, place: int) -> None:
         self._table = TABLES[place]
-        self.show()
-        if self._table is PROCESSES and self._every_s:
-            self.run_worker(self.look())
+        self._choose()
 
     def action_next_table(self, by: int) -> None:
         self.action_table((TABLES.index(self._table) + by) % len(TABLES))
@@ -213,27 +284,40 @@ class Top(App[None]):
     def action_sort(self) -> None:
         place = self._orders.get(self._table.title, 0)
         self._orders[self._table.title] = (place + 1) % (len(self._table.orders) + 1)
-        self.show()
+        self._choose()
 
     def action_reverse(self) -> None:
         self._is_reversed = not self._is_reversed
-        self.show()
+        self._choose()
+
+    def action_finished(self) -> None:
+        """Find finished tasks too, or no longer."""
+        self._with_finished = not self._with_finished
+        self._choose()
+
+    def on_key(self, event: Key) -> None:
+        """Type into the filter what came right behind the key that opened it."""
+        field = self.focused
+        if isinstance(field, Input) and event.is_printable and event.character:
+            field.insert_text_at_cursor(event.character)
+            event.prevent_default()
 
     def action_filter(self) -> None:
         field = self.query_one("#find", Input)
+        field.placeholder = _SEARCH_HINT if self._table is TASKS else _FILTER_HINT
         field.add_class("-open")
-        field.focus()
+        self.screen.set_focus(field)
 
-    def action_all(self) -> None:
+    def action_unfiltered(self) -> None:
         """Show all rows again."""
-        field = self.query_one("#find", Input)
-        field.value = ""
+        self.query_one("#find", Input).value = self._find = ""
         self.on_input_submitted()
+        self._choose()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "find":
             self._find = event.value
-            self.show()
+            self._choose()
 
     def on_input_submitted(self) -> None:
         self.query_one("#find", Input).set_class(bool(self._find), "-open")
@@ -251,7 +335,7 @@ class Top(App[None]):
     def _open(self, dialog: type[Dialog]) -> None:
         """Ask about the selected task, if tasks are shown."""
         place = self._main(Rows).selected
-        if self._table is TASKS and place is not None:
+        if self._table is TASKS and place is not None and self._look.is_answered:
             task: TaskShareView = self._shown[place]
             self.push_screen(dialog(self._do, task))
 

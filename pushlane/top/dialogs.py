@@ -190,8 +190,8 @@ class QuotaDialog(ChangeDialog):
         return SetQuota(task=self._about.task, quota=quota)
 
     def on_input_changed(self) -> None:
-        self.token = ""  # what was shown is of another value
-        self.preview()
+        if not self._is_done:
+            self.preview()  # what was shown is of another value
 
     async def on_input_submitted(self) -> None:
         await self.action_apply()

@@ -1,17 +1,18 @@
-"""Keeps the last view of now for who looks, and says how old it is and what is in the way."""
+"""Keeps the last view of now for who looks, and says how old it is and what is in the way.
+
+Beside it one more thing can be asked at each look: the processes, or a search for tasks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
-from pushlane.core.errors import PushlaneError
-from pushlane.model.presence import Process
+from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.operations.now import GetNow, NowView
 from pushlane.operations.operation import Operation
-from pushlane.operations.processes import ListProcesses
 from pushlane.util.errors import NotAllowed
 
 PATIENCE_S = 10.0
@@ -27,16 +28,21 @@ class Do(Protocol):
 
 
 class Look:
-    """The last picture. `error` says why there is no newer one, and is empty while there is."""
+    """The last picture. `error` says why there is no newer one, and is empty while there is.
+
+    `also` is what is asked beside it, `answer` what was answered last, and `refusal` why not.
+    """
 
     def __init__(self, do: Do, first: NowView, clock: Callable[[], float] = time.monotonic) -> None:
         self.view = first
-        self.processes: Sequence[Process] = ()
+        self.also: Operation[Any] | None = None
+        self.answer: Any = None
         self.refusal = ""
         self.error = first.error or ""
         self._do = do
         self._clock = clock
         self._seen_s = clock()
+        self._answered: Operation[Any] | None = None
 
     @property
     def age_s(self) -> float:
@@ -47,13 +53,22 @@ class Look:
     def is_old(self) -> bool:
         return bool(self.error) or self.age_s > _OLD_S
 
-    async def again(self, *, with_processes: bool = False) -> None:
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer is of what is asked now."""
+        return self.also is None or self._answered == self.also
+
+    def want(self, also: Operation[Any] | None) -> None:
+        """Ask this, too, from the next look on. The answer before stays until then."""
+        if also != self.also:
+            self.also, self.refusal, self._answered = also, "", None
+
+    async def again(self) -> None:
         """Look once more. What does not answer is told, and leaves the picture as it was."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 view = await self._do(GetNow())
-                if with_processes:
-                    await self._ask_for_processes()
+                await self._ask_also()
         except TimeoutError:
             self.error = f"no answer within {PATIENCE_S:g} s"
         except PushlaneError as error:
@@ -63,10 +78,14 @@ class Look:
                 self._seen_s = self._clock()
             self.view, self.error = view, view.error or ""
 
-    async def _ask_for_processes(self) -> None:
+    async def _ask_also(self) -> None:
+        """Ask what else is wanted. What comes when something else is asked already is left."""
+        if (asked := self.also) is None:
+            return
+        answer, refused = None, ""
         try:
-            found = await self._do(ListProcesses())
-        except NotAllowed as refusal:
-            self.processes, self.refusal = (), str(refusal)
-        else:
-            self.processes, self.refusal = found, ""
+            answer = await self._do(asked)
+        except (NotAllowed, BadInput) as refusal:
+            refused = str(refusal)
+        if asked == self.also:
+            self.answer, self.refusal, self._answered = answer, refused, asked

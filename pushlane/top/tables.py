@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pushlane.model.presence import Process
+from pushlane.operations.finding import FoundPage
 from pushlane.operations.now import HeldView, NowView, ShareNowView, SinkNowView, TaskShareView
+from pushlane.operations.task_views import TaskNow
 from pushlane.top.texts import bar, count_text, ends_text, local_time, rate_text
 from pushlane.util.columns import Column, age_text
 
@@ -16,11 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Order(Generic[T]):
-    """By what rows can be sorted. Those of which `by` is None come last."""
+    """By what rows can be sorted. Those of which `by` is None come last.
+
+    `word` is what a search calls it, unless that is its name.
+    """
 
     name: str
     by: Callable[[T], Any]
     largest_first: bool = True
+    word: str = ""
 
     def sorted(self, rows: Sequence[T], *, is_reversed: bool = False) -> list[T]:
         known = [row for row in rows if self.by(row) is not None]
@@ -30,10 +36,11 @@ class Order(Generic[T]):
 
 @dataclass(frozen=True)
 class Seen:
-    """A view of now, and the live processes with their faults, if they were asked for."""
+    """A view of now, and what was asked beside it: the live processes, or a search for tasks."""
 
     view: NowView
     processes: Sequence[Process] = ()
+    found: FoundPage | None = None
 
 
 @dataclass(frozen=True)
@@ -155,8 +162,32 @@ def _resting(one: Process) -> str:
 def _task_detail(one: TaskShareView, seen: Seen) -> str:
     ends = "" if one.eta_ms is None else f"; ends {local_time(one.eta_ms, seen.view.at_ms)}"
     reason = f": {one.reason}" if one.reason else ""
-    slots = "" if one.slots is None else f"; {one.slots:,} slots, 5 s old"
+    slots = "" if one.slots is None else f"; slots {one.slots:,}, 5 s old"
     return f"{one.name or one.task} ({one.task}) of {one.app}, {one.state}{reason}{ends}{slots}"
+
+
+def _tasks(seen: Seen) -> Sequence[TaskShareView]:
+    if seen.found is None:
+        return seen.view.tasks
+    return [_found_row(one, seen.found.at_ms) for one in seen.found.tasks]
+
+
+def _found_row(one: TaskNow, at_ms: int) -> TaskShareView:
+    return TaskShareView(
+        task=one.id,
+        name=one.name,
+        app=one.app,
+        level=one.level,
+        sink=one.chain[0],
+        quota=one.quota,
+        state=one.shown_state,
+        reason=one.shown_reason,
+        left=one.left,
+        observed_per_s=one.rate_per_s,
+        entitled_per_s=one.entitled_per_s,
+        eta_ms=None if one.eta_s is None else at_ms + round(one.eta_s * 1000),
+        slots=one.slots,
+    )
 
 
 SHARES: Table[ShareNowView] = Table(
@@ -174,13 +205,13 @@ SHARES: Table[ShareNowView] = Table(
 )
 TASKS: Table[TaskShareView] = Table(
     "Tasks",
-    lambda seen: seen.view.tasks,
+    _tasks,
     _task_columns,
     lambda one: one.task,
     _task_detail,
     (
         Order("left", lambda one: one.left),
-        Order("observed", lambda one: one.observed_per_s),
+        Order("observed", lambda one: one.observed_per_s, word="rate"),
         Order("entitled", lambda one: one.entitled_per_s),
         Order("slots", lambda one: one.slots),
         Order("end", lambda one: one.eta_ms, largest_first=False),

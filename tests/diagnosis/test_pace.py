@@ -31,7 +31,7 @@ def says(rates: dict[str, float] | None, **fields: object) -> Process:
     return process_of(busy_sink(100.0, tasks_per_s=rates), **fields)
 
 
-async def test_ends_are_those_that_why_tells(
+async def test_ends_and_what_is_due_are_those_that_why_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pushlane.diagnosis.look, "_BETWEEN_S", 0.0)
@@ -57,6 +57,8 @@ async def test_ends_are_those_that_why_tells(
             told = await why(backend, task.id, settings)
             assert told.eta_s is not None
             assert found[task.id].ends_in_s == pytest.approx(told.eta_s), task.level
+            assert told.entitled_share is not None
+            assert found[task.id].entitled_per_s == pytest.approx(100.0 * told.entitled_share)
 
 
 async def test_the_broker_is_not_asked(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pushlane.core.errors import Unreachable
+from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import Level, State, Task
+from pushlane.operations.finding import FindTasks, FoundPage
 from pushlane.operations.looks import CauseView, WhyTask, WhyView
 from pushlane.operations.now import (
     GetNow,
@@ -33,6 +35,8 @@ from pushlane.top.app import Line, Top
 from pushlane.top.dialogs import Dialog
 from pushlane.top.look import Look
 from pushlane.top.rows import Rows
+from pushlane.top.search import search
+from pushlane.top.tables import TASKS, Order
 from pushlane.util.errors import NotAllowed, PreviewChanged
 
 AT_MS = 1_790_000_000_000
@@ -219,13 +223,114 @@ async def test_tasks_are_sorted_by_keys_and_the_selected_one_stays() -> None:
         assert top.names() == ["sale", "news"]
 
 
-async def test_tasks_are_filtered_while_one_types() -> None:
-    async with driven(Server()) as top:
-        await top.press("2", "slash", "n", "e", "w")
-        assert top.names() == ["news"]
-        assert "1 of 2 shown have 'new'" in top.said("detail")
-        await top.press("enter", "escape")
+def page_of(*tasks: Task, in_all: int = 1) -> FoundPage:
+    return FoundPage(tasks=[found(one) for one in tasks], in_all=in_all, at_ms=AT_MS, error=None)
+
+
+async def test_the_filter_searches_all_tasks_while_one_types() -> None:
+    server = Server()
+    server.answers[FindTasks] = page_of(replace(SALE, name="old sale"))  # which is in no picture
+    async with driven(server) as top:
+        await top.press("2", "slash", *"old")
+        assert top.names() == ["old"]
+        assert server.of(FindTasks)[-1] == FindTasks.made(find="old", sort="-rate", limit=50)
+        assert "1 unfinished task fits 'old'" in top.said("detail")
+        await top.press("enter", "p")
+        assert server.of(Preview)[-1].parameters["task"] == "id-sale"
+        await top.press("escape", "escape")
+
         assert top.names() == ["sale", "news"]
+        assert not top.app.query_one("#find").display
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("app=shop level=low sale", {"app": "shop", "level": "low", "find": "sale"}),
+        ("state=paused,resting", {"state": ["paused", "resting"]}),
+        ("sink=", {}),
+        ("size=5", {"find": "size=5"}),
+    ],
+)
+def test_words_of_a_filter_are_fields_of_the_search(typed: str, asked: dict[str, Any]) -> None:
+    made = search(typed, None, is_reversed=False, with_finished=False)
+
+    assert made == FindTasks.made(**asked, sort="-rate", limit=50)
+
+
+@pytest.mark.parametrize("order", TASKS.orders, ids=lambda one: one.name)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_each_order_is_one_of_the_search(order: Order[Any], is_reversed: bool) -> None:
+    made = search("", order, is_reversed=is_reversed, with_finished=False)
+
+    assert made.sort.startswith("-") is (order.largest_first != is_reversed)
+
+
+async def test_a_filter_that_fits_nothing_or_cannot_be_is_told() -> None:
+    server = Server()
+    server.answers[FindTasks] = page_of(in_all=0)
+    async with driven(server) as top:
+        await top.press("2", "slash", "x")
+        assert top.names() == []
+        assert "no unfinished task fits 'x'; a finds finished ones too" in top.said("detail")
+        await top.press("backspace", *"level=top", "enter", "p")
+        assert top.said("detail").startswith("unknown level 'top'")
+        assert (top.names(), server.of(Preview)) == ([], [])
+
+
+async def test_a_server_that_refuses_a_search_is_told() -> None:
+    server = Server()
+    server.answers[FindTasks] = BadInput("find is too long")
+    async with driven(server) as top:
+        await top.press("2", "slash", "x")
+
+        assert top.said("detail") == "find is too long"
+        assert top.said("head").startswith("pushlane top")
+
+
+async def test_of_more_tasks_than_the_picture_has_all_are_sorted() -> None:
+    server = Server()
+    server.answers[GetNow] = replace(VIEW, states={"running": 9_000})
+    server.answers[FindTasks] = page_of(SALE, in_all=9_000)
+    async with driven(server) as top:
+        await top.press("2", "s")
+        assert server.of(FindTasks)[-1].sort == "-left"
+        assert top.said("detail").splitlines()[1] == (
+            "9,000 unfinished tasks; the first 1 are shown; by left"
+        )
+        await top.press("r")
+
+        assert server.of(FindTasks)[-1].sort == "left"
+
+
+async def test_finished_tasks_are_found_too_at_a_key() -> None:
+    server = Server()
+    server.answers[FindTasks] = page_of(replace(SALE, state=State.DONE))
+    async with driven(server) as top:
+        await top.press("2", "a")
+        assert server.of(FindTasks)[-1].state == ("any",)
+        assert "done" in top.rows.texts()[1]
+        await top.press("a")
+
+        assert top.names() == ["sale", "news"]
+
+
+async def test_until_a_search_is_answered_no_other_task_is_shown_or_steered() -> None:
+    server = Server()
+    server.answers[FindTasks] = Unreachable("the server does not answer")
+    async with driven(server) as top:
+        await top.press("2", "slash", "x", "enter", "p")
+
+        assert (top.names(), server.of(Preview)) == ([], [])
+        assert top.said("detail") == "the server does not answer"
+
+
+async def test_other_tables_are_filtered_by_any_column() -> None:
+    async with driven(Server()) as top:
+        await top.press("slash", *"(all)")
+
+        assert len(top.rows.texts()) == 2
+        assert "1 of 2 shown have '(all)'" in top.said("detail")
 
 
 async def test_names_with_markup_and_control_characters_are_text() -> None:
@@ -454,3 +559,17 @@ async def test_a_name_of_wide_characters_leaves_the_columns_in_place() -> None:
         drawn = top.app.screen._compositor.render_strips()
 
     assert {strip.cell_length for strip in drawn} == {80}
+
+
+async def test_keys_right_after_the_filters_are_typed_into_it_and_ctrl_c_ends_it() -> None:
+    server = Server()
+    server.answers[FindTasks] = page_of(SALE)
+    async with driven(server) as top:
+        await top.press("2")
+        for key in ("slash", "s", "q"):  # with no pause between, as what is pasted
+            top.app.post_message(Key(key, key if len(key) == 1 else "/"))
+        await top.press("slash")
+        assert server.of(FindTasks)[-1].find == "sq/"
+        await top.press("ctrl+c")
+
+    assert top.app.return_code == 0
