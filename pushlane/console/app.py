@@ -28,6 +28,7 @@ from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment
 from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
+from pushlane.console.report import REPORT
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
@@ -49,7 +50,7 @@ from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, ALERTS, PUSH, PROCESSES, AUDIT, ACCESS)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, DEAD, PREVIEW, COUNTED, FIGURES)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, REPORT, DEAD, PREVIEW, COUNTED, FIGURES)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"

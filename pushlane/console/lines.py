@@ -90,11 +90,13 @@ def chart(
     marks: Sequence[tuple[int, str]],
     at_ms: int,
     spells: Sequence[Spell] = (),
+    gap_ms: int = _GAP_MS,
 ) -> Chart:
     """Draw what went a second by name, from points in the order of their time (Unix ms).
 
-    It begins with the first of them, and spans five minutes at least. Spells of a name and kind
-    share a track; the tracks of those that ended last are shown.
+    It begins with the first of them, and spans five minutes at least. A line has a gap between two
+    points that are more than `gap_ms` apart. Spells of a name and kind share a track; the tracks of
+    those that ended last are shown.
     """
     from_ms = min(points[0][0] if points else at_ms, at_ms - _LEAST_MS)
 
@@ -108,7 +110,7 @@ def chart(
     most = _round_up(max(names.values(), default=0.0))
     largest = sorted(names, key=lambda name: -names[name])[:_MOST_LINES]
     lines = [
-        Line(name, _pieces(points, name, x, most), points[-1][1].get(name, 0.0))
+        Line(name, _pieces(points, name, x, most, gap_ms), points[-1][1].get(name, 0.0))
         for name in sorted(largest)
     ]
     there = [Mark(x(time_ms), time_ms, text) for time_ms, text in marks if time_ms >= from_ms]
@@ -144,11 +146,12 @@ def _pieces(
     name: str,
     x: Callable[[int], float],
     most: float,
+    gap_ms: int,
 ) -> list[str]:
     pieces: list[list[str]] = []
-    before_ms = -_GAP_MS
+    before_ms = -gap_ms
     for time_ms, per_s in points:
-        if time_ms - before_ms > _GAP_MS or not pieces:
+        if time_ms - before_ms > gap_ms or not pieces:
             pieces.append([])
         y = HEIGHT * (1 - per_s.get(name, 0.0) / most) if most else HEIGHT
         pieces[-1].append(f"{x(time_ms):.1f},{y:.1f}")

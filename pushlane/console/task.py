@@ -86,7 +86,7 @@ def _outcomes(task: TaskNow) -> list[Outcome]:
 TASK = Page("/tasks/{task}", "Task", "task.html", GetTask, _task, query=("quota",))
 
 
-def _part(
+def part_of_task(
     name: str,
     shows: type[Operation[Any]],
     values: Callable[[Ask, TaskNow], Awaitable[Mapping[str, Any]]],
@@ -156,10 +156,10 @@ async def _dead(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
     return {"page": page}
 
 
-WHY = _part("why", WhyTask, _why)
-LIFE = _part("life", GetTask, _life)
-RESULTS = _part("results", GetResults, _results)
-DEAD = _part("dead", ListDead, _dead)
+WHY = part_of_task("why", WhyTask, _why)
+LIFE = part_of_task("life", GetTask, _life)
+RESULTS = part_of_task("results", GetResults, _results)
+DEAD = part_of_task("dead", ListDead, _dead)
 
 
 async def _push(ask: Ask) -> Mapping[str, Any]:

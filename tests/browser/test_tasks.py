@@ -12,6 +12,7 @@ from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.tasks import GetTask, PauseTask, SetQuota
 from tests.browser.conftest import Served, Visitor
 from tests.browser.test_console import SCRIPT, WIDTHS, Come, found_by_axe, shown
+from tests.receipt_bodies import body
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -148,7 +149,9 @@ def test_two_operators_see_what_each_does_and_what_is_typed_stays(
     assert me.page.locator("tbody tr").count() == 1
 
 
-def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come) -> None:
+def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come, axe: str) -> None:
+    said = body("sale", [1], at_ms=now_ms() - 60_000)
+    filled.work(lambda backend: backend.receipts.append([said]))
     me = visitor(filled)
     me.logs_in(filled.token(), "tasks/sale")
 
@@ -158,6 +161,9 @@ def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come) -
     assert me.page.locator("#results dl").count() == 0
     me.page.get_by_role("button", name="Read its receipts").click()
     me.sees("From its dispatch to the answer")
+    me.page.get_by_role("button", name="Make its report").click()
+    me.sees("How far its pushes came")
+    assert found_by_axe(me, axe) == []
     filled.do(PauseTask(task="sale", reason="look here"))
     me.page.get_by_role("button", name="Look again: Why it waits").click()
     me.page.locator("#why").get_by_text("it is paused: look here").wait_for()
