@@ -20,8 +20,8 @@ from pushlane.core.task import Level, Task
 from pushlane.model.names import new_task_id
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
-from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
+from pushlane.pipeline.rules.rule_store import LEASE, RuleStore
 from pushlane.pipeline.rules.runner import Expand, Expanded, RuleStats, Runner, RunOrder
 
 PATIENCE_S = 0.2  # a busy machine takes as long until it tells of a run that has ended

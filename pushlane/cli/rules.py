@@ -28,6 +28,7 @@ from pushlane.operations.rules import (
     ResumeRule,
     RuleRunView,
     RuleView,
+    WithdrawRuleRuns,
 )
 from pushlane.operations.views import plain
 
@@ -163,6 +164,14 @@ def resume(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     _tell(done(flags.settings(), ResumeRule(name=rule)), "on", as_json)
 
 
+def withdraw(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
+    """Take back the runs that were asked for and have not begun."""
+    found = done(flags.settings(), WithdrawRuleRuns(name=rule))
+    if as_json:
+        print_json(plain(found))
+    note(f"no run of rule {found.name} is asked for any longer")
+
+
 def remove(flags: Flags, rule: RuleName, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
@@ -217,5 +226,16 @@ def _run_state(run: RuleRunView) -> str:
 
 rules = Group(
     "Send to an audience by a schedule, each run once.",
-    (add, list_, show, history, pause, resume, remove, rules_run.run, rules_run.serve),
+    (
+        add,
+        list_,
+        show,
+        history,
+        pause,
+        resume,
+        remove,
+        rules_run.run,
+        withdraw,
+        rules_run.serve,
+    ),
 )

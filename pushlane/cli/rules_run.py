@@ -12,6 +12,7 @@ import typer
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, asking
+from pushlane.cli.doing import done
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, LogFormat, argument, on_backend, option, switch
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
@@ -23,7 +24,7 @@ from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
-from pushlane.operations.rules import run_view
+from pushlane.operations.rules import GetRule, RunRule, run_view
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
 
@@ -43,6 +44,9 @@ def run(
     dry_run: Annotated[
         bool, switch("--dry-run", "Only count what it would put on a lane now.")
     ] = False,
+    no_wait: Annotated[
+        bool, switch("--no-wait", "Only ask for it: `rules serve` makes it.")
+    ] = False,
     spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
@@ -51,6 +55,11 @@ def run(
     A run that is done already is not made again. Where a scheduler runs, that one makes it.
     """
     settings = flags.settings()
+    if no_wait:
+        if dry_run:
+            raise BadInput("--dry-run counts here and now: leave out --no-wait")
+        _ask(settings, RunRule(name=rule, at_ms=_at_ms(at) if at else 0), as_json)
+        return
     logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
     if dry_run:
         counts = say_counts(settings, _load(settings, rule), spark)
@@ -92,6 +101,19 @@ def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> AudienceCou
         counts = asyncio.run(_expander(settings, spark, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
     return counts
+
+
+def _ask(settings: Settings, wanted: RunRule, as_json: bool) -> None:
+    """Ask for a run, and say whether there is somebody to make it."""
+    asked = done(settings, wanted)
+    if as_json:
+        print_json(plain(asked))
+    if asked.state == "done":
+        note(f"the run of rule {asked.rule} is done already: task {asked.task_id or 'none'}")
+        return
+    served = done(settings, GetRule(name=asked.rule)).served
+    when = "`rules serve` makes it" if served else "it waits: nobody runs `pushlane rules serve`"
+    note(f"rule {asked.rule} is to run; {when} (`pushlane rules history {asked.rule}`)")
 
 
 def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> SparkExpander:
@@ -178,8 +200,8 @@ def _scheduler(
     backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
 ) -> RuleScheduler:
     from pushlane.backends.leases import Leader
-    from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
-    from pushlane.pipeline.rules.rule_store import RuleStore
+    from pushlane.pipeline.rules.rule_scheduler import RealClock, RuleScheduler
+    from pushlane.pipeline.rules.rule_store import LEASE, RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
     store, clock = RuleStore(backend.documents), RealClock()
@@ -190,7 +212,7 @@ def _scheduler(
 
 def _at_ms(text: str) -> int:
     try:
-        return int(datetime.fromisoformat(text).timestamp()) * 1000
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise BadInput(
             f"--at {text!r} is no ISO time like 2026-01-31T18:00+01:00 (`rules history --json` "

@@ -131,6 +131,8 @@ OPERATIONS = (
     _looks(Operations.rule_runs, "rules history"),
     _changes(Operations.pause_rule, "rules pause"),
     _changes(Operations.resume_rule, "rules resume"),
+    _changes(Operations.run_rule, "rules run"),
+    _changes(Operations.withdraw_rule_runs, "rules withdraw"),
     _changes(Operations.remove_rule, "rules remove"),
     _changes(Operations.put_alert, "alerts add"),
     _looks(Operations.alerts, "alerts list"),

@@ -29,6 +29,8 @@ from pushlane.operations.rules import (
     ResumeRule,
     RuleRunView,
     RuleView,
+    RunRule,
+    WithdrawRuleRuns,
 )
 
 Duration = float | timedelta | str
@@ -103,6 +105,18 @@ class RuleOperations(Connection):
     async def resume_rule(self, name: str) -> RuleView:
         """Let a paused rule run again; what came due meanwhile is not made up for."""
         return await self.do(ResumeRule.made(name=name))
+
+    async def run_rule(self, name: str, *, at_ms: int = 0) -> RuleRunView:
+        """Ask for a run now, or once more for a time when it was due: `rules serve` makes it.
+
+        What waits already, or is done, is not asked for twice. Raises BadInput when it was not due
+        then.
+        """
+        return await self.do(RunRule.made(name=name, at_ms=at_ms))
+
+    async def withdraw_rule_runs(self, name: str) -> RuleView:
+        """Take back the runs that were asked for and have not begun; BadInput if none waits."""
+        return await self.do(WithdrawRuleRuns.made(name=name))
 
     async def remove_rule(self, name: str) -> None:
         """Take a rule away, with the history of its runs. Its tasks stay."""

@@ -230,6 +230,8 @@ class SyncClient:
     rule_runs = _blocking(Operations.rule_runs)
     pause_rule = _blocking(Operations.pause_rule)
     resume_rule = _blocking(Operations.resume_rule)
+    run_rule = _blocking(Operations.run_rule)
+    withdraw_rule_runs = _blocking(Operations.withdraw_rule_runs)
     remove_rule = _blocking(Operations.remove_rule)
     put_alert = _blocking(Operations.put_alert)
     alerts = _blocking(Operations.alerts)

@@ -128,6 +128,7 @@ _FLAGS: Mapping[str, tuple[str, ...]] = {
     "count-dead": ("--dry-run",),
     "list-ends": ("--csv",),
     "list-reported": ("--rows",),
+    "run-rule": ("--no-wait",),
 }
 """The words that an operation adds to a command that several operations share."""
 
@@ -198,6 +199,7 @@ _WAYS: Mapping[str, Mapping[str, Way | None]] = {
     },
     "retry-dead": _DEAD,
     "rotate-token": {"keep_s": _span("keep")},
+    "run-rule": {"at_ms": _time("at")},
     "set-app-quota": _OF_APP,
     "set-formats": {"min_format": _option("min")},
     "set-limit": {

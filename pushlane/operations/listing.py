@@ -55,6 +55,8 @@ from pushlane.operations.rules import (
     PutRule,
     RemoveRule,
     ResumeRule,
+    RunRule,
+    WithdrawRuleRuns,
 )
 from pushlane.operations.shares import (
     ClearAppQuota,
@@ -170,6 +172,8 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListRuleRuns,
     PauseRule,
     ResumeRule,
+    RunRule,
+    WithdrawRuleRuns,
     RemoveRule,
     PutAlert,
     ListAlerts,

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pushlane.core.errors import BadInput
+from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.task import now_ms
+from pushlane.model.times import LAST_DATE_MS
 from pushlane.operations.operation import ETag, Of, Operation, Role, read_by
 from pushlane.operations.paging import AtMost, Cursor, page
 from pushlane.operations.session import Session
@@ -76,7 +77,8 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` is what is under way, or how the last run ended; `next_at_ms` when it is due next, and
     `then_at_ms` the two times after that. `spent` counts the pushes of its last days, `spent_today`
-    those of today with what runs under way may still send.
+    those of today with what runs under way may still send. `served` tells whether a process makes
+    the runs of rules now.
     """
 
     name: str
@@ -105,6 +107,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     spent: Mapping[str, int]
     spent_today: int
     last_run: RuleRunView | None
+    served: bool
 
 
 def _catch_up_s(what: str, given: object) -> float:
@@ -167,7 +170,7 @@ class PutRule(Operation[RuleView], frozen=True, kw_only=True):
             await store.add(rule)
         found = await store.record(self.name)
         _note(at, self.name, before, found.rule)
-        return _shown(at, found)
+        return await _shown(at, found)
 
     def _refuse(self, at: Session) -> None:
         """Raise NotAllowed where who asks may not run code here, BadInput for a path in the task.
@@ -194,7 +197,8 @@ class ListRules(Operation[list[RuleView]], frozen=True, kw_only=True):
 
     async def run(self, at: Session) -> list[RuleView]:
         found = sorted(await _store(at).records(), key=lambda one: one.rule.name)
-        return [_view(one) for one in page(at, self, found, lambda one: one.rule.name)]
+        is_served = await _is_served(at)
+        return [_view(one, is_served) for one in page(at, self, found, lambda one: one.rule.name)]
 
 
 class GetRule(Operation[RuleView], frozen=True, kw_only=True):
@@ -207,7 +211,7 @@ class GetRule(Operation[RuleView], frozen=True, kw_only=True):
     name: RuleName
 
     async def run(self, at: Session) -> RuleView:
-        return _shown(at, await _store(at).record(self.name))
+        return await _shown(at, await _store(at).record(self.name))
 
 
 class ListRuleRuns(Operation[list[RuleRunView]], frozen=True, kw_only=True):
@@ -256,6 +260,61 @@ class ResumeRule(Operation[RuleView], frozen=True, kw_only=True):
         return await _change(at, self.name, lambda rule: rule.held(False, now_ms()))
 
 
+class RunRule(Operation[RuleRunView], frozen=True, kw_only=True):
+    """Ask for a run now, or once more for a time when it was due: `rules serve` makes it.
+
+    A paused rule is run, too. What waits already, or is done, is not asked for twice.
+    """
+
+    method, path, role, of = "POST", "/rules/{name}/run", Role.OPERATOR, Of.APP
+    commands = ("rules run",)
+    changes = True
+
+    name: RuleName
+    at_ms: Annotated[
+        int, Meta(ge=0, le=LAST_DATE_MS, description="Due then (Unix ms); 0 for a run of its own.")
+    ] = 0
+
+    async def run(self, at: Session) -> RuleRunView:
+        store, now = _store(at), now_ms()
+        from pushlane.pipeline.rules.rule_scheduler import request_again, request_now
+
+        before = await store.record(self.name)
+        if self.at_ms:
+            at_ms = await request_again(store, self.name, self.at_ms, now)
+        else:
+            at_ms = await request_now(store, self.name, now, joins=True)
+        run = (await store.history(self.name)).find(at_ms)
+        if run is None:
+            raise TaskConflict(f"rule {self.name!r} is being changed elsewhere; try again")
+        shown = run_view(self.name, run)
+        if run != before.history.find(at_ms):
+            at.changed(f"rule/{self.name}", {}, {"run": shown.at}, before.rule.app)
+        return shown
+
+
+class WithdrawRuleRuns(Operation[RuleView], frozen=True, kw_only=True):
+    """Take back the runs that were asked for and have not begun."""
+
+    method, path, role, of = "POST", "/rules/{name}/withdraw", Role.OPERATOR, Of.APP
+    commands = ("rules withdraw",)
+    changes = True
+
+    name: RuleName
+
+    async def run(self, at: Session) -> RuleView:
+        store = _store(at)
+        from pushlane.pipeline.rules.history import iso_utc, requests, withdraw_runs
+
+        rule, history = await store.record(self.name)
+        asked = [iso_utc(run.at_ms) for run in requests(history)]
+        if not asked:
+            raise BadInput(f"no run of rule {self.name!r} waits that somebody has asked for")
+        await store.change_history(self.name, withdraw_runs)
+        at.changed(f"rule/{self.name}", {"run": ", ".join(asked)}, {}, rule.app)
+        return await _shown(at, await store.record(self.name))
+
+
 class RemoveRule(Operation[Removed], frozen=True, kw_only=True):
     """Take a rule away, with the history of its runs. Its tasks stay."""
 
@@ -290,7 +349,7 @@ async def _change(at: Session, name: str, edit: Callable[[Rule], Rule]) -> RuleV
     store = _store(at)
     changed = await store.change(name, edit, _unless_overtaken(at, name))
     _note(at, name, *changed)
-    return _shown(at, await store.record(name))
+    return await _shown(at, await store.record(name))
 
 
 def _unless_overtaken(at: Session, name: str) -> Callable[[Rule | None], None]:
@@ -316,9 +375,16 @@ def _noted(rule: Rule) -> dict[str, Any]:
     return {**{name: getattr(rule, name) for name in names}, "app": rule.app}
 
 
-def _shown(at: Session, found: RuleRecord) -> RuleView:
+async def _shown(at: Session, found: RuleRecord) -> RuleView:
     at.show(f"rule/{found.rule.name}", _set_of(found.rule))
-    return _view(found)
+    return _view(found, await _is_served(at))
+
+
+async def _is_served(at: Session) -> bool:
+    """Return whether a process leads the rules, and makes their runs."""
+    from pushlane.pipeline.rules.rule_store import LEASE
+
+    return await at.backend.lease.is_held(LEASE)
 
 
 def _place(one: tuple[str, Run]) -> str:
@@ -339,7 +405,7 @@ def run_view(rule: str, run: Run) -> RuleRunView:
     return RuleRunView(rule=rule, key=key, at=at, state=run.state.value, **own)
 
 
-def _view(found: RuleRecord) -> RuleView:
+def _view(found: RuleRecord, is_served: bool) -> RuleView:
     rule, history = found
     shown = rule.shown()
     ended = [run for run in history.runs if not run.state.is_open]
@@ -355,6 +421,7 @@ def _view(found: RuleRecord) -> RuleView:
         spent=history.spent,
         spent_today=history.spent_on(rule.schedule.day(now_ms())),
         last_run=run_view(rule.name, ended[-1]) if ended else None,
+        served=is_served,
     )
 
 

@@ -97,6 +97,22 @@ def test_a_rule_says_that_it_refuses_what_is_hardly_meant(weekly: Command):
     assert "no field 'silent'" in refused(weekly, "add", weekly.file("b.toml", "silent = true"))
 
 
+def test_a_run_is_asked_for_without_spark_and_taken_back(weekly: Command):
+    asked = weekly("rules", "run", "weekly", "--no-wait", "--json")
+    at = asked.json["at"]
+    by_time = weekly("rules", "run", "weekly", "--no-wait", "--at", at, "--json")
+    taken = weekly("rules", "withdraw", "weekly", "--json")
+
+    assert asked.json["state"] == "due"
+    assert "it waits: nobody runs `pushlane rules serve`" in asked.stderr
+    assert by_time.json == asked.json
+    assert taken.json["open_runs"] == 0
+    assert taken.stderr == "no run of rule weekly is asked for any longer\n"
+    assert "no run of rule 'weekly' waits" in refused(weekly, "withdraw", "weekly")
+    assert "leave out --no-wait" in refused(weekly, "run", "weekly", "--no-wait", "--dry-run")
+    assert "is no ISO time" in refused(weekly, "run", "weekly", "--no-wait", "--at", "now")
+
+
 def test_options_replace_the_fields_of_a_file(command: Command):
     path = command.file("weekly.toml", RULE)
 

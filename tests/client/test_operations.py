@@ -42,7 +42,7 @@ CLI_ONLY = {
     "ingest *": "it feeds lanes from a process of its own, beside its source",
     "mcp": "an agent speaks with it",
     "spool *": "it is of a folder on the machine of a producer",
-    **dict.fromkeys(("fanout", "rules run", "rules serve", "pipeline *"), OF_SPARK),
+    **dict.fromkeys(("fanout", "rules serve", "pipeline *"), OF_SPARK),
     "alerts run": OF_SPARK,
     **dict.fromkeys(("sinks show", "sinks test", "config *"), OF_SETTINGS),
     **dict.fromkeys(("doctor", "stats-dump", "backup", "restore"), OF_OPERATORS),

@@ -20,11 +20,13 @@ from pushlane.operations.rules import (
     PutRule,
     RemoveRule,
     ResumeRule,
+    RunRule,
+    WithdrawRuleRuns,
 )
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
-from pushlane.pipeline.rules.history import Run, RunState
-from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.history import Run, RunState, begin
+from pushlane.pipeline.rules.rule_store import LEASE, RuleStore
 from pushlane.util.errors import NotAllowed, NotFound
 
 ADMIN = Caller("ada", "cli")
@@ -63,6 +65,75 @@ async def test_a_rule_is_saved_held_and_removed_and_the_audit_says_so(settings: 
     assert entries[2].after == {"revision": 2, "paused": True}
 
 
+async def test_a_run_is_asked_for_once_until_it_begins_and_can_be_taken_back(
+    settings: Settings,
+) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, rule(paused=True))
+        first = await do(backend, settings, of("shop"), RunRule(name="weekly"))
+        again = await do(backend, settings, of("shop"), RunRule(name="weekly"))
+        waiting = await do(backend, settings, ADMIN, GetRule(name="weekly"))
+        left = await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly"))
+        with pytest.raises(BadInput, match="no run of rule 'weekly' waits"):
+            await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly"))
+        entries = await do(backend, settings, ADMIN, ListAudit())
+
+    assert (first.state, first.asked, first.key) == ("due", True, f"rule-weekly-{first.at}")
+    assert again == first
+    assert (waiting.state, waiting.open_runs, left.open_runs) == ("paused", 1, 0)
+    assert [(one.operation, one.before, one.after, one.app) for one in entries[:2]] == [
+        ("withdraw-rule-runs", {"run": first.at}, {}, "shop"),
+        ("run-rule", {}, {"run": first.at}, "shop"),
+    ]
+    assert len(entries) == 3
+
+
+async def test_a_run_that_has_begun_is_neither_joined_nor_taken_back(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, rule())
+        first = await do(backend, settings, ADMIN, RunRule(name="weekly"))
+        store = RuleStore(backend.documents)
+        made = (await store.record("weekly")).rule
+        await store.change_history("weekly", begin(made, first.at_ms, 1, first.at_ms))
+        second = await do(backend, settings, ADMIN, RunRule(name="weekly"))
+        await do(backend, settings, ADMIN, WithdrawRuleRuns(name="weekly"))
+        left = await do(backend, settings, ADMIN, ListRuleRuns(name="weekly"))
+
+    assert second.at_ms != first.at_ms
+    assert [(one.at_ms, one.state) for one in left] == [(first.at_ms, "running")]
+
+
+async def test_a_run_that_was_due_is_made_once_more_unless_it_is_done(settings: Settings) -> None:
+    failed, ended = Run(at_ms=9_000_500, state=RunState.FAILED, reason="x"), Run(at_ms=9_000_501)
+    runs = [failed, ended.ended(RunState.DONE, 9_000_600, task_id="t1", total=3)]
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, rule())
+        store = RuleStore(backend.documents)
+        await store.change_history("weekly", lambda history: history.with_runs(*runs))
+        again, done = [
+            await do(backend, settings, ADMIN, RunRule(name="weekly", at_ms=run.at_ms))
+            for run in runs
+        ]
+        with pytest.raises(BadInput, match="is not due at 1970-01-01T"):
+            await do(backend, settings, ADMIN, RunRule(name="weekly", at_ms=1))
+        with pytest.raises(BadInput, match="is still to come"):
+            await do(backend, settings, ADMIN, RunRule(name="weekly", at_ms=32_000_000_000_000))
+        entries = await do(backend, settings, ADMIN, ListAudit())
+
+    assert (again.state, again.asked, again.reason) == ("due", True, "")
+    assert (done.state, done.task_id, done.total) == ("done", "t1", 3)
+    assert [one.operation for one in entries] == ["run-rule", "put-rule"]
+
+
+async def test_it_says_whether_a_process_makes_the_runs(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        saved = await do(backend, settings, ADMIN, rule())
+        await backend.lease.acquire(LEASE, "me", 60.0)
+        [shown] = await do(backend, settings, ADMIN, ListRules())
+
+    assert (saved.served, shown.served) == (False, True)
+
+
 async def test_the_audit_has_no_text_and_no_sql_of_a_rule(settings: Settings) -> None:
     async with connect(settings) as backend:
         secret = {"options": {"password": "hidden"}, "where": "phone = 'hidden'"}
@@ -94,7 +165,15 @@ async def test_a_caller_of_an_app_sees_and_holds_its_rules_alone(settings: Setti
             assert await names(backend, settings, of(app)) == [name]
             paused = await do(backend, settings, of(app), PauseRule(name=name))
             assert paused.paused
-        for asked in (GetRule, PauseRule, ResumeRule, RemoveRule, ListRuleRuns):
+        for asked in (
+            GetRule,
+            PauseRule,
+            ResumeRule,
+            RemoveRule,
+            RunRule,
+            WithdrawRuleRuns,
+            ListRuleRuns,
+        ):
             with pytest.raises(NotFound, match="there is no rule 'daily' \\(`pushlane rules list`"):
                 await do(backend, settings, of("shop"), asked(name="daily"))
         with pytest.raises(NotFound, match="did you mean 'weekly'"):

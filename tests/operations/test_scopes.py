@@ -67,6 +67,8 @@ from pushlane.operations.rules import (
     PutRule,
     RemoveRule,
     ResumeRule,
+    RunRule,
+    WithdrawRuleRuns,
 )
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import (
@@ -212,6 +214,8 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     ListRuleRuns: lambda task, app: ListRuleRuns(),
     PauseRule: lambda task, app: PauseRule(name=task),
     ResumeRule: lambda task, app: ResumeRule(name=task),
+    RunRule: lambda task, app: RunRule(name=task),
+    WithdrawRuleRuns: lambda task, app: WithdrawRuleRuns(name=task),
     RemoveRule: lambda task, app: RemoveRule(name=task),
     PutAlert: an_alert,
     ListAlerts: lambda task, app: ListAlerts(),

@@ -317,17 +317,26 @@ def request_run(at_ms: int) -> Edit:
     return edit
 
 
+def requests(history: History) -> list[Run]:
+    """Return the runs that somebody wants and that have not begun, the oldest first."""
+    return [run for run in history.open if run.asked and not run.has_begun]
+
+
 def withdraw_run(at_ms: int) -> Edit:
     """Remove a requested run that has not begun."""
+    return lambda history: _without(
+        history, [run for run in requests(history) if run.at_ms == at_ms]
+    )
 
-    def edit(history: History) -> History:
-        run = history.find(at_ms)
-        if run is None or run.state is not RunState.DUE or not run.asked:
-            return history
-        kept = tuple(one for one in history.runs if one.at_ms != at_ms)
-        return history.model_copy(update={"runs": kept})
 
-    return edit
+def withdraw_runs(history: History) -> History:
+    """Remove all requested runs that have not begun."""
+    return _without(history, requests(history))
+
+
+def _without(history: History, gone: Sequence[Run]) -> History:
+    kept = tuple(run for run in history.runs if run not in gone)
+    return history.model_copy(update={"runs": kept})
 
 
 def _first(rule: Rule, history: History, run: Run, fence: int, now_ms: int) -> Run:

@@ -29,16 +29,16 @@ from pushlane.pipeline.rules.history import (
     next_due_ms,
     note_due,
     request_run,
+    requests,
     withdraw_run,
 )
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
+from pushlane.pipeline.rules.rule_store import LEASE, RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Expand, RuleStats, Runner
 from pushlane.util.errors import Superseded
 
 log = logging.getLogger("pushlane.rules")
 
-LEASE = "rules"
 LOOK_S = 3.0
 """The time between looks; each renews the lease, so it is under a third of a lease."""
 
@@ -217,15 +217,20 @@ class RealClock:
 _LOOK_S = 1.0
 
 
-async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
+async def request_now(store: RuleStore, name: str, now_ms: int, *, joins: bool = False) -> int:
     """Request a run of its own, and return the time that it is known by.
 
-    That time is never a whole second, since those are times of schedules.
+    That time is never a whole second, since those are times of schedules. One that `joins` is the
+    same as an earlier one that has not begun.
     """
     await store.record(name)
     requested: list[int] = []
 
     def edit(history: History) -> History:
+        waiting = [run for run in requests(history) if run.at_ms % 1000]
+        if joins and waiting:
+            requested.append(waiting[0].at_ms)
+            return history
         at_ms = now_ms
         while at_ms % 1000 == 0 or history.find(at_ms):
             at_ms += 1

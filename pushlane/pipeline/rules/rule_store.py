@@ -16,6 +16,9 @@ from pushlane.util.texts import Once, did_you_mean
 
 log = logging.getLogger("pushlane.shelf")
 
+LEASE = "rules"
+"""Held by the process that makes the runs of rules."""
+
 _RULE = "rule"
 _HISTORY = "rule-history"
 _MOST_TRIES = 100

@@ -13,7 +13,6 @@ from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import RunState, run_key
 from pushlane.pipeline.rules.rule_scheduler import (
-    LEASE,
     LOOK_S,
     RunId,
     request_again,
@@ -21,6 +20,7 @@ from pushlane.pipeline.rules.rule_scheduler import (
     wait_for_end,
     withdraw_request,
 )
+from pushlane.pipeline.rules.rule_store import LEASE
 from pushlane.settings import Settings
 from pushlane.util.errors import NotFound
 from tests.rules import Clock, Leading, a_rule, ms
