@@ -11,19 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace as with_fields
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.leases import are_lines_awaited, is_awaited
-from pushlane.backends.ports import Delayed, Registry, TaskQuery, pages
+from pushlane.backends.ports import Delayed, Registry
 from pushlane.backends.queries import pool_size
 from pushlane.core.names import lane_at, later_lane, own_lane, pool_lanes
-from pushlane.core.task import ACTIVE_STATES, Progress, State, Task, now_ms
+from pushlane.core.task import Progress, State, Task, now_ms
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses, causes
 from pushlane.diagnosis.fluid import Expected, Flow, forecast
+from pushlane.diagnosis.index import index_of
 from pushlane.diagnosis.situation import (
     Cause,
     Situation,
@@ -39,11 +40,13 @@ from pushlane.model.presence import MOST_LANES, MOST_TASKS, Process
 from pushlane.model.reasons import Reasons
 from pushlane.model.task_changes import settled, settled_reasons
 from pushlane.settings import Settings
+from pushlane.util.texts import paged
 
 _UNKNOWN = TaskStatus("")
 
 _MOST_OTHERS = 50_000  # the newest tasks that are not finished
 _MANY = 1_000  # from so many on a look is kept for others who ask
+_AT_ONCE = 1_000
 _LOOK_S = 2.0
 _BETWEEN_S = 1.0
 _JUST_BEGUN_MS = 10_000
@@ -305,10 +308,22 @@ class Backlog:
     standings: Sequence[Standing]
     flows: dict[str, tuple[SinkLoad, Flow]] = field(default_factory=dict)
 
+    @cached_property
+    def by_id(self) -> Mapping[str, Standing]:
+        return {one.task.id: one for one in self.standings}
+
+    @cached_property
+    def by_sink(self) -> Mapping[str, Sequence[Standing]]:
+        """The same by the sink that a task goes to first."""
+        found: dict[str, list[Standing]] = {}
+        for one in self.standings:
+            found.setdefault(one.task.chain[0], []).append(one)
+        return found
+
     def has(self, task: Task) -> bool:
         """Tell whether it has a task no older than this."""
-        versions = (one.task.version for one in self.standings if one.task.id == task.id)
-        return any(version >= task.version for version in versions)
+        found = self.by_id.get(task.id)
+        return found is not None and found.task.version >= task.version
 
 
 class _Looks:
@@ -340,7 +355,7 @@ class _Looks:
             is_old = time.monotonic() - self._began_s >= most_s
             if is_old or len(self._last.standings) < _MANY:
                 began_s, at_ms = time.monotonic(), now_ms()
-                self._last = Backlog(at_ms, await _all_active(backend))
+                self._last = Backlog(at_ms, await _unfinished(backend, self._last))
                 self._began_s = began_s
             return self._last
 
@@ -368,20 +383,32 @@ async def active(backend: Backend, sinks: Container[str]) -> list[Standing]:
     Of many tasks the answer may be two seconds old.
     """
     found = await backlog(backend)
-    return [one for one in found.standings if one.task.chain[0] in sinks]
+    return [one for sink, some in found.by_sink.items() if sink in sinks for one in some]
 
 
-async def _all_active(backend: Backend) -> list[Standing]:
-    found: list[Standing] = []
-    async for tasks in pages(backend.registry, TaskQuery(ACTIVE_STATES)):
-        progress = await backend.registry.progress([task.id for task in tasks])
-        later = await later_of(backend, tasks)
-        for task, counts in zip(tasks, progress, strict=True):
+async def _unfinished(backend: Backend, last: Backlog) -> list[Standing]:
+    """Return how each task stands, the newest first; one that stands as in the last look is kept.
+
+    The tasks are those of the process's index, which reads only what has changed.
+    """
+    index = index_of(backend.registry)
+    await index.follow_unfinished(backend.registry)
+    tasks = sorted(index.unfinished.values(), key=_age, reverse=True)[:_MOST_OTHERS]
+    known, found = last.by_id, []
+    for some in paged(tasks, _AT_ONCE):
+        progress = await backend.registry.progress([task.id for task in some])
+        later = await later_of(backend, some)
+        for task, counts in zip(some, progress, strict=True):
             left = None if task.total is None else task.total - counts.finished
-            found.append(Standing(task, left, later=later.get(task.id, 0)))
-        if len(found) >= _MOST_OTHERS:
-            break
+            waits, one = later.get(task.id, 0), known.get(task.id)
+            if one is None or one.task is not task or (one.left, one.later) != (left, waits):
+                one = Standing(task, left, later=waits)
+            found.append(one)
     return found
+
+
+def _age(task: Task) -> tuple[int, str]:
+    return task.created_at_ms, task.id
 
 
 async def loads(

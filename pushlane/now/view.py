@@ -18,8 +18,8 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.ports import Registry
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import now_ms
+from pushlane.diagnosis.index import TaskIndex, index_of
 from pushlane.diagnosis.look import loads
-from pushlane.now.index import TaskIndex
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import Rates
 from pushlane.now.spans import Spans
@@ -47,8 +47,8 @@ class Point(NamedTuple):
 class View:
     """The view of now of a process on a backend, which each call names."""
 
-    def __init__(self) -> None:
-        self.index = TaskIndex()
+    def __init__(self, index: TaskIndex) -> None:
+        self.index = index
         self.hour: deque[Point] = deque(maxlen=_POINTS)
         self.spans = Spans()
         self.error: PushlaneError | None = None
@@ -140,5 +140,5 @@ def view_of(backend: Backend) -> View:
     """Return the view of now of this process on a backend."""
     view = _views.get(backend.registry)
     if view is None:
-        view = _views[backend.registry] = View()
+        view = _views[backend.registry] = View(index_of(backend.registry))
     return view

@@ -21,8 +21,8 @@ from pushlane.operations.tasks import ANY_STATE, read_states, stored_as
 from pushlane.util.conversion import one_of
 
 if TYPE_CHECKING:
+    from pushlane.diagnosis.index import Row
     from pushlane.diagnosis.pace import Pace
-    from pushlane.now.index import Row
     from pushlane.now.picture import Picture, TaskPicture
     from pushlane.now.view import View
 

@@ -409,16 +409,12 @@ async def _here(at: Session, world: _World) -> _Here:
     elif world.subject is not None and world.subject.kind == "sink":
         names = {world.subject.name}
     seen = await backlog(at.backend, world.was)
-    by_sink: dict[str, list[Standing]] = {name: [] for name in sorted(names)}
-    for one in seen.standings:
-        if (some := by_sink.get(one.task.chain[0])) is not None:
-            some.append(one)
+    by_sink = {name: some for name in sorted(names) if (some := seen.by_sink.get(name))}
     tasks = (one.task for some in by_sink.values() for one in some)
     load_of, _ = await loads(at.backend, tasks, seen.at_ms)
     found = [
         (load_of(sink=sink_now(processes, name), standings=()), some)
         for name, some in by_sink.items()
-        if some
     ]
     resting = {one.name for process in processes for one in process.served if one.resting}
     return _Here(seen.at_ms, found, sorted(resting & names), seen.flows)

@@ -88,7 +88,12 @@ def seconds(view: PreviewView) -> dict[str, tuple[float | None, float | None]]:
     }
 
 
-async def test_a_preview_of_weights_tells_who_ends_when_and_whose_share_moves() -> None:
+async def test_a_preview_of_weights_tells_who_ends_when_and_whose_share_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_ms = now_ms()
+    for module in ("operations.previewing", "diagnosis.look"):
+        monkeypatch.setattr(f"pushlane.{module}.now_ms", lambda: at_ms)
     async with busy() as backend:
         view = await previewed(backend, "set-levels", weights="1:1:1")
 

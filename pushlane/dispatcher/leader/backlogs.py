@@ -8,39 +8,17 @@ at most: of very many tasks some figures are a few looks old.
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pushlane.backends.backend import Backend
 from pushlane.core.names import is_pool, lane_at, later_lane, own_lane
 from pushlane.core.task import State, Task
 from pushlane.util.texts import paged
-
-T = TypeVar("T")
-
-
-async def aside(work: Callable[[], T]) -> T:
-    """Do the work on another thread and return what it returns.
-
-    The garbage collector waits for it. Else it would look, again and again and with all threads
-    stopped, at what the work makes of 100,000 tasks; nothing of that is garbage.
-    """
-
-    def run() -> T:
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            return work()
-        finally:
-            if was_on:
-                gc.enable()
-
-    return await asyncio.to_thread(run)
-
+from pushlane.util.threads import aside
 
 LevelAtSink = tuple[str, str]
 AppAtSink = tuple[str, str]

@@ -28,7 +28,7 @@ from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, Weights
 from pushlane.core.turns import EVERY_APP
-from pushlane.dispatcher.leader.backlogs import Backlogs, LeaderFigures, TaskBacklog, aside
+from pushlane.dispatcher.leader.backlogs import Backlogs, LeaderFigures, TaskBacklog
 from pushlane.model.limits import Limits, Subject
 from pushlane.model.load import (
     SinkLoad,
@@ -42,6 +42,7 @@ from pushlane.model.load import (
 from pushlane.model.presence import DrainFigures, Process, SinkDrain
 from pushlane.util.errors import NoLeader
 from pushlane.util.texts import did_you_mean
+from pushlane.util.threads import aside
 
 MOST_NAMED = 10
 """Tasks, and apps, that are named: those with the largest backlogs."""

@@ -12,8 +12,8 @@ from pushlane.backends.memory import MemoryBackend
 from pushlane.backends.ports import Changes, listed
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
-from pushlane.now import index as module
-from pushlane.now.index import TaskIndex
+from pushlane.diagnosis import index as module
+from pushlane.diagnosis.index import TaskIndex
 
 
 def task(task_id: str, **fields: object) -> Task:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from pushlane.dispatcher.leader.backlogs import aside
+from pushlane.util.threads import aside
 
 
 @pytest.fixture(params=[True, False])

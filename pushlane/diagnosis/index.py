@@ -1,14 +1,16 @@
-"""An index of all tasks, kept up to date by what changes in the registry.
+"""An index of all tasks of a process, kept up to date by what changes in the registry.
 
 The registry lists tasks newest first, and reads each to filter it. Here a search goes over rows in
 memory: 100,000 of them take about 50 MiB. Their names lie in blocks of text besides, so that a rare
-word is found in some milliseconds.
+word is found in some milliseconds. Who looks at the backlog takes the tasks from it, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -88,6 +90,7 @@ class TaskIndex:
         self._shared: dict[str, str] = {}
         self._version = 0
         self._seen_s = -_FORGOTTEN_S
+        self._lock = asyncio.Lock()  # an older answer must not come behind a newer one
 
     async def follow(self, registry: Registry) -> None:
         """Take in what has changed of all tasks; the first time it reads all that there are."""
@@ -98,6 +101,10 @@ class TaskIndex:
 
     async def follow_unfinished(self, registry: Registry) -> None:
         """Take in what has changed; after an hour without a look it begins anew."""
+        async with self._lock:
+            await self._follow(registry)
+
+    async def _follow(self, registry: Registry) -> None:
         if time.monotonic() - self._seen_s >= _FORGOTTEN_S:
             self._begin()
         changes = await registry.changes(self._version, 0.0)
@@ -164,3 +171,11 @@ class TaskIndex:
     def _once(self, text: str) -> str:
         """Return the same text for all rows that have it."""
         return self._shared.setdefault(text, text)
+
+
+_indices: WeakKeyDictionary[Registry, TaskIndex] = WeakKeyDictionary()
+
+
+def index_of(registry: Registry) -> TaskIndex:
+    """Return the index of this process on a registry: one for all who look."""
+    return _indices.setdefault(registry, TaskIndex())
