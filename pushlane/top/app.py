@@ -20,7 +20,7 @@ from pushlane.operations.now import TaskShareView
 from pushlane.operations.operation import Operation
 from pushlane.operations.processes import ListProcesses
 from pushlane.top.dialogs import ChangeDialog, Dialog, QuotaDialog, WhyDialog
-from pushlane.top.look import Do, Look
+from pushlane.top.look import Do, Look, every
 from pushlane.top.rows import Rows
 from pushlane.top.search import found_parts, search
 from pushlane.top.tables import PROCESSES, SHARES, TABLES, TASKS, Order, Seen, Table
@@ -121,9 +121,10 @@ class Top(App[None]):
 
     async def _follow(self) -> None:
         while True:
-            began_s = time.monotonic()
+            began_s, used_s = time.monotonic(), time.process_time()
             await self.look()
-            await asyncio.sleep(max(0.0, began_s + self._every_s - time.monotonic()))
+            next_s = began_s + every(self._every_s, time.process_time() - used_s)
+            await asyncio.sleep(max(0.0, next_s - time.monotonic()))
 
     async def look(self) -> None:
         """Look once, and show what is seen."""

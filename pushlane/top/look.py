@@ -17,7 +17,17 @@ from pushlane.util.errors import NotAllowed
 
 PATIENCE_S = 10.0
 _OLD_S = 3.0
+_MOST_OF_A_CORE = 0.02
+_RAREST_S = 2.5
 Result = TypeVar("Result")
+
+
+def every(wanted_s: float, used_s: float) -> float:
+    """Return after how many seconds to look again, when a look uses so much processor time.
+
+    It is as often as wanted, and less often where that would take more than 2 % of a core.
+    """
+    return max(wanted_s, min(used_s / _MOST_OF_A_CORE, _RAREST_S))
 
 
 class Do(Protocol):

@@ -33,7 +33,7 @@ from pushlane.operations.task_views import TaskNow, view_of
 from pushlane.operations.tasks import GetTask
 from pushlane.top.app import Line, Top
 from pushlane.top.dialogs import Dialog
-from pushlane.top.look import Look
+from pushlane.top.look import Look, every
 from pushlane.top.rows import Rows
 from pushlane.top.search import search
 from pushlane.top.tables import TASKS, Order
@@ -358,6 +358,11 @@ async def test_only_cells_that_changed_are_drawn_anew() -> None:
 
         assert top.rows.drawn_cells == before + 1
         assert "101" in top.rows.texts()[1]
+
+
+@pytest.mark.parametrize(("used_s", "found_s"), [(0.0, 1.0), (0.02, 1.0), (0.04, 2.0), (9.0, 2.5)])
+def test_what_costs_much_is_looked_at_less_often(used_s: float, found_s: float) -> None:
+    assert every(1.0, used_s) == pytest.approx(found_s)
 
 
 async def test_a_lost_connection_is_told_keeps_the_picture_and_comes_back() -> None:
