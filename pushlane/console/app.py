@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
@@ -25,18 +26,20 @@ from pushlane.console.batches import COUNTED, page_of
 from pushlane.console.issued import CodeFlow
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
-from pushlane.console.pages import Ask, Page, environment
+from pushlane.console.pages import Ask, Page, environment, redirect
 from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
 from pushlane.console.report import REPORT
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
+from pushlane.console.submit import DRAFT, SUBMIT, Submits
 from pushlane.console.task import DEAD, LIFE, PUSH, RECIPIENT, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
 from pushlane.door.batches import Batches
+from pushlane.door.drafts import Drafts
 from pushlane.door.events import EventStream
 from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
@@ -47,10 +50,10 @@ from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, SINKS, ALERTS, PUSH, PROCESSES, AUDIT, ACCESS)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SUBMIT, SINKS, ALERTS, PUSH, PROCESSES, AUDIT, ACCESS)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, REPORT, DEAD, PREVIEW, COUNTED, FIGURES)
+INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, REPORT, DEAD, PREVIEW, COUNTED, FIGURES, DRAFT)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"
@@ -62,6 +65,7 @@ _BY_WORD = {kind.word(): kind for kind in OPERATIONS}
 
 Fields = ImmutableMultiDict[str, str]
 Endpoint = Callable[[Request], Awaitable[Response]]
+Acting = Callable[[Request, Reader, Fields], Awaitable[Response]]
 
 
 class Console:
@@ -74,6 +78,8 @@ class Console:
         self._assets = Assets()
         self._shown = Shown(environment(self._assets), PAGES, has_issuer=flow is not None)
         self._batches = Batches(door)
+        self.drafts = Drafts(door)
+        self._submits = Submits(self.drafts)
         self.live = Live(door.gate.is_still_valid, door.stopping)
 
     def routes(self) -> list[Route]:
@@ -89,19 +95,21 @@ class Console:
             Route(f"{PREFIX}/oidc/done", self._answered(self._back_from_issuer)),
             Route(f"{PREFIX}/again", self._answered(self._show_kept), methods=["POST"]),
             Route(f"{PREFIX}/logout", self._answered(self._log_out), methods=["POST"]),
-            Route(f"{PREFIX}/do/{{word}}", self._answered(self._act), methods=["POST"]),
-            Route(f"{PREFIX}/push", self._answered(self._by_form(PUSH)), methods=["POST"]),
-            Route(
-                f"{PREFIX}/recipient", self._answered(self._by_form(RECIPIENT)), methods=["POST"]
-            ),
             Route(f"{PREFIX}/recipient", _to("./push")),
+            Route(f"{PREFIX}/submit", self._answered(self._upload), methods=["POST"]),
         ]
+        forms: dict[str, Acting] = {
+            "push": self._by_form(PUSH),
+            "recipient": self._by_form(RECIPIENT),
+            "do/{word}": self._act,
+            "batch": self._begin_batch,
+            "batches/{batch}/stop": self._stop_batch,
+            "batches/{batch}/go-on": self._go_on_batch,
+            **self._submits.forms(),
+        }
         found += [
-            Route(f"{PREFIX}/batch", self._answered(self._begin_batch), methods=["POST"]),
-            *(
-                Route(f"{PREFIX}/batches/{{batch}}/{word}", self._answered(steer), methods=["POST"])
-                for word, steer in (("stop", self._stop_batch), ("go-on", self._go_on_batch))
-            ),
+            Route(f"{PREFIX}/{path}", self._answered(self._posted(act)), methods=["POST"])
+            for path, act in forms.items()
         ]
         for page in (*PAGES, *INNER, page_of(self._batches)):
             found.append(Route(f"{PREFIX}{page.path}", self._answered(self._of(page))))
@@ -113,6 +121,7 @@ class Console:
     async def close(self) -> None:
         """End what is done in the background."""
         await self._batches.close()
+        await self.drafts.close()
 
     def _answered(self, endpoint: Endpoint) -> Endpoint:
         """Return what answers a person with a page, whatever is wrong."""
@@ -152,7 +161,7 @@ class Console:
         """Lead to the first page that its reader may see."""
         reader = await self._reader(request)
         for page in self._shown.nav(reader.caller):
-            return _redirect(f".{page.path}")
+            return redirect(f".{page.path}")
         raise NotAllowed(f"{reader.caller.name} may see no page of the console; ask an admin")
 
     def _of(self, page: Page) -> Endpoint:
@@ -164,8 +173,8 @@ class Console:
 
         return endpoint
 
-    def _by_form(self, page: Page) -> Endpoint:
-        """Return what shows a page that a form asks for, with what is to be in no address."""
+    def _posted(self, act: Acting) -> Endpoint:
+        """Return what takes a form: without a session it is kept until its writer has logged in."""
 
         async def endpoint(request: Request) -> Response:
             fields = await _fields(request)
@@ -173,12 +182,22 @@ class Console:
                 reader = await self._reader(request)
             except Unauthorized as error:
                 _refuse_foreign(request)
-                return self._keep(request, page.path.lstrip("/"), fields, error)
+                return self._keep(
+                    request, path_of(request).removeprefix(f"{PREFIX}/"), fields, error
+                )
             self._refuse_forged(request, fields, reader)
-            ask = Ask(self._door.do, reader.caller, dict(_own(fields)), {})
-            return self._shown.page(request, page, reader, ask, await page.values(ask))
+            return await act(request, reader, fields)
 
         return endpoint
+
+    def _by_form(self, page: Page) -> Acting:
+        """Return what shows a page that a form asks for, with what is to be in no address."""
+
+        async def show(request: Request, reader: Reader, fields: Fields) -> Response:
+            ask = Ask(self._door.do, reader.caller, dict(_own(fields)), {}, self.drafts)
+            return self._shown.page(request, page, reader, ask, await page.values(ask))
+
+        return show
 
     def _stream_of(self, page: Page) -> Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -201,7 +220,7 @@ class Console:
 
     def _ask(self, page: Page, request: Request, reader: Reader) -> Ask:
         query = {name: one for name, one in request.query_params.items() if name in page.query}
-        return Ask(self._door.do, reader.caller, query, request.path_params)
+        return Ask(self._door.do, reader.caller, query, request.path_params, self.drafts)
 
     async def _login_page(self, request: Request) -> Response:
         return self._shown.login(request, {"next": request.query_params.get("next", "")})
@@ -218,7 +237,7 @@ class Console:
             return self._shown.login(request, dict(fields), error)
         form = self._sessions.kept(fields.get("kept", ""))
         there = f"./{fields.get('next', '').lstrip('/')}"
-        answer = _redirect(there) if form is None else self._shown.again(request, form, reader)
+        answer = redirect(there) if form is None else self._shown.again(request, form, reader)
         _set_cookie(request, answer, _COOKIE, cookie, SESSION_S)
         return answer
 
@@ -247,7 +266,7 @@ class Console:
             answer = self._shown.login(request, {"next": begun.next if begun else ""}, error)
             _set_cookie(request, answer, _LOGIN_COOKIE, "", 0)
             return answer
-        answer = _redirect(f"{root_of(request)}{begun.next.lstrip('/')}")
+        answer = redirect(f"{root_of(request)}{begun.next.lstrip('/')}")
         _set_cookie(request, answer, _LOGIN_COOKIE, "", 0)
         _set_cookie(request, answer, _COOKIE, cookie, SESSION_S)
         return answer
@@ -272,20 +291,30 @@ class Console:
         reader = await self._reader_or_none(request)
         if reader is not None:
             self._refuse_forged(request, await _fields(request), reader)
-        answer = _redirect("./login")
+            self.drafts.end_session(reader.login.id)
+        answer = redirect("./login")
         _set_cookie(request, answer, _COOKIE, "", 0)
         return answer
 
-    async def _act(self, request: Request) -> Response:
-        """Do the operation of this name with the fields of a form, and go back to its page."""
-        fields = await _fields(request)
-        word = request.path_params["word"]
+    async def _upload(self, request: Request) -> Response:
+        """Keep a file that is to be submitted, and lead to its page."""
         try:
             reader = await self._reader(request)
         except Unauthorized as error:
-            _refuse_foreign(request)
-            return self._keep(request, f"do/{word}", fields, error)
-        self._refuse_forged(request, fields, reader)
+            return self._shown.login(request, {"next": "submit"}, error)
+        _refuse_foreign(request)
+        is_ours = partial(self._sessions.fits, reader.login)
+        try:
+            there = await self._submits.receive(request, reader, is_ours)
+        except PushlaneError as error:
+            answer = self._shown.problem(request, error, reader)
+            answer.headers["Connection"] = "close"  # what is left of the file is read by nobody
+            return answer
+        return redirect(there)
+
+    async def _act(self, request: Request, reader: Reader, fields: Fields) -> Response:
+        """Do the operation of this name with the fields of a form, and go back to its page."""
+        word = request.path_params["word"]
         kind = _BY_WORD.get(word)
         if kind is None or not kind.changes:
             raise BadInput(f"there is no change {word[:40]!r}")
@@ -300,36 +329,25 @@ class Console:
         if isinstance(shown, NewTokenView):
             return self._shown.made(request, shown, reader)
         done = shown.operation if isinstance(shown, AppliedView) else word
-        answer = _redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
+        answer = redirect(f"{root_of(request)}{fields.get('_back', '').lstrip('/')}")
         answer.set_cookie(DONE_COOKIE, done, max_age=30, httponly=True, samesite="lax")
         return answer
 
-    async def _begin_batch(self, request: Request) -> Response:
+    async def _begin_batch(self, request: Request, reader: Reader, fields: Fields) -> Response:
         """Change the tasks that a form names, and lead to the page of how far it is."""
-        fields = await _fields(request)
-        try:
-            reader = await self._reader(request)
-        except Unauthorized as error:
-            _refuse_foreign(request)
-            return self._keep(request, "batch", fields, error)
-        self._refuse_forged(request, fields, reader)
         word, tasks = fields.get("action", ""), fields.get("tasks", "").split()
         batch = await self._batches.start(reader.caller, reader.login.authorization, word, tasks)
-        return _redirect(f"./batches/{batch.id}")
+        return redirect(f"./batches/{batch.id}")
 
-    async def _stop_batch(self, request: Request) -> Response:
-        reader, fields = await self._reader(request), await _fields(request)
-        self._refuse_forged(request, fields, reader)
+    async def _stop_batch(self, request: Request, reader: Reader, fields: Fields) -> Response:
         batch_id = request.path_params["batch"]
         await self._batches.stop(batch_id, reader.caller)
-        return _redirect(f"../{batch_id}")
+        return redirect(f"../{batch_id}")
 
-    async def _go_on_batch(self, request: Request) -> Response:
-        reader, fields = await self._reader(request), await _fields(request)
-        self._refuse_forged(request, fields, reader)
+    async def _go_on_batch(self, request: Request, reader: Reader, fields: Fields) -> Response:
         batch_id = request.path_params["batch"]
         await self._batches.go_on(reader.caller, reader.login.authorization, batch_id)
-        return _redirect(f"../{batch_id}")
+        return redirect(f"../{batch_id}")
 
     def _keep(self, request: Request, path: str, fields: Fields, error: PushlaneError) -> Response:
         """Ask for a login, and keep what was typed until then."""
@@ -344,7 +362,7 @@ class Console:
     def _to_login(self, request: Request) -> Response:
         there = path_of(request).removeprefix(f"{PREFIX}/")
         query = f"?{request.url.query}" if request.url.query else ""
-        return _redirect(f"{root_of(request)}login?{urlencode({'next': there + query})}")
+        return redirect(f"{root_of(request)}login?{urlencode({'next': there + query})}")
 
 
 async def _fields(request: Request) -> Fields:
@@ -424,14 +442,8 @@ def _set_cookie(request: Request, answer: Response, name: str, text: str, at_mos
     )
 
 
-def _redirect(there: str) -> Response:
-    """Lead on to an address relative to this one, which no proxy's prefix makes wrong."""
-    location = quote(there, safe="/?&=%.:,~+-_@!*'();")
-    return Response(status_code=303, headers={"Location": location, "Cache-Control": "no-store"})
-
-
 def _to(there: str) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return _redirect(there)
+        return redirect(there)
 
     return endpoint

@@ -18,9 +18,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.responses import Response
 
 from pushlane.console.assets import Assets
 from pushlane.console.commands import command_of
+from pushlane.door.drafts import Drafts
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
 
@@ -35,18 +37,24 @@ class Ask:
     """A page that is asked for: by whom, with which query and which parts of its address."""
 
     def __init__(
-        self, doing: Doing, caller: Caller, query: Mapping[str, str], parts: Mapping[str, str]
+        self,
+        doing: Doing,
+        caller: Caller,
+        query: Mapping[str, str],
+        parts: Mapping[str, str],
+        drafts: Drafts,
     ) -> None:
         self._doing = doing
         self.caller = caller
         self.query = query
         self.parts = parts
+        self.drafts = drafts
         self.asked: list[Operation[Any]] = []
         self.is_again = False
 
     def again(self) -> Ask:
         """Return the same, asked for once more, for what changes on an open page."""
-        again = Ask(self._doing, self.caller, self.query, self.parts)
+        again = Ask(self._doing, self.caller, self.query, self.parts, self.drafts)
         again.is_again = True
         return again
 
@@ -124,6 +132,12 @@ def _curl(operation: Operation[Any]) -> str:
     asked = "curl -s" if kind.method == "GET" else f"curl -sX {kind.method}"
     words = [f'{asked} "$URL/v1{path}{query}"', *headers]
     return " ".join([*words, "-d", body] if body else words)
+
+
+def redirect(there: str) -> Response:
+    """Lead on to an address relative to this one, which no proxy's prefix makes wrong."""
+    location = quote(there, safe="/?&=%.:,~+-_@!*'();#")
+    return Response(status_code=303, headers={"Location": location, "Cache-Control": "no-store"})
 
 
 def environment(assets: Assets) -> Environment:

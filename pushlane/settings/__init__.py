@@ -130,6 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """File of the key that seals sessions of the console, the same for all processes of `serve`: 32
     bytes in base64, older keys on lines behind it. Without it a session ends with its process.
     """
+    upload_max: Annotated[int, Meta(ge=1024)] = 1024**3
+    """Most bytes of all files together that wait to be submitted at the console of a `serve`."""
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128

@@ -168,9 +168,11 @@ async def browsing(
             issuer = Issuer(settings, provider.fetch)
             door.gate = Gate(backend.documents, issuer)
             flow = CodeFlow(issuer, settings, provider.post)
+        console = Console(door, by or sessions(None), flow)
         try:
-            yield Browser(Console(door, by or sessions(None), flow), door, backend, token)
+            yield Browser(console, door, backend, token)
         finally:
+            await console.close()
             await door.close()
 
 

@@ -30,7 +30,7 @@ def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
         "uvicorn",
         "jinja2",
         "markupsafe",
-        *("anyio", "click", "h11", "idna", "pyjwt", "typing-extensions"),
+        *("anyio", "click", "h11", "idna", "pyjwt", "python-multipart", "typing-extensions"),
     }
 
 

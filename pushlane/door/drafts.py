@@ -1,0 +1,403 @@
+"""Keeps files that wait to be submitted, each with what was typed, and checks and submits them.
+
+A draft is its owner's alone, and this process's alone: the file lies in a folder of ours for
+temporary files. It goes when it is submitted or discarded, at its owner's logout, and when nobody
+has looked at it for an hour. What is done is done with the rights that the owner's token has by
+then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from socket import gethostname
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request
+
+from pushlane.core.errors import BadInput, PushlaneError
+from pushlane.core.task import now_ms
+from pushlane.diagnosis.look import SinkPrediction, predict
+from pushlane.door.uploads import length_of, receive_file, refuse_longer
+from pushlane.door.within import Within
+from pushlane.operations.drafts import StoredRows, Typed, command_of, request_of, uses_of
+from pushlane.operations.sending import Tried, submitted_by, tried_by
+from pushlane.operations.session import Caller
+from pushlane.operations.submitting import SubmitResult
+from pushlane.producers.request import SubmitProgress
+from pushlane.producers.samples import by_sink
+from pushlane.util.errors import NotFound, NotNow
+
+if TYPE_CHECKING:
+    from pushlane.door.app import Door
+
+log = logging.getLogger("pushlane.serve")
+
+MOST = 20
+"""So many drafts a process keeps at most."""
+
+MOST_OF_ONE = 5
+"""So many of them may be of one owner."""
+
+IDLE_S = 3_600.0
+"""A draft that nobody looks at goes after so long."""
+
+_SWEEP_S = 60.0
+_AT_ONCE = 2
+_CLOSE_S = 10.0
+_REJECTS_SHOWN = 100
+_PLACE = re.sub(r"[^A-Za-z0-9-]", "-", f"{gethostname()}-{os.getpid()}")
+
+
+@dataclass(eq=False)
+class Job:
+    """What is done with a draft in the background: `check`, `test` or `submit`, and how far."""
+
+    word: str
+    progress: SubmitProgress | None = None
+    is_running: bool = True
+    error: str = ""
+    running: asyncio.Task[None] | None = None
+
+    def tell(self, progress: SubmitProgress) -> None:
+        self.progress = progress
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """A row that cannot be used: its line (its number in a Parquet file), and why."""
+
+    reason: str
+    line: int | None = None
+    row: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check found. It can be submitted if `why_not` is empty.
+
+    `samples` are a few pushes at each sink, with recipients masked; `uses` has by column what it is
+    used as.
+    """
+
+    number: str
+    typed: Typed
+    command: str
+    tried: Tried
+    sinks: Sequence[SinkPrediction]
+    samples: Sequence[Mapping[str, Any]]
+    uses: Mapping[str, Sequence[str]]
+    why_not: str
+
+    @property
+    def ends_in_s(self) -> float | None:
+        """In how many seconds all of it is through; None when that cannot be told."""
+        ends = [one.expected.ends_in_s if one.expected else None for one in self.sinks]
+        known = [one for one in ends if one is not None]
+        return max(known) if known and len(known) == len(ends) else None
+
+
+@dataclass(eq=False, kw_only=True)
+class Draft:
+    """A file that waits to be submitted, and what was typed beside it.
+
+    `rejects` are the first rows that the last check could not use.
+    """
+
+    id: str
+    owner: str
+    session: str
+    rows: StoredRows
+    size: int
+    typed: Typed = field(default_factory=dict)
+    at_ms: int = field(default_factory=now_ms)
+    used_s: float = field(default_factory=monotonic)
+    job: Job | None = None
+    checked: Checked | None = None
+    rejects: Sequence[Reject] = ()
+    tests: list[SubmitResult] = field(default_factory=list)
+    done: SubmitResult | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.job is not None and self.job.is_running
+
+
+class Drafts:
+    """The drafts of this process."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._kept: dict[str, Draft] = {}
+        self._folder: TemporaryDirectory[str] | None = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes of all files together."""
+        return self._door.settings.upload_max
+
+    async def receive(
+        self, request: Request, caller: Caller, session: str, is_ours: Callable[[str], bool]
+    ) -> Draft:
+        """Keep the file of a form. Raises as `receive_file` does, and NotNow at the bounds."""
+        draft = self._added(caller, session, min(length_of(request), self.most_bytes))
+        try:
+            most = self.most_bytes - self._bytes(but=draft)
+            if length_of(request) > self.most_bytes:
+                most = self.most_bytes
+            called, draft.size = await receive_file(request, draft.rows.path, most, is_ours)
+        except BaseException:
+            self._remove(draft)
+            raise
+        draft.rows = draft.rows._replace(called=called)
+        return draft
+
+    async def write(self, text: str, kind: str, caller: Caller, session: str) -> Draft:
+        """Keep rows that were typed. Raises BadInput without any, and NotNow at the bounds."""
+        body = text.replace("\r\n", "\n").encode()
+        if not body.strip():
+            raise BadInput("no rows were typed; the first line names the columns")
+        refuse_longer(len(body), self.most_bytes)
+        draft = self._added(caller, session, len(body))
+        draft.rows = draft.rows._replace(called=f"rows.{kind}")
+        try:
+            await asyncio.to_thread(_write_new, draft.rows.path, body)
+        except BaseException:
+            self._remove(draft)
+            raise
+        return draft
+
+    def of(self, draft_id: str, caller: Caller) -> Draft:
+        """Return a draft of the caller. Raises NotFound; says where else it may be."""
+        draft = self._kept.get(draft_id)
+        if draft is not None and draft.owner == caller.name:
+            draft.used_s = monotonic()
+            return draft
+        place = draft_id.rpartition(".")[0]
+        if place and place != _PLACE and re.fullmatch(r"[A-Za-z0-9-]{1,100}", place):
+            raise NotFound(
+                f"this file is at the process {place} of `serve`, and {_PLACE} was asked. Load the "
+                "page again until the balancer leads you there, or have it keep a browser at one "
+                "process (sticky sessions)"
+            )
+        raise NotFound(
+            "no such file of yours is kept: it is submitted, discarded, or nobody looked at it for "
+            "an hour; choose it again"
+        )
+
+    def of_owner(self, caller: Caller) -> list[Draft]:
+        """Return the drafts of a caller, the newest first."""
+        own = [one for one in self._kept.values() if one.owner == caller.name]
+        return sorted(own, key=lambda one: -one.at_ms)
+
+    def check(self, draft: Draft, typed: Typed, authorization: str) -> None:
+        """Begin to go through the rows, and to say what a submit would do. Raises NotNow."""
+        self._refuse_busy(draft)
+        draft.typed, draft.checked, draft.rejects = typed, None, ()
+        self._begin(draft, "check", lambda job: self._check(draft, job, authorization))
+
+    def test(self, draft: Draft, typed: Typed, authorization: str) -> None:
+        """Begin to send the first rows to some addresses alone. Raises NotNow and BadInput."""
+        self._refuse_busy(draft)
+        draft.typed = typed
+        if draft.checked is not None and draft.checked.typed != _without_test(typed):
+            draft.checked = None
+        if not typed.get("test_to"):
+            raise BadInput("no address to test with was given")
+        self._begin(draft, "test", lambda job: self._test(draft, job, authorization))
+
+    def submit(self, draft: Draft, number: str, authorization: str) -> None:
+        """Begin to submit what was checked. Raises NotNow, and BadInput for another check."""
+        self._refuse_busy(draft)
+        checked = draft.checked
+        if draft.done is not None:
+            raise BadInput(f"it is submitted already, as task {draft.done.task_id}")
+        if checked is None or checked.number != number:
+            raise BadInput("something was changed since that check: look at the newest one")
+        if checked.why_not:
+            raise BadInput(checked.why_not)
+        work = self._submit
+        self._begin(draft, "submit", lambda job: work(draft, job, checked.typed, authorization))
+
+    def stop(self, draft: Draft) -> None:
+        """Stop a check. What sends is not stopped: its task can be paused or cancelled."""
+        if draft.job is not None and draft.job.word == "check" and draft.job.running is not None:
+            draft.job.running.cancel()
+
+    def discard(self, draft: Draft) -> None:
+        """Remove it. Raises NotNow while it is being sent."""
+        if draft.is_busy and draft.job is not None and draft.job.word != "check":
+            raise NotNow("its rows are being sent; pause or cancel its task instead")
+        self._remove(draft)
+
+    def end_session(self, session: str) -> None:
+        """Remove what a session has left, but what is being sent."""
+        for draft in [*self._kept.values()]:
+            if draft.session == session and not draft.is_busy:
+                self._remove(draft)
+
+    async def close(self) -> None:
+        """Remove all of them, once those that are being sent are sent, or after a while."""
+        running = {one.job.running: one.job for one in self._kept.values() if one.job}
+        sending = [task for task, job in running.items() if task and job.word != "check"]
+        if sending:
+            await asyncio.wait(sending, timeout=_CLOSE_S)
+        for draft in [*self._kept.values()]:
+            self._remove(draft)
+        left = [task for task in running if task is not None]
+        await asyncio.gather(*left, return_exceptions=True)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.cleanup)
+
+    def _added(self, caller: Caller, session: str, size: int) -> Draft:
+        """Return a draft with room for so many bytes. Raises NotNow without any."""
+        own = [one for one in self._kept.values() if one.owner == caller.name]
+        if len(own) >= MOST_OF_ONE:
+            raise NotNow(f"{MOST_OF_ONE} files of yours wait already; submit or discard one")
+        if len(self._kept) >= MOST or self._bytes() + size > self.most_bytes:
+            raise NotNow(
+                "too many files of others wait to be submitted; try again soon, or use pushlane "
+                "submit"
+            )
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="pushlane-submit-")
+        name = secrets.token_urlsafe(12)
+        path = Path(self._folder.name) / name
+        rows = StoredRows(path, "", path.with_name(f"{name}.rejects"))
+        draft = Draft(
+            id=f"{_PLACE}.{name}", owner=caller.name, session=session, rows=rows, size=size
+        )
+        draft.typed = {"key": (f"console-{secrets.token_hex(4)}",)}
+        self._kept[draft.id] = draft
+        self._sweep_later()
+        return draft
+
+    def _bytes(self, but: Draft | None = None) -> int:
+        return sum(one.size for one in self._kept.values() if one is not but)
+
+    def _remove(self, draft: Draft) -> None:
+        self._kept.pop(draft.id, None)
+        if draft.job is not None and draft.job.running is not None:
+            draft.job.running.cancel()
+        _remove_file(draft)
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Remove what nobody has looked at for long."""
+        self._sweeping = None
+        self.forget(monotonic())
+        if self._kept:
+            self._sweep_later()
+
+    def forget(self, now_s: float) -> None:
+        """Remove what nobody has looked at since an hour before this time of `monotonic`."""
+        for draft in [*self._kept.values()]:
+            if not draft.is_busy and now_s - draft.used_s > IDLE_S:
+                self._remove(draft)
+
+    def _refuse_busy(self, draft: Draft) -> None:
+        if draft.is_busy:
+            raise NotNow("it is being worked on; wait until that is through")
+
+    def _begin(self, draft: Draft, word: str, work: Callable[[Job], Awaitable[None]]) -> None:
+        job = draft.job = Job(word)
+        job.running = asyncio.create_task(self._run(job, work), name=f"{word} of a draft")
+
+    async def _run(self, job: Job, work: Callable[[Job], Awaitable[None]]) -> None:
+        try:
+            async with self._turns:
+                await work(job)
+        except PushlaneError as error:
+            job.error = str(error)
+        except asyncio.CancelledError:
+            job.error = "it was stopped"
+            raise
+        except Exception as error:
+            job.error = "this is a defect in pushlane; the log of the server has more"
+            told = "%s of a draft ended in an unexpected %s: please report it"
+            extra = {"action": "draft_failed"}
+            log.error(told, job.word, type(error).__name__, exc_info=error, extra=extra)
+        finally:
+            job.is_running = False
+
+    async def _check(self, draft: Draft, job: Job, authorization: str) -> None:
+        typed = _without_test(draft.typed)
+        request = request_of(draft.rows, typed, now_ms())
+        way, settings = Within(self._door, authorization), self._door.settings
+        try:  # all bad rows are told, whether or not the first would stop it
+            tried = await tried_by(way, settings, replace(request, bad_rows="skip"), job.tell)
+        except BadInput as error:
+            draft.rejects = await asyncio.to_thread(_rejects, draft.rows.rejects)
+            raise BadInput(str(error).replace(str(draft.rows.rejects), "the list below")) from error
+        ran = tried.ran
+        limit = None if request.limit.is_none else request.limit
+        backend = self._door.backend
+        sinks = await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
+        why_not = ""
+        if ran.rejected and request.bad_rows == "stop":
+            rows = "1 row" if ran.rejected == 1 else f"{ran.rejected:,} rows"
+            why_not = f"{rows} cannot be used: correct them, or leave them out (Bad rows: skip)"
+        draft.rejects = await asyncio.to_thread(_rejects, ran.rejects)
+        draft.checked = Checked(
+            number=secrets.token_hex(8),
+            typed=typed,
+            command=command_of(draft.rows.called, typed),
+            tried=tried,
+            sinks=sinks,
+            samples=by_sink(ran),
+            uses=uses_of(request),
+            why_not=why_not,
+        )
+
+    async def _test(self, draft: Draft, job: Job, authorization: str) -> None:
+        request = request_of(draft.rows, draft.typed, now_ms())
+        way = Within(self._door, authorization)
+        draft.tests.append(await submitted_by(way, self._door.settings, request, job.tell))
+
+    async def _submit(self, draft: Draft, job: Job, typed: Typed, authorization: str) -> None:
+        request = request_of(draft.rows, typed, now_ms())
+        way = Within(self._door, authorization)
+        draft.done = await submitted_by(way, self._door.settings, request, job.tell)
+        await asyncio.to_thread(_remove_file, draft)
+
+
+def _without_test(typed: Typed) -> dict[str, Sequence[str]]:
+    return {name: some for name, some in typed.items() if name != "test_to"}
+
+
+def _remove_file(draft: Draft) -> None:
+    draft.size = 0
+    for path in (draft.rows.path, draft.rows.rejects):
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _write_new(path: Path, body: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "wb") as out:
+        out.write(body)
+
+
+def _rejects(path: Path | None) -> list[Reject]:
+    """Return the first rows of a list of bad ones."""
+    if path is None or not path.exists():
+        return []
+    with path.open("rb") as lines:
+        return [msgspec.json.decode(line, type=Reject) for line in islice(lines, _REJECTS_SHOWN)]

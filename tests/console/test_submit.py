@@ -1,0 +1,432 @@
+"""The pages of a submit by their HTML: a file is kept, checked and sent, and for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+from html import unescape
+
+import pytest
+
+from pushlane import Settings
+from pushlane.console.submit import MAIN, MORE, START, TEST, WRITTEN
+from pushlane.core.task import State
+from pushlane.door import drafts as keeping
+from pushlane.door.drafts import Draft
+from pushlane.door.gate import Gate
+from pushlane.operations.access import CreateToken, RevokeToken
+from pushlane.operations.doing import do
+from pushlane.operations.drafts import NAMES
+from pushlane.operations.listing import ListTasks
+from tests.console.browsing import Browser, browsing, form_of, led_to
+from tests.console.test_tasks import SCRIPT, get
+from tests.door.asking import ADMIN, Answer
+
+ROWS = "recipient,city\ndevice-1111,Berlin\ndevice-2222,Lagos\ndevice-3333,Tokyo\n"
+BOUNDARY = "----pushlane"
+
+
+def form_with_file(token: str, name: str, body: bytes) -> bytes:
+    """A form as a browser sends it."""
+    parts = [("_form", None, token.encode()), ("file", name, body)]
+    found = b""
+    for field, called, content in parts:
+        head = f'Content-Disposition: form-data; name="{field}"'
+        if called is not None:
+            head += f'; filename="{called}"\r\nContent-Type: text/csv'
+        found += f"--{BOUNDARY}\r\n{head}\r\n\r\n".encode() + content + b"\r\n"
+    return found + f"--{BOUNDARY}--\r\n".encode()
+
+
+async def sent(
+    browser: Browser,
+    name: str = "sale.csv",
+    body: bytes | str = ROWS,
+    token: str | None = None,
+    **headers: str,
+) -> Answer:
+    """Send a file as a browser does, in parts."""
+    if token is None:
+        token = form_of(await get(browser, "submit"), "submit")["_form"]
+    content = body.encode() if isinstance(body, str) else body
+    form = form_with_file(token, name, content)
+    given = {
+        "content-type": f"multipart/form-data; boundary={BOUNDARY}",
+        "content-length": str(len(form)),
+    }
+    parts = [form[start : start + 50_000] for start in range(0, len(form), 50_000)]
+    asked = {**given, **{name.replace("_", "-"): one for name, one in headers.items()}}
+    return await browser("POST", "/console/submit", headers=asked, parts=parts, token="")
+
+
+async def kept(browser: Browser, name: str = "sale.csv", body: bytes | str = ROWS) -> str:
+    """Send a file; return the address of its page."""
+    answer = await sent(browser, name, body)
+    return led_to(answer, "/console/submit").removeprefix("/console/")
+
+
+def draft_at(browser: Browser, address: str) -> Draft:
+    return browser.console.drafts._kept[address.removeprefix("submit/")]
+
+
+async def press(browser: Browser, address: str, word: str, **typed: str) -> Answer:
+    """Press a button of the page of a draft."""
+    own = form_of(await get(browser, address), "check")
+    own = {name: one for name, one in own.items() if one and name in ("_form", "key")}
+    return await browser.post(f"/console/{address}/{word}", {**own, **typed})
+
+
+async def through(browser: Browser, address: str) -> str:
+    """The page, once nothing goes on any more."""
+    job = draft_at(browser, address).job
+    assert job is not None
+    assert job.running is not None
+    await asyncio.wait([job.running])
+    return await get(browser, address)
+
+
+async def checked(browser: Browser, address: str, **typed: str) -> str:
+    answer = await press(browser, address, "check", **{"level": "high", **typed})
+    assert led_to(answer, f"/console/{address}/check") == f"/console/{address}#live"
+    return await through(browser, address)
+
+
+async def submitted(browser: Browser, address: str) -> str:
+    page = await get(browser, address)
+    answer = await browser.post(f"/console/{address}/send", form_of(page, "send"))
+    assert answer.status == 303, answer.body.decode()
+    return await through(browser, address)
+
+
+async def test_a_file_is_checked_and_submitted(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        path = draft_at(browser, address).rows.path
+        mode = path.stat().st_mode & 0o777
+        folder_mode = path.parent.stat().st_mode & 0o777
+        fresh = await get(browser, address)
+        page = await checked(browser, address, title="Hi {city}")
+        before = await do(browser.backend, settings, ADMIN, ListTasks())
+        done = await submitted(browser, address)
+        [task] = await do(browser.backend, settings, ADMIN, ListTasks())
+        is_left = path.exists()
+
+    assert (mode, folder_mode) == (0o600, 0o700)
+    assert '<span class="chip">city</span>' in fresh
+    assert "3 pushes of level high" in page
+    assert "Hi Berlin" in page
+    assert "device-1111" not in page
+    assert "pushlane submit sale.csv --level high --title &#39;Hi {city}&#39;" in page
+    assert before == []
+    assert "It is submitted: 3 pushes." in done
+    assert (task.name, task.total, task.state) == ("sale", 3, State.RUNNING)
+    assert not is_left
+
+
+async def test_rows_are_typed(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        fields = form_of(await get(browser, "submit"), "submit/rows")
+        typed = {**fields, "rows": ROWS.replace("\n", "\r\n"), "format": "csv"}
+        answer = await browser.post("/console/submit/rows", typed)
+        address = led_to(answer, "/console/submit/rows").removeprefix("/console/")
+        page = await checked(browser, address, title="Hi {city}")
+
+    assert "3 pushes of level high" in page
+    assert "Hi Tokyo" in page
+
+
+async def test_every_option_of_the_command_line_can_be_typed() -> None:
+    fields = [one.name for one in (*MAIN, *START, *MORE, *WRITTEN, TEST)]
+    assert sorted(fields) == sorted(NAMES)
+
+
+async def test_a_viewer_sees_no_way_to_it_and_is_refused(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in(await browser.made("viewer"))
+        fields = await browser.fields("/console/processes", "logout")
+        shown = await get(browser, "processes")
+        refused = [
+            await browser.get("/console/submit"),
+            await sent(browser, token=fields["_form"]),
+            await browser.post("/console/submit/rows", {**fields, "rows": ROWS, "format": "csv"}),
+            await browser.post("/console/submit/x/check", {**fields, "level": "high"}),
+            await browser.post("/console/submit/x/send", fields),
+        ]
+        drafts = browser.console.drafts._kept
+
+    assert 'submit"' not in shown
+    assert [one.status for one in refused] == [403] * 5
+    assert drafts == {}
+
+
+@pytest.mark.parametrize(("token", "headers"), [("", {}), (None, {"sec_fetch_site": "cross-site"})])
+async def test_a_file_of_another_site_is_not_kept(
+    settings: Settings, token: str | None, headers: dict[str, str]
+) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        refused = await sent(browser, token=token, **headers)
+        drafts = browser.console.drafts._kept
+
+    assert refused.status == 403
+    assert drafts == {}
+
+
+async def test_a_longer_file_than_may_be_is_refused_by_its_length(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        declared = await sent(browser, content_length=str(2 * 1024**3))
+        folder = browser.console.drafts._folder
+        left = os.listdir(folder.name) if folder else []
+
+    html = unescape(declared.body.decode())
+    assert declared.status == 413
+    assert declared.headers["connection"] == "close"
+    assert "larger than the 1 GiB that the console takes (upload_max)" in html
+    assert "pushlane submit FILE" in html
+    assert left == []
+
+
+async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
+    async with browsing(settings.but(upload_max=1024)) as browser:
+        await browser.log_in()
+        refused = await sent(browser, body=b"x" * 200_000, content_length="900")
+        drafts = browser.console.drafts._kept
+
+    assert refused.status == 413
+    assert drafts == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "told"),
+    [
+        ("report.xlsx", b"PK\3\4", "Excel"),
+        ("photo.png", b"\x89PNG", "the format of photo.png is not clear"),
+        ("sale.csv", b"", "sale.csv is empty"),
+        ("sale.csv.gz", b"\x1f\x8bbroken", "packed with gzip, and broken"),
+        ("sale.parquet", b"no parquet", "sale.parquet"),
+    ],
+)
+async def test_a_wrong_file_is_told(settings: Settings, name: str, body: bytes, told: str) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, name, body)
+        page = unescape(await get(browser, address))
+        path = str(draft_at(browser, address).rows.path)
+
+    assert told in page
+    assert path not in page
+
+
+async def test_a_column_that_is_not_there_is_told(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, body="phone,city\n1111,Berlin\n")
+        guessed = await get(browser, address)
+        page = await checked(browser, address, recipient="recipient", title="x")
+
+    assert '<option value="phone" selected>' in guessed
+    assert "sale.csv has no column" in page
+    assert "Submit 1" not in page
+
+
+async def test_a_file_that_gzip_packs_is_read(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(
+            browser, "sale.jsonl.gz", gzip.compress(b'{"recipient": "device-9"}\n')
+        )
+        page = await checked(browser, address, title="x")
+
+    assert "1 push of level high" in page
+
+
+async def test_every_row_that_cannot_be_used_is_told(settings: Settings) -> None:
+    rows = ROWS + ",Nowhere\n,Nowhere else\n"
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, body=rows)
+        page = await checked(browser, address, title="Hi {city}")
+        sent_anyway = await browser.post(
+            f"/console/{address}/send",
+            {
+                "_form": form_of(page, "check")["_form"],
+                "check": draft_at(browser, address).checked.number,  # type: ignore[union-attr]
+            },
+        )
+        skipping = await checked(browser, address, title="Hi {city}", bad_rows="skip")
+        done = await submitted(browser, address)
+
+    assert "2 rows cannot be used" in page
+    assert "line 5 has no recipient" in page
+    assert "line 6 has no recipient" in page
+    assert "/send" not in page
+    assert sent_anyway.status == 400
+    assert "Submit 3 pushes" in skipping
+    assert "It is submitted: 3 pushes." in done
+
+
+async def test_names_and_rows_with_script_in_them_are_text(settings: Settings) -> None:
+    rows = f'recipient,{SCRIPT}\ndevice-1,"{SCRIPT}"\n'
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, f"{SCRIPT}.csv", rows)
+        fresh = await get(browser, address)
+        page = await checked(browser, address, title="x", body=f"{{{SCRIPT}}}", name=SCRIPT)
+        listed = await get(browser, "submit")
+        done = await submitted(browser, address)
+
+    assert "script&gt;" in page
+    for html in (fresh, page, listed, done):
+        assert SCRIPT not in html
+
+
+async def test_what_was_checked_is_what_is_submitted(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        first = form_of(await checked(browser, address, title="one"), "send")
+        second = await checked(browser, address, level="low", title="two", paused="yes")
+        refused = await browser.post(f"/console/{address}/send", first)
+        done = await submitted(browser, address)
+        [task] = await do(browser.backend, settings, ADMIN, ListTasks())
+
+    assert "Submit 3 pushes, paused" in second
+    assert refused.status == 400
+    assert "look at the newest one" in refused.body.decode()
+    assert "It is submitted" in done
+    assert (task.level, task.state) == ("low", State.PAUSED)
+
+
+async def test_a_test_is_sent_to_testers_alone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        nobody = await press(browser, address, "test", level="high", title="Hi {city}")
+        await press(browser, address, "test", level="high", title="Hi {city}", test_to="me, you")
+        page = await through(browser, address)
+        [task] = await do(browser.backend, settings, ADMIN, ListTasks())
+
+    assert nobody.status == 400
+    assert "A test is sent: 2 pushes" in page
+    assert (task.name, task.total) == ("test of sale", 2)
+    assert 'value="me, you"' in page
+
+
+async def test_a_session_that_ends_within_the_form_loses_nothing_typed(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        own = form_of(await get(browser, address), "check")
+        browser.cookies.clear()
+        asked = await browser.post(
+            f"/console/{address}/check", {**own, "level": "high", "title": "Hi {city}"}
+        )
+        again = await browser.log_in(kept=form_of(asked.body.decode(), "login")["kept"])
+        fields = form_of(again.body.decode(), f"{address}/check")
+        done = await browser.post(f"/console/{address}/check", fields)
+        page = await through(browser, address)
+
+    assert asked.status == 401
+    assert (fields["level"], fields["title"]) == ("high", "Hi {city}")
+    assert done.status == 303
+    assert "3 pushes of level high" in page
+
+
+async def test_a_draft_is_its_owners_alone(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        other = browser.other()
+        await other.log_in(await browser.made("admin"))
+        seen = await other.get(f"/console/{address}")
+        listed = await get(other, "submit")
+        fields = form_of(listed, "logout")
+        changed = [
+            await other.post(f"/console/{address}/{word}", {**fields, "level": "high"})
+            for word in ("check", "test", "send", "stop", "discard")
+        ]
+        async with other.stream(f"/console/live/{address}") as stream:
+            away = await stream.named("away")
+        still = await get(browser, address)
+
+    assert seen.status == 404
+    assert "sale.csv" not in listed
+    assert [one.status for one in changed] == [404] * 5
+    assert "no such file of yours" in away
+    assert "sale.csv" in still
+
+
+async def test_a_draft_of_another_process_is_named(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        elsewhere = await browser.get("/console/submit/host-7-41.abc")
+
+    assert elsewhere.status == 404
+    assert "this file is at the process host-7-41 of `serve`" in elsewhere.body.decode()
+
+
+async def test_files_go_with_the_session_or_when_nobody_looks(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        first = draft_at(browser, await kept(browser)).rows.path
+        fields = form_of(await get(browser, "submit"), "logout")
+        await browser.post("/console/logout", fields)
+        after_logout = first.exists()
+        await browser.log_in()
+        address = await kept(browser)
+        second = draft_at(browser, address)
+        browser.console.drafts.forget(second.used_s + keeping.IDLE_S - 1)
+        before = second.rows.path.exists()
+        browser.console.drafts.forget(second.used_s + keeping.IDLE_S + 1)
+        after = second.rows.path.exists()
+        third = await kept(browser)
+        discarded = await browser.post(
+            f"/console/{third}/discard", form_of(await get(browser, third), "discard")
+        )
+        folder = second.rows.path.parent
+        left = os.listdir(folder)
+
+    assert (after_logout, before, after, left) == (False, True, False, [])
+    assert led_to(discarded, f"/console/{third}/discard") == "/console/submit"
+    assert not folder.exists()
+
+
+async def test_files_are_bounded_in_number_and_bytes(settings: Settings) -> None:
+    async with browsing(settings.but(upload_max=100_000)) as browser:
+        await browser.log_in()
+        for _ in range(2):
+            await kept(browser, body=ROWS + "x" * 40_000)
+        full = await sent(browser, body=ROWS + "x" * 40_000)
+        for _ in range(3):
+            await kept(browser)
+        many = await sent(browser)
+
+    assert full.status == many.status == 503
+    assert "too many files" in full.body.decode()
+    assert "5 files of yours wait already" in many.body.decode()
+
+
+async def test_a_token_that_is_revoked_submits_nothing(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        made = await do(
+            browser.backend, settings, ADMIN, CreateToken.made(name="w", grants="admin")
+        )
+        await browser.log_in(made.token)
+        address = await kept(browser)
+        page = await checked(browser, address, title="x")
+        draft = draft_at(browser, address)
+        await do(browser.backend, settings, ADMIN, RevokeToken(token=made.id))
+        browser.door.gate = Gate(browser.backend.documents)  # which remembers a token for a second
+        browser.console.drafts.submit(draft, form_of(page, "send")["check"], f"Bearer {made.token}")
+        assert draft.job is not None
+        assert draft.job.running is not None
+        await asyncio.wait([draft.job.running])
+        tasks = await do(browser.backend, settings, ADMIN, ListTasks())
+
+    assert draft.done is None
+    assert draft.job.error
+    assert tasks == []
