@@ -8,6 +8,7 @@ from pushlane.client.connection import Connection
 from pushlane.operations.access import CallerView, GetCaller
 from pushlane.operations.ends import EndView, HashRecipients, ListEnds
 from pushlane.operations.examining import Examine, ExaminedView
+from pushlane.operations.hour import GetHour, GetTaskHour, HourView, TaskHourView
 from pushlane.operations.looks import (
     GetOverview,
     GetPush,
@@ -20,7 +21,7 @@ from pushlane.operations.looks import (
     WhyTask,
     WhyView,
 )
-from pushlane.operations.now import GetHour, GetNow, HourView, NowView
+from pushlane.operations.now import GetNow, NowView
 
 
 class LookOperations(Connection):
@@ -45,6 +46,10 @@ class LookOperations(Connection):
     async def hour(self, by: str = "level") -> HourView:
         """Show what went in the last hour by level or app, as far as this process was looked at."""
         return await self.do(GetHour.made(by=by))
+
+    async def task_hour(self, task_id: str) -> TaskHourView:
+        """Show what the task got in the last hour beside its right, as far as somebody looked."""
+        return await self.do(GetTaskHour.made(task=task_id))
 
     async def examine(self) -> ExaminedView:
         """Say what `doctor` finds: of a server, where that runs, once in a minute at most."""

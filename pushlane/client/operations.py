@@ -104,6 +104,7 @@ OPERATIONS = (
     _looks(Operations.overview, "why"),
     _looks(Operations.now, "top"),
     _looks(Operations.hour),
+    _looks(Operations.task_hour),
     _looks(Operations.examine),
     _looks(Operations.results, "results"),
     _looks(Operations.receipts, "results"),

@@ -203,6 +203,7 @@ class SyncClient:
     overview = _blocking(Operations.overview)
     now = _blocking(Operations.now)
     hour = _blocking(Operations.hour)
+    task_hour = _blocking(Operations.task_hour)
     examine = _blocking(Operations.examine)
     results = _blocking(Operations.results)
     receipts = _blocking(Operations.receipts)

@@ -1,10 +1,16 @@
-"""A line of time as SVG, drawn on the server: so it is there without a script. Pure."""
+"""A line of time as SVG, drawn on the server: so it is there without a script. Pure.
+
+It has rates above, and below what was held, each on a track of its own.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from pushlane.operations.hour import MarkView, SpanView
 
 WIDTH, HEIGHT = 720, 120
 """The picture's own units; the page gives it its size."""
@@ -18,11 +24,14 @@ _LEAST_WIDTH = 2.0
 
 @dataclass(frozen=True)
 class Line:
-    """A line with its name, in pieces of `x,y` points: between two of them nobody looked."""
+    """A line with its name, in pieces of `x,y` points: between two of them nobody looked.
+
+    `last_per_s` is None where that is not of now.
+    """
 
     name: str
     pieces: Sequence[str]
-    last_per_s: float
+    last_per_s: float | None
 
 
 @dataclass(frozen=True)
@@ -83,40 +92,70 @@ class Chart:
     at_ms: int
     tracks: Sequence[Track] = ()
     tracks_left_out: int = 0
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+Points = Sequence[tuple[int, Mapping[str, float | None]]]
+"""What went a second by name, at each time (Unix ms): None is what nobody knew, nothing is 0."""
 
 
 def chart(
-    points: Sequence[tuple[int, Mapping[str, float]]],
+    points: Points,
     marks: Sequence[tuple[int, str]],
     at_ms: int,
     spells: Sequence[Spell] = (),
+    *,
+    from_ms: int | None = None,
     gap_ms: int = _GAP_MS,
 ) -> Chart:
-    """Draw what went a second by name, from points in the order of their time (Unix ms).
+    """Draw what went a second by name, from points in the order of their time.
 
-    It begins with the first of them, and spans five minutes at least. A line has a gap between two
-    points that are more than `gap_ms` apart. Spells of a name and kind share a track; the tracks of
-    those that ended last are shown.
+    Between points further apart than `gap_ms` there is no line. It begins with the first of them
+    unless `from_ms` says when, and then spans five minutes at least. Spells of a name and kind
+    share a track; the tracks of those that ended last are shown.
     """
-    from_ms = min(points[0][0] if points else at_ms, at_ms - _LEAST_MS)
+    if from_ms is None:
+        from_ms = min(points[0][0] if points else at_ms, at_ms - _LEAST_MS)
+    from_ms = min(from_ms, at_ms - 1)
 
     def x(time_ms: int) -> float:
         return WIDTH * (time_ms - from_ms) / (at_ms - from_ms)
 
-    names = {name: 0.0 for _, per_s in points for name in per_s}
+    names: dict[str, float] = {}
     for _, per_s in points:
         for name, value in per_s.items():
-            names[name] = max(names[name], value)
+            names[name] = max(names.get(name, 0.0), value or 0.0)
     most = _round_up(max(names.values(), default=0.0))
     largest = sorted(names, key=lambda name: -names[name])[:_MOST_LINES]
+    last = points[-1][1] if points and at_ms - points[-1][0] <= gap_ms else None
     lines = [
-        Line(name, _pieces(points, name, x, most, gap_ms), points[-1][1].get(name, 0.0))
+        Line(
+            name,
+            _pieces(points, name, x, most, gap_ms),
+            None if last is None else last.get(name, 0.0),
+        )
         for name in sorted(largest)
     ]
     there = [Mark(x(time_ms), time_ms, text) for time_ms, text in marks if time_ms >= from_ms]
     drawn = tracks(spells, from_ms, at_ms)
     shown = drawn[:_MOST_TRACKS]
     return Chart(lines, there, most, from_ms, at_ms, shown, len(drawn) - len(shown))
+
+
+def marks_of(marks: Sequence[MarkView]) -> list[tuple[int, str]]:
+    """Return changes as they are drawn: when, and what by whom."""
+    return [(one.at_ms, f"{one.operation} of {one.subject} by {one.who}") for one in marks]
+
+
+def spell_of(one: SpanView, names: Mapping[str, str]) -> Spell:
+    """Return a span as it is drawn; `names` are those of tasks by their ids."""
+    kind, _, task_id = one.what.partition("/")
+    name = (names.get(task_id) if kind == "task" else "") or one.what or "everything"
+    if one.sink and one.what != f"sink/{one.sink}":
+        name = f"{name} at sink {one.sink}"
+    times = (one.from_ms, one.until_ms, one.may_begin_sooner, one.may_end_later)
+    return Spell(name, one.kind, one.why, *times)
 
 
 def tracks(spells: Sequence[Spell], from_ms: int, at_ms: int) -> list[Track]:
@@ -142,18 +181,18 @@ def _bar(spell: Spell, from_ms: int, at_ms: int) -> Bar:
 
 
 def _pieces(
-    points: Sequence[tuple[int, Mapping[str, float]]],
-    name: str,
-    x: Callable[[int], float],
-    most: float,
-    gap_ms: int,
+    points: Points, name: str, x: Callable[[int], float], most: float, gap_ms: int
 ) -> list[str]:
     pieces: list[list[str]] = []
-    before_ms = -gap_ms
+    before_ms: float = -math.inf
     for time_ms, per_s in points:
-        if time_ms - before_ms > gap_ms or not pieces:
+        value = per_s.get(name, 0.0)
+        if value is None:
+            before_ms = -math.inf
+            continue
+        if time_ms - before_ms > gap_ms:
             pieces.append([])
-        y = HEIGHT * (1 - per_s.get(name, 0.0) / most) if most else HEIGHT
+        y = HEIGHT * (1 - value / most) if most else HEIGHT
         pieces[-1].append(f"{x(time_ms):.1f},{y:.1f}")
         before_ms = time_ms
     return [" ".join(piece) for piece in pieces]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pushlane.console.lines import HEIGHT, WIDTH, Spell, chart
+from pushlane.console.lines import chart, marks_of, spell_of
 from pushlane.console.pages import Ask, Page
 from pushlane.console.steering import UNDO_MS
 from pushlane.core.task import now_ms
-from pushlane.operations.now import By, GetHour, GetNow, HourView, NowView, SpanView
+from pushlane.operations.hour import By, GetHour, HourView
+from pushlane.operations.now import GetNow, NowView
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.shares import GetLevels, SetLevels
 
@@ -21,32 +22,21 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
     by = By.APP if ask.query.get("by") == By.APP else By.LEVEL
     now = await ask.do(GetNow())
     hour = await ask.do(GetHour(by=by))
-    marks = [(one.at_ms, f"{one.operation} of {one.subject} by {one.who}") for one in hour.marks]
     points = [(one.at_ms, one.per_s) for one in hour.points]
     names = {one.task: one.name for one in now.tasks}
     return {
         "now": now,
         "most": _most(now),
         "by": by,
-        "hour": chart(points, marks, now.at_ms, [_spell(one, names) for one in hour.spans]),
+        "hour": chart(
+            points, marks_of(hour.marks), now.at_ms, [spell_of(one, names) for one in hour.spans]
+        ),
         "marks": hour.marks[:_MARKS_SHOWN],
         "all_marks": len(hour.marks),
         "is_told": ask.may(ListAudit),
         "is_new": _is_new(hour, now),
-        "width": WIDTH,
-        "height": HEIGHT,
         **await _weights(ask),
     }
-
-
-def _spell(one: SpanView, names: Mapping[str, str]) -> Spell:
-    """Return a span as it is drawn; `names` are those of tasks by their ids."""
-    kind, _, task_id = one.what.partition("/")
-    name = (names.get(task_id) if kind == "task" else "") or one.what or "everything"
-    if one.sink and one.what != f"sink/{one.sink}":
-        name = f"{name} at sink {one.sink}"
-    times = (one.from_ms, one.until_ms, one.may_begin_sooner, one.may_end_later)
-    return Spell(name, one.kind, one.why, *times)
 
 
 class WeightsUndo(NamedTuple):

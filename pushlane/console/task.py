@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from pushlane.console.lines import chart, marks_of, spell_of
 from pushlane.console.pages import Ask, Page, fields_text
 from pushlane.console.steering import may_of, undoable
 from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import MAX_QUOTA, State, now_ms
 from pushlane.operations.dead import ListDead, RetryDead
+from pushlane.operations.hour import HOUR_MS, GetTaskHour
 from pushlane.operations.looks import GetPush, GetResults, ListReceipts, WhyTask
 from pushlane.operations.operation import Operation, Role
 from pushlane.operations.processes import ListAudit
@@ -45,9 +47,28 @@ async def _task(ask: Ask) -> Mapping[str, Any]:
         "seen": beside.tag,
         "address": address,
         "outcomes": _outcomes(task),
+        **await _share(ask, task),
         "edited": task if ask.query.get("quota") and not ask.is_again else None,
         "most_quota": MAX_QUOTA,
         "undo": () if ask.is_again else await undoable(ask, task.id),
+    }
+
+
+async def _share(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    """Return what the task got in the last hour, drawn, and of which of its times that is known."""
+    hour = await ask.do(GetTaskHour(task=task.id))
+    points = [
+        (one.at_ms, {"gets": one.observed_per_s, "entitled to": one.entitled_per_s})
+        for one in hour.points
+    ]
+    spells = [spell_of(one, {task.id: task.name}) for one in hour.spans]
+    begun_ms = max(task.created_at_ms, hour.at_ms - HOUR_MS)
+    return {
+        "hour": hour,
+        "share": chart(points, marks_of(hour.marks), hour.at_ms, spells, from_ms=begun_ms),
+        "may_audit": ask.may(ListAudit),
+        "kept_since_ms": hour.points[0].at_ms if hour.points else None,
+        "ended_before": 0 < task.finished_at_ms < begun_ms,
     }
 
 

@@ -22,6 +22,7 @@ from pushlane.core.errors import BadInput
 from pushlane.util.conversion import duration_ms, iso_ms, moment_ms, shown
 from pushlane.util.texts import did_you_mean
 
+HOUR_MS = 3_600_000
 LAST_DATE_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 

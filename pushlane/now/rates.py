@@ -43,12 +43,20 @@ class Rates:
         some = [*ids[start : self._next], *ids[: max(0, self._next - len(ids))]]
         return [*dict.fromkeys([*new, *some])]
 
-    def take(self, found: Sequence[Progress], at_s: float) -> None:
-        """Note what was counted at a time."""
+    def take(self, found: Sequence[Progress], at_s: float) -> dict[str, float]:
+        """Note what was counted at a time.
+
+        Return the tasks of which the first push has ended since they were counted before, and how
+        many seconds ago that was.
+        """
+        begun: dict[str, float] = {}
         for one in found:
             self.latest[one.task_id] = one
             counted = self._counted.setdefault(one.task_id, deque(maxlen=_LOOKS))
+            if one.finished and counted and not counted[-1][1]:
+                begun[one.task_id] = at_s - counted[-1][0]
             counted.append((at_s, one.finished))
+        return begun
 
     def keep_only(self, ids: Mapping[str, object]) -> None:
         """Forget all other tasks."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pushlane.backends.backend import Backend
@@ -20,8 +19,9 @@ from pushlane.core.errors import PushlaneError
 from pushlane.core.task import now_ms
 from pushlane.diagnosis.index import TaskIndex, index_of
 from pushlane.diagnosis.look import loads
-from pushlane.now.picture import Picture, picture_of, shares
+from pushlane.now.picture import Picture, picture_of
 from pushlane.now.rates import Rates
+from pushlane.now.ring import Ring
 from pushlane.now.spans import Spans
 from pushlane.now.verdict import held
 
@@ -32,16 +32,7 @@ _ENDS_S = 3.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
 _MOST_HELD = 100
-HOUR_MS = 3_600_000
-_POINTS = 720
-_POINT_MS = HOUR_MS // _POINTS
-
-
-class Point(NamedTuple):
-    """What went a second at a moment (Unix ms): by sink, level and app."""
-
-    at_ms: int
-    per_s: Mapping[tuple[str, str, str], float]
+_MOST_BEGUN = 1_000
 
 
 class View:
@@ -49,8 +40,9 @@ class View:
 
     def __init__(self, index: TaskIndex) -> None:
         self.index = index
-        self.hour: deque[Point] = deque(maxlen=_POINTS)
+        self.hour = Ring()
         self.spans = Spans()
+        self.first_ends: dict[str, tuple[int, int]] = {}
         self.error: PushlaneError | None = None
         self._rates = Rates()
         self._picture: Picture | None = None
@@ -108,7 +100,8 @@ class View:
         tasks = [*index.unfinished.values()]
         ids = self._rates.to_count([*index.unfinished])
         began_s = time.monotonic()
-        self._rates.take(await backend.registry.progress(ids) if ids else (), began_s)
+        begun = self._rates.take(await backend.registry.progress(ids) if ids else (), began_s)
+        self._begin(begun, now_ms())
         self._rates.keep_only(index.unfinished)
         processes = await backend.presence.list()
         at_ms = now_ms()
@@ -121,16 +114,16 @@ class View:
         self._note(self._picture)
 
     def _note(self, picture: Picture) -> None:
-        """Keep a point of the last hour, and since when anything holds tasks."""
+        """Keep what is of the last hour."""
         self.spans.take(held(picture, picture.tasks, _MOST_HELD), picture.at_ms)
-        if self.hour and picture.at_ms - self.hour[-1].at_ms < _POINT_MS:
-            return
-        per_s = {
-            (one.sink, one.level.value, one.app): one.observed_per_s
-            for one in shares(picture.tasks)
-            if one.app is not None and one.observed_per_s
-        }
-        self.hour.append(Point(picture.at_ms, per_s))
+        self.hour.note(picture)
+
+    def _begin(self, begun: Mapping[str, float], at_ms: int) -> None:
+        """Keep between which looks the first push of a task ended."""
+        for task_id, since_s in begun.items():
+            self.first_ends[task_id] = (at_ms - round(since_s * 1000), at_ms)
+        while len(self.first_ends) > _MOST_BEGUN:
+            del self.first_ends[next(iter(self.first_ends))]
 
 
 _views: WeakKeyDictionary[Registry, View] = WeakKeyDictionary()

@@ -29,8 +29,9 @@ from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import RecordEvents
 from pushlane.operations.examining import Examine
 from pushlane.operations.finding import FindTasks
+from pushlane.operations.hour import GetHour, GetTaskHour
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
-from pushlane.operations.now import GetHour, GetNow
+from pushlane.operations.now import GetNow
 from pushlane.operations.operation import Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
@@ -126,6 +127,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     WhyTask,
     GetNow,
     GetHour,
+    GetTaskHour,
     GetOverview,
     GetResults,
     ListReceipts,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Meta
 
-from pushlane.model.audit import entries
 from pushlane.operations.operation import Of, Operation, Role
 from pushlane.operations.session import Session
 
@@ -19,13 +16,12 @@ if TYPE_CHECKING:
     from pushlane.now.picture import Picture, Share, SinkPicture, TaskPicture
     from pushlane.now.spans import Span
     from pushlane.now.verdict import Held
-    from pushlane.now.view import Point, View
+    from pushlane.now.view import View
 
 SHOWN = 50
 """So many tasks, and apps, are shown: those that get or are entitled to most."""
 
 _MOST_HELD = 20
-_MARKS, _SPANS, _LOOKED_AT = 200, 200, 2_000
 
 
 class VerdictView(msgspec.Struct, frozen=True):
@@ -139,6 +135,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
 
     async def run(self, at: Session) -> NowView:
         from pushlane.now.picture import shares
+        from pushlane.now.ring import most_first
         from pushlane.now.verdict import held, verdict
         from pushlane.now.view import view_of
 
@@ -159,7 +156,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
                 if at.apps is None or one.name in sinks
             ],
             shares=[_share_view(one) for one in _largest(shares(mine))],
-            tasks=[_task_view(one) for one in sorted(mine, key=_most_first)[:SHOWN]],
+            tasks=[_task_view(one) for one in sorted(mine, key=most_first)[:SHOWN]],
             held=[_held_view(one, view.spans.of(one)) for one in holds[:_MOST_HELD]],
             states=_states(mine),
             processes=sum(one.kind == "dispatcher" for one in now.processes),
@@ -190,10 +187,6 @@ def _largest(found: Sequence[Share]) -> list[Share]:
 
 def _rate_of(one: Share) -> tuple[float, float]:
     return one.entitled_per_s or 0.0, one.observed_per_s or 0.0
-
-
-def _most_first(one: TaskPicture) -> tuple[float, float, int]:
-    return (-(one.observed_per_s or 0.0), -(one.entitled_per_s or 0.0), -(one.left or 0))
 
 
 def _states(tasks: Sequence[TaskPicture]) -> dict[str, int]:
@@ -246,124 +239,3 @@ def _held_view(one: Held, span: Span | None) -> HeldView:
     since_ms = one.since_ms or (span.from_ms if span else None)
     is_open = not one.since_ms and span is not None and span.may_begin_sooner
     return HeldView(one.subject, one.why, one.command, since_ms, one.kind, is_open)
-
-
-class By(StrEnum):
-    """Whose lines the last hour is shown in."""
-
-    LEVEL = "level"
-    APP = "app"
-
-
-class PointView(msgspec.Struct, frozen=True):
-    """What went a second at a moment (Unix ms), by level."""
-
-    at_ms: int
-    per_s: Mapping[str, float]
-
-
-class MarkView(msgspec.Struct, frozen=True):
-    """A change that somebody made: of what, to what, and when (Unix ms)."""
-
-    at_ms: int
-    who: str
-    operation: str
-    subject: str
-    after: Mapping[str, Any]
-
-
-class SpanView(msgspec.Struct, frozen=True):
-    """A time (Unix ms) during which something held tasks: `what`, `why` and `kind` as of what is.
-
-    `until_ms` is absent while it holds. It `may_begin_sooner` or `may_end_later` where nobody
-    looked before or after. `sink` is where a rate holds.
-    """
-
-    what: str
-    sink: str
-    kind: str
-    why: str
-    from_ms: int
-    until_ms: int | None
-    may_begin_sooner: bool
-    may_end_later: bool
-
-
-class HourView(msgspec.Struct, frozen=True):
-    """The last hour, as far as somebody looked at this process: since `since_ms` (Unix ms).
-
-    `marks` are the newest changes in it: they are told to operators, as the audit is. `spans` are
-    when anything held tasks, the newest of them.
-    """
-
-    since_ms: int | None
-    points: Sequence[PointView]
-    marks: Sequence[MarkView]
-    spans: Sequence[SpanView] = ()
-
-
-class GetHour(Operation[HourView], frozen=True, kw_only=True):
-    """Show what went in the last hour by level or app, what held it, and the changes in it.
-
-    It is kept while somebody looks at this process, and is lost with it.
-    """
-
-    method, path, role, of = "GET", "/now/hour", Role.VIEWER, Of.APPS
-
-    by: Annotated[By, Meta(description="Whose lines.")] = By.LEVEL
-
-    async def run(self, at: Session) -> HourView:
-        from pushlane.now.view import HOUR_MS, view_of
-
-        view = view_of(at.backend)
-        now = await view.picture(at.backend)
-        points = [one for one in view.hour if one.at_ms > now.at_ms - HOUR_MS]
-        is_told = at.caller.access.role.may(Role.OPERATOR)
-        found = await view.once("audit", lambda: entries(at.backend.documents)) if is_told else []
-        marks = [
-            MarkView(one.at_ms, one.who, one.operation, one.subject, {**one.after})
-            for _, one in found[:_LOOKED_AT]
-            if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS and not one.is_look
-        ][:_MARKS]
-        return HourView(
-            since_ms=points[0].at_ms if points else None,
-            points=[PointView(one.at_ms, _by(one, self.by, at)) for one in points],
-            marks=marks,
-            spans=_spans(view.spans.since(now.at_ms - HOUR_MS), now, at),
-        )
-
-
-def _spans(spans: Iterable[Span], now: Picture, at: Session) -> list[SpanView]:
-    """Return those that the caller may see, of many the newest, by their begin."""
-    sinks = {f"sink/{one.sink}" for one in now.tasks if at.sees(one.task.app)}
-
-    def sees(held: Held) -> bool:
-        kind, _, name = held.subject.partition("/")
-        if at.apps is None or not kind:
-            return True
-        return held.subject in sinks if kind == "sink" else at.sees(held.app or name)
-
-    found = [one for one in spans if sees(one.held)]
-    return [_span_view(one) for one in sorted(found[-_SPANS:], key=lambda one: one.from_ms)]
-
-
-def _span_view(one: Span) -> SpanView:
-    return SpanView(
-        what=one.held.subject,
-        sink=one.held.sink,
-        kind=one.held.kind,
-        why=one.held.reason or one.held.why,
-        from_ms=one.from_ms,
-        until_ms=None if one.is_open else one.until_ms,
-        may_begin_sooner=one.may_begin_sooner,
-        may_end_later=one.may_end_later,
-    )
-
-
-def _by(point: Point, by: By, at: Session) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for (_, level, app), per_s in point.per_s.items():
-        if at.sees(app):
-            name = level if by is By.LEVEL else app
-            found[name] = round(found.get(name, 0.0) + per_s, 2)
-    return found

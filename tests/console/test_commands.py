@@ -165,6 +165,7 @@ WITHOUT_COMMAND = {
     "seal-task",
     "find-tasks",
     "get-hour",
+    "get-task-hour",
     "preview",
     "get-accepted",
     "examine",

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushlane import Settings
-from pushlane.console.lines import HEIGHT, WIDTH, Spell, Track, chart
+from pushlane.console.lines import HEIGHT, WIDTH, Points, Spell, Track, chart
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
 from pushlane.model.presence import Process, ServedSink
@@ -122,11 +122,10 @@ def test_a_line_goes_from_left_to_right_and_from_0_to_the_most() -> None:
     [line] = drawn.lines
     assert drawn.most_per_s == 100.0
     assert line.pieces == [f"0.0,{HEIGHT:.1f} {WIDTH / 30:.1f},{HEIGHT * 0.2:.1f}"]
-    assert line.last_per_s == 80.0
 
 
 def test_where_nobody_looked_there_is_no_line() -> None:
-    points = [(0, {"a": 1.0}), (5_000, {"a": 1.0}), (300_000, {"a": 1.0})]
+    points: Points = [(0, {"a": 1.0}), (5_000, {"a": 1.0}), (300_000, {"a": 1.0})]
     assert [len(one.split()) for one in chart(points, [], 300_000).lines[0].pieces] == [2, 1]
 
 
@@ -150,6 +149,28 @@ def test_the_top_is_a_round_number(most: float, top: float) -> None:
 def test_of_many_lines_the_five_largest_are_shown() -> None:
     drawn = chart([(0, {f"app-{number}": float(number) for number in range(9)})], [], 0)
     assert [one.name for one in drawn.lines] == [f"app-{number}" for number in range(4, 9)]
+
+
+def test_what_nobody_knew_is_no_line() -> None:
+    points: Points = [
+        (0, {"a": 1.0}),
+        (5_000, {"a": None}),
+        (10_000, {"a": 2.0}),
+        (15_000, {"a": 2.0}),
+    ]
+    [line] = chart(points, [], 15_000).lines
+    assert [len(one.split()) for one in line.pieces] == [1, 2]
+    assert line.last_per_s == 2.0
+
+
+def test_what_went_long_ago_is_not_told_as_of_now() -> None:
+    [line] = chart([(0, {"a": 1.0})], [], MINUTE_MS).lines
+    assert line.last_per_s is None
+
+
+def test_it_begins_where_it_is_asked_to() -> None:
+    drawn = chart([(9 * MINUTE_MS, {"a": 1.0})], [], 10 * MINUTE_MS, from_ms=0)
+    assert drawn.lines[0].pieces == [f"{WIDTH * 0.9:.1f},0.0"]
 
 
 def places(track: Track) -> list[object]:

@@ -253,6 +253,7 @@ BOUNDED = {
     "ExaminedView": "100 findings: `counts` has all; checks that there are",
     "NowView": "levels that there are, 50 apps, 50 tasks, 20 that hold something",
     "HourView": "a point every 5 s, 200 marks, 200 spans",
+    "TaskHourView": "as of all",
 }
 """What has a list and no pages: why its length does not grow with all that there is."""
 

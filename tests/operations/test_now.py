@@ -17,9 +17,12 @@ from pushlane.model.access import Access, Role
 from pushlane.model.audit import Entry, write
 from pushlane.now import view
 from pushlane.operations.doing import do
-from pushlane.operations.now import By, GetHour, GetNow, NowView
+from pushlane.operations.hour import By, FirstEnd, GetHour, GetTaskHour, TaskHourView
+from pushlane.operations.now import GetNow, NowView
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import SetLevels
+from pushlane.operations.tasks import PauseTask
+from pushlane.util.errors import UnknownTask
 
 ADMIN = Caller("ada", "cli")
 
@@ -183,6 +186,49 @@ async def test_what_holds_is_in_the_last_hour_since_it_was_seen(
         ]
         mine = await do(backend, settings, of_shop(), GetHour())
         assert [one.what for one in mine.spans] == [""]
+
+
+async def test_the_share_of_a_task_is_kept_with_what_bears_on_it(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ms = [10_000_000]
+    monkeypatch.setattr(view, "now_ms", lambda: at_ms[0])
+    async with MemoryBackend().connect() as backend:
+        await add(backend, "a", "shop")
+        await add(backend, "b", "bank")
+
+        async def later(seconds: int) -> None:
+            clock.now_s += seconds
+            at_ms[0] += seconds * 1000
+            await now(backend, settings)
+
+        async def share(task: str, caller: Caller = ADMIN) -> TaskHourView:
+            return await do(backend, settings, caller, GetTaskHour(task=task))
+
+        assert [one.observed_per_s for one in (await share("a")).points] == [None]
+        await later(1)
+        await backend.registry.record([Finished("a", Kind.DELIVERED, [1, 2])])
+        await later(4)
+        await do(backend, settings, ADMIN, SetLevels(weights="5:3:2"))
+        for task in "ba":
+            await do(backend, settings, ADMIN, PauseTask(task=task))
+        await later(5)
+
+        mine = await share("a")
+        assert [(one.at_ms, one.observed_per_s) for one in mine.points] == [
+            *((10_000_000, None), (10_005_000, 0.4), (10_010_000, 0.2)),
+        ]
+        assert mine.points[-1].entitled_per_s is None  # nobody serves its sink
+        assert mine.first_end == FirstEnd(10_001_000, 10_005_000)
+        assert [(one.what, one.kind) for one in mine.spans] == [
+            *(("", "unserved"), ("task/a", "paused"))
+        ]
+        made = [one.subject for one in mine.marks]
+        assert made == ["task/a", "levels"]
+        assert (await share("b")).first_end is None
+        assert (await share("a", of_shop())).marks == []
+        with pytest.raises(UnknownTask):
+            await share("b", of_shop())
 
 
 def test_lines_are_by_level_or_app() -> None:

@@ -40,9 +40,10 @@ from pushlane.operations.ends import HashRecipients, ListEnds
 from pushlane.operations.events import DeviceEvent, RecordEvents
 from pushlane.operations.examining import Examine
 from pushlane.operations.finding import FindTasks
+from pushlane.operations.hour import GetHour, GetTaskHour
 from pushlane.operations.listing import OPERATIONS
 from pushlane.operations.looks import GetOverview, GetPush, GetResults, ListReceipts, WhyTask
-from pushlane.operations.now import GetHour, GetNow
+from pushlane.operations.now import GetNow
 from pushlane.operations.operation import Of, Operation
 from pushlane.operations.pool import GetPool, SetPool
 from pushlane.operations.previewing import Apply, Preview
@@ -227,6 +228,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetNow: lambda task, app: GetNow(),
     Examine: lambda task, app: Examine(),
     GetHour: lambda task, app: GetHour.made(by="app"),
+    GetTaskHour: lambda task, app: GetTaskHour(task=task),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),
     RotateToken: lambda task, app: RotateToken(token=task),
