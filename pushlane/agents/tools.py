@@ -34,7 +34,7 @@ DATA = (
 )
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
-_PERSONAL = frozenset({"recipient", "reveal", "cursor"})
+_PERSONAL = frozenset({"recipient", "recipient_of", "reveal", "cursor"})
 _OURS = frozenset({"token"})  # what we have made ourselves, and is of use as a whole alone
 
 Result = TypeVar("Result")

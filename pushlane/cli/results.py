@@ -63,6 +63,9 @@ class _Asked:
     recipient: Annotated[
         str | None, option("WHO", "What became of the pushes to this recipient; - reads a line.")
     ] = None
+    recipient_of: Annotated[
+        str, option("TASK-SEQ", "What became of the pushes to whom this push was for.")
+    ] = ""
     trace: Annotated[str | None, option("ID", "What became of the pushes of this trace id.")] = None
     as_csv: Annotated[bool, switch("--csv", "One row for each push that has ended.")] = False
     join: Annotated[
@@ -76,7 +79,8 @@ class _Asked:
 
     @property
     def is_of_pushes(self) -> bool:
-        return self.recipient is not None or self.trace is not None
+        is_of_somebody = self.recipient is not None or bool(self.recipient_of)
+        return is_of_somebody or self.trace is not None
 
     def check(self, task: str | None) -> None:
         """Raise BadInput for what does not go together."""
@@ -129,13 +133,15 @@ def _show_pushes(settings: Settings, task: str | None, asked: _Asked) -> None:
     who = asked.recipient
     if who == "-":
         who = sys.stdin.readline().strip()
-    wanted = ListReceipts(task=task, recipient=who, trace_id=asked.trace or "")
+    wanted = ListReceipts(
+        task=task, recipient=who, recipient_of=asked.recipient_of, trace_id=asked.trace or ""
+    )
     found = done(settings, wanted)
     if not found.rows:
         of_task = "" if found.task_id is None else f" of task {found.task_id}"
         raise UserError(
             f"the log has no receipt{of_task} for that "
-            f"{'recipient' if who is not None else 'trace id'}: check how it is written, nothing "
+            f"{'trace id' if asked.trace else 'recipient'}: check how it is written, nothing "
             "of it may have ended yet, or its receipts are off, dropped or hashed with another "
             "receipts_key"
         )

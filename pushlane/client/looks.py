@@ -81,13 +81,21 @@ class LookOperations(Connection):
         seq: int | None = None,
         recipient: str | None = None,
         trace_id: str = "",
+        recipient_of: str = "",
     ) -> ReceiptsView:
         """Return what became of the pushes that fit all that is given, attempt by attempt.
 
-        Recipients are masked. Without a task the whole log is looked through. Raises BadInput when
-        neither a push, a recipient nor a trace id is named.
+        Recipients are masked. `recipient_of` is a push, TASK-SEQ: whom it was for. Without a task
+        the whole log is looked through. Raises BadInput when neither a push, a recipient nor a
+        trace id is named.
         """
-        wanted = ListReceipts.made(task=task_id, seq=seq, recipient=recipient, trace_id=trace_id)
+        wanted = ListReceipts.made(
+            task=task_id,
+            seq=seq,
+            recipient=recipient,
+            trace_id=trace_id,
+            recipient_of=recipient_of,
+        )
         return await self.do(wanted)
 
     async def push(self, push: str, *, reveal: bool = False) -> PushView:

@@ -202,12 +202,18 @@ PUSH = Page("/push", "Push", "push.html", GetPush, _push, ("push", "task", "seq"
 
 
 async def _recipient(ask: Ask) -> Mapping[str, Any]:
-    """Return what one recipient was sent. The commands that are shown do not name it."""
+    """Return what one recipient was sent. The commands that are shown do not name it.
+
+    Whom a push was for is asked for by that push: nobody is told who it is.
+    """
+    if push := ask.query.get("recipient_of", ""):
+        found = await ask.do(ListReceipts.made(recipient_of=push))
+        return {"found": found, "suppressed": None, "push": push}
     given = ask.query.get("recipient", "")
     found = await ask.quietly(ListReceipts.made(recipient=given))
     suppressed = await ask.quietly(CheckSuppressed.made(value=given))
     ask.asked += [ListReceipts(recipient="RECIPIENT"), CheckSuppressed(value="RECIPIENT")]
-    return {"found": found, "suppressed": suppressed}
+    return {"found": found, "suppressed": suppressed, "push": ""}
 
 
 RECIPIENT = Page(

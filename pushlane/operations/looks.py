@@ -19,7 +19,7 @@ from pushlane.core.task import State, Task, now_ms
 from pushlane.model.counted import ENDS
 from pushlane.model.states import STALLED, shown_state
 from pushlane.operations.operation import Of, Operation, Role, read_by
-from pushlane.operations.session import Session
+from pushlane.operations.session import Caller, Session
 from pushlane.operations.tasks import TaskWord
 from pushlane.util.errors import NotAllowed, NotFound
 
@@ -285,7 +285,8 @@ def _recipient(what: str, given: Any) -> str:
 class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
     """Say what became of the pushes that fit all that is given, attempt by attempt.
 
-    Without a task the whole log is looked through.
+    Without a task the whole log is looked through. Operators may ask for all that one had whom some
+    push was for, without knowing who that is.
     """
 
     method, path, role, of = "POST", "/receipts/search", Role.VIEWER, Of.APPS
@@ -300,30 +301,69 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
         Annotated[str, read_by(_recipient), Meta(description="Whom the pushes were for.")] | None
     ) = None
     trace_id: Annotated[str, Meta(description="The trace id of the pushes.")] = ""
+    recipient_of: Annotated[
+        str, Meta(description="A push, TASK-SEQ: whom it was for. For operators.")
+    ] = ""
 
     async def run(self, at: Session) -> ReceiptsView:
         from pushlane.diagnosis.story import Wanted, story_of
 
-        if self.seq is None and self.recipient is None and not self.trace_id:
-            raise BadInput("say which receipts: give a seq of the task, a recipient or a trace_id")
-        if self.seq is not None and self.task is None:
-            raise BadInput("a seq is of a task: give its task_id, too")
-        hashed = None
-        if self.recipient is not None:
-            hasher = await receipt_hasher(at.backend.receipts, at.settings)
-            [hashed] = hasher.hashes([_recipient("recipient", self.recipient)])
+        self._check(at)
         task = None if self.task is None else await at.task(self.task)
-        wanted = Wanted(
-            task=task,
-            seq=self.seq,
-            recipient_hash=hashed,
-            trace_id=self.trace_id,
-            apps=at.apps,
-        )
         async with at.reads.one():
+            wanted = Wanted(
+                task=task,
+                seq=self.seq,
+                recipient_hash=await self._hash(at),
+                trace_id=self.trace_id,
+                apps=at.apps,
+            )
             story = await story_of(at.backend.receipts, wanted)
         task_id = None if task is None else task.id
         return ReceiptsView(_rows(story), story.is_cut, story.unread, task_id)
+
+    def _check(self, at: Session) -> None:
+        is_of_somebody = self.recipient is not None or self.recipient_of
+        if self.seq is None and not is_of_somebody and not self.trace_id:
+            raise BadInput("say which receipts: give a seq of the task, a recipient or a trace_id")
+        if self.seq is not None and self.task is None:
+            raise BadInput("a seq is of a task: give its task_id, too")
+        if self.recipient is not None and self.recipient_of:
+            raise BadInput("give a recipient, or recipient_of: the push that was for them")
+        if self.recipient_of:
+            _refuse_unless_operator(at.caller, "to look for whom a push was for")
+
+    async def _hash(self, at: Session) -> int | None:
+        """Return the hash of whom is asked for, None for anybody."""
+        if self.recipient_of:
+            return await _hash_of(at, self.recipient_of)
+        if self.recipient is None:
+            return None
+        hasher = await receipt_hasher(at.backend.receipts, at.settings)
+        [hashed] = hasher.hashes([_recipient("recipient", self.recipient)])
+        return hashed
+
+
+async def _hash_of(at: Session, push: str) -> int:
+    """Return the hash of whom a push was for. Raises NotFound where no receipt has it."""
+    from pushlane.diagnosis.story import Wanted, story_of
+
+    word, seq = _parts(push)
+    task = await at.task(word)
+    story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
+    found = next((row.recipient_hash for row in story.rows if row.recipient_hash), None)
+    if found is None:
+        raise NotFound(
+            f"no receipt of push {task.id}-{seq} says whom it was for: it was not tried yet, "
+            "receipts are off, or older than the log keeps them"
+        )
+    return found
+
+
+def _refuse_unless_operator(caller: Caller, what: str) -> None:
+    role = caller.access.role
+    if not role.may(Role.OPERATOR):
+        raise NotAllowed(f"{caller.name} has the role {role}, and {what} needs {Role.OPERATOR}")
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,11 +420,8 @@ class GetPush(Operation[PushView], frozen=True, kw_only=True):
     async def run(self, at: Session) -> PushView:
         from pushlane.diagnosis.story import Wanted, story_of
 
-        if self.reveal and not at.caller.access.role.may(Role.OPERATOR):
-            raise NotAllowed(
-                f"{at.caller.name} has the role {at.caller.access.role}, and to reveal a push "
-                f"needs {Role.OPERATOR}"
-            )
+        if self.reveal:
+            _refuse_unless_operator(at.caller, "to reveal a push")
         word, seq = _parts(self.push)
         task = await at.task(word)
         _refuse_none(task, seq)

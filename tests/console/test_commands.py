@@ -70,6 +70,7 @@ FULL: tuple[Operation[Any], ...] = (
     ),
     PauseStream(name="paid", app="shop", reason="a b"),
     ListReceipts(task=TASK, recipient="who", trace_id="5"),
+    ListReceipts(recipient_of="t-1-1"),
     GetReport(task=TASK, since_ms=PAST_MS, until_ms=PAST_MS, where=("a=b", "c=d"), latency=True),
     GetReport(by="app,task", recipients=True),
     ListReported(task=TASK, since_ms=PAST_MS, until_ms=PAST_MS, where=("outcome=dead",)),

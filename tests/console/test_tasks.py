@@ -485,6 +485,31 @@ async def test_a_recipient_is_looked_up_in_no_address(settings: Settings) -> Non
     assert led_to(again, "/console/recipient") == "/console/push"
 
 
+async def test_a_masked_recipient_leads_to_its_other_pushes(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        for task, name in (("a", SCRIPT), ("b", "bills")):
+            await add(browser, task, name=name)
+            said = body(task, [1, 2], at_ms=now_ms() - 60_000)
+            await browser.backend.receipts.append([said])
+        await browser.log_in()
+        page = await get(browser, "push?push=b-2")
+        fields = form_of(page, "recipient")
+        found = (await browser.post("/console/recipient", fields)).body.decode()
+        forged = await browser.post("/console/recipient", {**fields, "_form": "x"})
+        await browser.log_in(await browser.made("submitter"))
+        mine = await get(browser, "push?push=b-2")
+        own = form_of(await get(browser, "push"), "recipient")["_form"]
+        refused = await browser.post("/console/recipient", {**fields, "_form": own})
+
+    assert "All pushes to d***" in page
+    assert fields.keys() == {"_form", "recipient_of"}
+    assert re.findall(r'<th scope="row"><a href="./push\?push=([^"]*)"', found) == ["a-2", "b-2"]
+    assert "pushlane results --recipient-of b-2" in found
+    assert "Suppressed" not in found
+    assert "All pushes to" not in mine
+    assert (forged.status, refused.status) == (403, 403)
+
+
 async def test_a_part_whose_session_is_over_is_no_login(settings: Settings) -> None:
     async with browsing(settings) as browser:
         part = await browser.get("/console/why/a", {"hx-request": "true"})

@@ -31,7 +31,7 @@ from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
 from pushlane.producers.submit import submit
-from pushlane.util.errors import NotAllowed, NotFound, NotNow
+from pushlane.util.errors import NotAllowed, NotFound, NotNow, UnknownTask
 from tests.core.support import DEADLINE_S
 
 ADMIN = Caller("ada", "cli")
@@ -161,12 +161,53 @@ async def test_of_a_recipient_the_receipts_of_the_callers_apps_are_shown(
         assert "recipient_hash" not in plain(mine)["rows"][0]
 
 
+async def test_all_is_found_that_was_for_whom_a_push_was_for(
+    settings: Settings, memory: MemoryBackend
+) -> None:
+    async with filled(memory, settings) as backend:
+        asked = ListReceipts(recipient_of="of-shop-2")
+        with pytest.raises(NotFound, match=r"no receipt of push .*-2 says whom it was for"):
+            await do(backend, settings, ADMIN, asked)
+        await deliver(memory, settings)
+
+        both = await do(backend, settings, ADMIN, asked)
+        mine = await do(backend, settings, of_shop(Role.OPERATOR), asked)
+
+        shop, bank = [await backend.registry.get(f"of-{app}") for app in ("shop", "bank")]
+        assert {one.push for one in both.rows} == {f"{shop.id}-2", f"{bank.id}-2"}
+        assert [one.push for one in mine.rows] == [f"{shop.id}-2"]
+        assert both.task_id is None
+        assert "user-1" not in str(plain(both))
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER])
+async def test_whom_a_push_was_for_is_nothing_for_who_may_not_reveal_it(
+    settings: Settings, memory: MemoryBackend, role: Role
+) -> None:
+    async with filled(memory, settings) as backend:
+        await deliver(memory, settings)
+        with pytest.raises(NotAllowed, match="needs operator"):
+            await do(backend, settings, of_shop(role), ListReceipts(recipient_of="of-shop-2"))
+
+
+async def test_whom_a_push_of_others_was_for_is_not_found(
+    settings: Settings, memory: MemoryBackend
+) -> None:
+    async with filled(memory, settings) as backend:
+        await deliver(memory, settings)
+        asked = ListReceipts(recipient_of="of-bank-2")
+        with pytest.raises(UnknownTask):
+            await do(backend, settings, of_shop(Role.OPERATOR), asked)
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({}, "say which receipts"),
         ({"seq": 3}, "a seq is of a task"),
         ({"recipient": ""}, "no value"),
+        ({"recipient": "ada", "recipient_of": "of-shop-2"}, "give a recipient, or recipient_of"),
+        ({"recipient_of": "of-shop"}, "is no push"),
     ],
 )
 async def test_receipts_of_nothing_are_refused(
