@@ -30,6 +30,7 @@ from pushlane.console.pages import Ask, Page, environment, redirect
 from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
 from pushlane.console.report import REPORT
+from pushlane.console.rules import RULE, RULES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
@@ -50,10 +51,22 @@ from pushlane.operations.previewing import AppliedView
 from pushlane.operations.session import Beside
 from pushlane.util.errors import NotAllowed, NotFound, Unauthorized
 
-PAGES: tuple[Page, ...] = (NOW, TASKS, SUBMIT, SINKS, ALERTS, PUSH, PROCESSES, AUDIT, ACCESS)
+PAGES: tuple[Page, ...] = (NOW, TASKS, SUBMIT, SINKS, ALERTS, RULES, PUSH, PROCESSES, AUDIT, ACCESS)
 """The pages of the navigation, in its order."""
 
-INNER: tuple[Page, ...] = (TASK, WHY, LIFE, RESULTS, REPORT, DEAD, PREVIEW, COUNTED, FIGURES, DRAFT)
+INNER: tuple[Page, ...] = (
+    TASK,
+    WHY,
+    LIFE,
+    RESULTS,
+    REPORT,
+    DEAD,
+    PREVIEW,
+    COUNTED,
+    FIGURES,
+    RULE,
+    DRAFT,
+)
 """Pages that others lead to, and have as parts."""
 
 _COOKIE = "pushlane"
