@@ -1,7 +1,7 @@
-"""Keeps open pages up to date: a look every 0.6 s at each that somebody sees, none at any other.
+"""Keeps open pages up to date: a look every 0.75 s at each that somebody sees, none at any other.
 
 Who sees the same page with the same rights is sent the same bytes, which are rendered once. A
-stream ends with its token, within a second.
+stream ends with its token, within a second, however long a look takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pushlane.util.errors import NotNow
 
 log = logging.getLogger("pushlane.serve")
 
-EVERY_S = 0.6
+EVERY_S = 0.75
+_TOKENS_EVERY_S = 0.6
 BEAT_S = 5.0
 """A browser that hears nothing for longer than twice this says that its connection is lost."""
 MOST_OF_A_CORE = 0.15
@@ -115,7 +116,7 @@ class Live:
         self._stopping = stopping
         self._open: set[Open] = set()
         self._seen: dict[Hashable, Seen] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._at_work: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -137,8 +138,8 @@ class Live:
     async def joined(self, page: Open) -> AsyncIterator[Open]:
         """Keep a page up to date."""
         self._open.add(page)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on(), name="console")
+        self._keep_at("looks of the console", self._look_on)
+        self._keep_at("tokens of the console", self._check_on)
         try:
             if not page.seen.html:
                 await self._look(page.seen)
@@ -151,17 +152,14 @@ class Live:
         still = {one.seen for one in self._open}
         self._seen = {key: seen for key, seen in self._seen.items() if seen in still}
 
-    async def _look_on(self) -> None:
-        """Look again and again, until no page is open or the process stops."""
+    def _keep_at(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Have some work done until no page is open or the process stops."""
+        if (known := self._at_work.get(name)) is None or known.done():
+            self._at_work[name] = asyncio.create_task(self._guarded(work), name=name)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            due_s = 0.0
-            while self._open and not await self._stops_within(EVERY_S):
-                await self._end_refused()
-                if len(self._seen) > _FEW and monotonic() < due_s:
-                    continue
-                began_s = thread_time()
-                await asyncio.gather(*map(self._look, {one.seen for one in self._open}))
-                due_s = monotonic() + (thread_time() - began_s) / MOST_OF_A_CORE
+            await work()
         except Exception as error:
             told = "the console ended in an unexpected %s: this is a defect in pushlane; report it"
             extra = {"action": "console_failed"}
@@ -169,6 +167,20 @@ class Live:
         finally:
             for one in self._open:
                 one.end()
+
+    async def _look_on(self) -> None:
+        due_s = 0.0
+        while self._open and not await self._stops_within(EVERY_S):
+            if len(self._seen) > _FEW and monotonic() < due_s:
+                continue
+            began_s = thread_time()
+            await asyncio.gather(*map(self._look, {one.seen for one in self._open}))
+            due_s = monotonic() + (thread_time() - began_s) / MOST_OF_A_CORE
+
+    async def _check_on(self) -> None:
+        while self._open and not await self._stops_within(_TOKENS_EVERY_S):
+            given = {one.authorization for one in self._open}
+            await asyncio.gather(*map(self._end_if_refused, given))
 
     async def _look(self, seen: Seen) -> None:
         if await seen.look():
@@ -182,10 +194,6 @@ class Live:
                 return await self._stopping.wait()
         except TimeoutError:
             return False
-
-    async def _end_refused(self) -> None:
-        given = {one.authorization for one in self._open}
-        await asyncio.gather(*map(self._end_if_refused, given))
 
     async def _end_if_refused(self, authorization: str) -> None:
         try:

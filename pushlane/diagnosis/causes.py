@@ -366,6 +366,8 @@ class TaskStatuses:
         self, task: Task, progress: Progress, notes: Sequence[PutOff]
     ) -> TaskStatus | None:
         """Return until when all of the task waits for its time; None while some of it may go."""
+        if not notes and not task.quiet:
+            return None
         waits = waiting_of(notes, self._now_ms)
         left = None if task.total is None else task.total - progress.finished
         if waits and left is not None and left <= sum(one.pushes for one in waits):

@@ -192,14 +192,15 @@ class LaneSlots:
     """The slots that lanes hold, as dispatchers say, each of the lanes that hold most there."""
 
     def __init__(self, dispatching: Sequence[Process]) -> None:
-        self._held: Counter[str] = Counter()
+        held: Counter[str] = Counter()
         self._served: set[str] = set()
         self._cut: set[str] = set()  # sinks at which more lanes may hold some
         for one in (one for process in dispatching for one in process.served):
             self._served.add(one.name)
             if one.lane_slots is None or len(one.lane_slots) >= MOST_LANES:
                 self._cut.add(one.name)
-            self._held.update(one.lane_slots or {})
+            held.update(one.lane_slots or {})
+        self._held = dict(held)
 
     def of(self, task: Task) -> int | None:
         """Return how many a task holds; None where a process may have left it out, or none says.
@@ -209,7 +210,9 @@ class LaneSlots:
         if task.pooled:
             return None
         chain = task.chain
-        held = sum(self._held[task.lane_at(sink)] for sink in chain)
+        held = self._held.get(task.lane, 0)
+        for sink in chain[1:]:
+            held += self._held.get(task.lane_at(sink), 0)
         is_known = chain[0] in self._served and self._cut.isdisjoint(chain)
         return held if held or is_known else None
 

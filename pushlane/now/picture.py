@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from pushlane.core.task import Level, Progress, State, Task
 from pushlane.diagnosis.causes import TaskStatus, TaskStatuses
@@ -20,8 +21,7 @@ from pushlane.now.rates import Rates
 _NOTHING: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True)
-class TaskPicture:
+class TaskPicture(NamedTuple):
     """A task that is not finished. None is what nobody knows; `ends_at_ms` is Unix ms.
 
     `entitled_per_s` is 0 for one that may not go now. `left` is None while its total is not known.
@@ -87,30 +87,29 @@ def picture_of(
     load_of: Callable[..., SinkLoad],
     at_ms: int,
     ends: Mapping[str, float] | None = None,
+    before: Picture | None = None,
 ) -> Picture:
     """Put the picture of these tasks together. `load_of` makes the load of a sink and standings.
 
     `ends` are those that were told just now, by id, in Unix ms; without them they are told anew.
+    Of the picture `before` this one what tasks are entitled to is taken where nothing has changed
+    by which they share.
     """
     dispatching = [one for one in processes if one.kind == "dispatcher"]
     statuses = TaskStatuses(dispatching, at_ms)
     counts = {task.id: rates.latest.get(task.id) or Progress(task.id) for task in tasks}
-    by_sink: dict[str, list[Standing]] = {}
-    for name in sorted({name for process in dispatching for name in process.sink_names}):
-        by_sink[name] = []
-    for task in tasks:
-        left = None if task.total is None else task.total - counts[task.id].finished
-        by_sink.setdefault(task.chain[0], []).append(Standing(task, left))
+    known = {one.name: one for one in before.sinks} if before else {}
     sinks: list[SinkPicture] = []
     entitled: dict[str, float] = {}
     told: dict[str, float] = {}
-    for name, standings in by_sink.items():
-        sink = _sink(load_of(sink=sink_now(dispatching, name), standings=()), standings)
+    for name, standings in _by_sink(tasks, counts, dispatching).items():
+        load = load_of(sink=sink_now(dispatching, name), standings=())
+        sink = _sink(load, standings, known.get(name))
         sinks.append(sink)
         entitled |= {one.task.id: sink.rates.get(one.task.lane, 0.0) for one in sink.heads}
         told |= _ends(sink, at_ms) if ends is None else {}
     ends = told if ends is None else ends
-    known = {one.name for one in sinks if one.per_s}
+    flows = {one.name for one in sinks if one.per_s}
     slots = LaneSlots(dispatching)
     shown = []
     for task in tasks:
@@ -124,13 +123,25 @@ def picture_of(
                 progress,
                 None if task.total is None else max(0, task.total - progress.finished),
                 rate_of(task, dispatching) if counted is None else counted.per_s,
-                entitled.get(task.id, 0.0) if task.chain[0] in known else None,
+                entitled.get(task.id, 0.0) if task.chain[0] in flows else None,
                 ends.get(task.id),
                 counted.over_s if counted else 0.0,
                 slots.of(task),
             )
         )
     return Picture(at_ms, shown, sinks, processes, ends)
+
+
+def _by_sink(
+    tasks: Sequence[Task], counts: Mapping[str, Progress], dispatching: Sequence[Process]
+) -> dict[str, list[Standing]]:
+    """Return the tasks by their first sink, with each sink that is served."""
+    names = sorted({name for process in dispatching for name in process.sink_names})
+    found: dict[str, list[Standing]] = {name: [] for name in names}
+    for task in tasks:
+        left = None if task.total is None else task.total - counts[task.id].finished
+        found.setdefault(task.chain[0], []).append(Standing(task, left))
+    return found
 
 
 def _ends(sink: SinkPicture, at_ms: int) -> dict[str, float]:
@@ -140,7 +151,7 @@ def _ends(sink: SinkPicture, at_ms: int) -> dict[str, float]:
     return {task_id: at_ms + one.ends_in_s * 1000 for task_id, one in found.items()}
 
 
-def _sink(load: SinkLoad, standings: Sequence[Standing]) -> SinkPicture:
+def _sink(load: SinkLoad, standings: Sequence[Standing], before: SinkPicture | None) -> SinkPicture:
     active = [one for one in standings if one.is_active()]
     if load.spent:
         active = [one for one in active if not load.spent_totals(one.task)]
@@ -149,7 +160,21 @@ def _sink(load: SinkLoad, standings: Sequence[Standing]) -> SinkPicture:
     if not per_s:
         return SinkPicture(load, standings, per_s)
     heads = [some[0] for some in shared_by_lane(load.going).values()]
+    if before is not None and _is_shared_alike(before, load, heads, per_s):
+        return SinkPicture(load, standings, per_s, heads, before.rates)
     return SinkPicture(load, standings, per_s, heads, entitled_rates(load, heads, per_s))
+
+
+def _is_shared_alike(
+    before: SinkPicture, load: SinkLoad, heads: Sequence[Standing], per_s: float
+) -> bool:
+    """Tell whether these tasks share a sink as they did before, by the same rules."""
+    then = before.load
+    return (
+        (before.per_s, then.weights, then.limits) == (per_s, load.weights, load.limits)
+        and then.sink == load.sink
+        and [one.task for one in before.heads] == [one.task for one in heads]
+    )
 
 
 def _is_stalled(task: Task) -> bool:

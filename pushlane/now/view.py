@@ -109,7 +109,7 @@ class View:
         ends = self._picture.ends if self._picture and began_s < self._ends_until_s else None
         if ends is None:
             self._ends_until_s = began_s + _ENDS_S
-        picture = picture_of(tasks, self._rates, processes, load_of, at_ms, ends)
+        picture = picture_of(tasks, self._rates, processes, load_of, at_ms, ends, self._picture)
         self._picture = replace(picture, unread_limits=unread)
         self._note(self._picture)
 

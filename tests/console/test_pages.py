@@ -378,6 +378,27 @@ async def test_a_stream_ends_with_its_token(settings: Settings) -> None:
     assert stream.status == 401
 
 
+async def test_a_stream_ends_with_its_token_while_a_look_is_not_answered(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+
+    async def never(self: GetFormats, at: object) -> None:
+        looked.set()
+        await asyncio.Event().wait()
+
+    async with browsing(settings) as browser:
+        wanted = CreateToken.made(name="gone", grants="viewer")
+        made = await do(browser.backend, settings, ADMIN, wanted)
+        await browser.log_in(made.token)
+        async with browser.stream("/console/live/processes") as stream:
+            await stream.html()
+            monkeypatch.setattr(GetFormats, "run", never)
+            await looked.wait()
+            await do(browser.backend, settings, ADMIN, RevokeToken.made(token=made.id))
+            await stream.named("ended")
+
+
 async def test_pages_that_cost_much_are_looked_at_rarely_and_end_with_their_token_all_the_same(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from pushlane.now.verdict import held, length, verdict, without
 from pushlane.version import VERSION
 
 AT_MS = 1_000_000
+WEIGHTS = Weights(6, 3, 1)
 
 
 def task(task_id: str, level: Level = Level.HIGH, app: str = "shop", **fields: object) -> Task:
@@ -50,11 +52,13 @@ def seen(
     rates: Rates | None = None,
     processes: Sequence[Process] = (SERVING,),
     limits: Mapping[Subject, Limit] | None = None,
+    weights: Weights = WEIGHTS,
+    before: Picture | None = None,
 ) -> Picture:
     def load_of(**fields: object) -> SinkLoad:
-        return SinkLoad(weights=Weights(6, 3, 1), limits=limits or {}, now_ms=AT_MS, **fields)  # type: ignore[arg-type]
+        return SinkLoad(weights=weights, limits=limits or {}, now_ms=AT_MS, **fields)  # type: ignore[arg-type]
 
-    return picture_of(tasks, rates or Rates(), processes, load_of, AT_MS)
+    return picture_of(tasks, rates or Rates(), processes, load_of, AT_MS, before=before)
 
 
 def said(now: Picture) -> str:
@@ -70,6 +74,36 @@ def test_each_is_entitled_to_its_part_and_all_levels_to_theirs() -> None:
     assert levels == pytest.approx({Level.HIGH: 100 * 6 / 9, Level.MEDIUM: 100 * 3 / 9})
     [bank] = [one for one in shares(now.tasks) if one.app == "bank"]
     assert (bank.tasks, bank.left) == (1, 1_000)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"weights": Weights(1, 1, 1)},
+        {"limits": {Subject("app", "bank"): Limit(rate_per_s=5)}},
+        {"processes": (process(delivered_per_s={"high": 50.0}),)},
+        {"tasks": [task("a", quota=3), task("b"), task("c", Level.LOW, app="bank")]},
+        {"tasks": [task("a"), task("c", Level.LOW, app="bank")]},
+        {
+            "tasks": [
+                task("a", not_before_ms=AT_MS + 1),
+                task("b"),
+                task("c", Level.LOW, app="bank"),
+            ]
+        },
+        {"rates": counted({"a": (900, 1_000)})},
+    ],
+)
+def test_what_tasks_were_entitled_to_stays_while_nothing_changes_by_which_they_share(
+    changed: dict[str, Any],
+) -> None:
+    tasks = [task("a"), task("b"), task("c", Level.LOW, app="bank")]
+    before, asked = seen(tasks), {"tasks": tasks, **changed}
+    anew, after = seen(**asked), seen(**asked, before=before)
+
+    assert after.tasks == anew.tasks
+    assert (after.sinks[0].rates is before.sinks[0].rates) == (not changed)
 
 
 def test_what_goes_is_what_was_counted_between_looks() -> None:
