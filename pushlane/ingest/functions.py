@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pushlane.core.errors import UserError
 from pushlane.ingest.mapping import ToContent
 from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.producer import Content
+from pushlane.util.threads import Threads
 
+_AT_ONCE = 4
 Mapped = Content | BadRecord | None
 
 
@@ -44,7 +45,7 @@ class InThread:
         self._of = of
         self._timeout_s = timeout_s
         self._clock_s = clock_s
-        self._threads = ThreadPoolExecutor(thread_name_prefix="mapping")
+        self._threads = Threads(_AT_ONCE, "mapping")
 
     async def __call__(self, records: Sequence[Record]) -> list[Mapped]:
         """Return what each record became. Raises Hung, which the process ends for."""
@@ -57,15 +58,19 @@ class InThread:
                 found.append(mapped(self._of, record))
             return found
 
-        running = asyncio.get_running_loop().run_in_executor(self._threads, all_of)
-        while True:
-            await asyncio.wait({running}, timeout=self._timeout_s / 4)
-            if running.done():
-                return running.result()
-            record, began_s = at
-            if record is not None and self._clock_s() - began_s > self._timeout_s:
-                raise Hung(
-                    f"the mapping's function has not come back for {self._timeout_s:g} s from "
-                    f"record {record.offset} of partition {record.partition}; this process ends, "
-                    "as a thread cannot be ended"
-                )
+        running = asyncio.create_task(self._threads.run(all_of))
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=self._timeout_s / 4)
+                self._check(*at)
+            return running.result()
+        finally:
+            running.cancel()
+
+    def _check(self, record: Record | None, began_s: float) -> None:
+        if record is not None and self._clock_s() - began_s > self._timeout_s:
+            raise Hung(
+                f"the mapping's function has not come back for {self._timeout_s:g} s from "
+                f"record {record.offset} of partition {record.partition}; this process ends, "
+                "as a thread cannot be ended"
+            )

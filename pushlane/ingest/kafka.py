@@ -30,6 +30,7 @@ from pushlane.ingest.kafka_topic import (
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, Receiver, SourceChanged
 from pushlane.util.errors import Denied
+from pushlane.util.threads import Threads
 
 log = logging.getLogger("pushlane.ingest")
 
@@ -55,7 +56,6 @@ class KafkaSource:
         self._topic = Topic(place, self._settings)
         self._id = ""
         self._thread: _Thread | None = None
-        self._committed: dict[str, int] = {}
         self._is_closed = False
 
     async def run(self, receiver: Receiver) -> None:
@@ -63,8 +63,7 @@ class KafkaSource:
         if self._is_closed:
             return
         thread = self._thread = _Thread(self._place, self._settings, self._topic, receiver)
-        with translated(self._place):
-            done = thread.start()
+        done = asyncio.ensure_future(thread.run())
         try:
             await asyncio.shield(done)
         finally:
@@ -95,11 +94,12 @@ class KafkaSource:
                 f"{self.name} was made anew while it was read: its offsets begin again, and would "
                 "be taken for known ones. If that is right, ingest it for a stream of another name"
             )
-        changed = {name: at for name, at in offsets.items() if self._committed.get(name) != at}
+        committed = self._thread.committed
+        changed = {name: at for name, at in offsets.items() if committed.get(name) != at}
         if changed:
             there = [TopicPartition(self._place.topic, int(n), at) for n, at in changed.items()]
             self._do(lambda consumer: consumer.commit(offsets=there, asynchronous=True))
-            self._committed |= changed
+            committed |= changed
 
     async def offset_at(self, partition: str, at_ms: int) -> int:
         asked = asyncio.get_running_loop().create_future()
@@ -142,6 +142,7 @@ class _Thread:
     ) -> None:
         self.commands: SimpleQueue[Command] = SimpleQueue()
         self.ends: dict[str, int] = {}
+        self.committed: dict[str, int] = {}
         self._place = place
         self._settings = dict(settings)
         self._topic = topic
@@ -154,25 +155,13 @@ class _Thread:
         self._failure: Exception | None = None
         self._consumer: Consumer
 
-    def start(self) -> asyncio.Future[None]:
-        """Begin; what is returned is done when all is given back, or has what went wrong."""
-        own = {"error_cb": self._on_trouble, "on_commit": _on_commit}
-        self._consumer = Consumer({**self._settings, **own}, logger=client_log)
-        done = self._loop.create_future()
-
-        def run() -> None:
-            failure: Exception | None = None
-            try:
-                self._run()
-            except Exception as error:  # noqa: BLE001 - it is raised where this is waited for
-                failure = self._failure or error
-            if failure is None:
-                self._loop.call_soon_threadsafe(done.set_result, None)
-            else:
-                self._loop.call_soon_threadsafe(done.set_exception, failure)
-
-        threading.Thread(target=run, name="kafka", daemon=True).start()
-        return done
+    async def run(self) -> None:
+        """Read until `close`, and until all is given back. Raises what went wrong."""
+        threads = Threads(1, "kafka")
+        try:
+            await threads.run(self._run)
+        finally:
+            threads.close()
 
     def close(self) -> None:
         self._closed.set()
@@ -187,7 +176,9 @@ class _Thread:
         self.commands.put(go)
 
     def _run(self) -> None:
+        own = {"error_cb": self._on_trouble, "on_commit": self._on_commit}
         with translated(self._place):
+            self._consumer = Consumer({**self._settings, **own}, logger=client_log)
             self._consumer.subscribe(
                 [self._place.topic],
                 on_assign=self._kept(self._on_assign),
@@ -195,14 +186,19 @@ class _Thread:
                 on_lost=self._kept(self._on_lost),
             )
             try:
-                while not self._closed.is_set():
+                while not self._closed.is_set() and self._failure is None:
                     self._obey()
                     self._begun.clear()
                     self._pass_on(self._consumer.consume(_MOST, _WAIT_S))
-                    if self._failure is not None:
-                        raise self._failure
             finally:
                 self._consumer.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        if error is not None:  # as while a rebalance goes on: the next one has it
+            client_log.debug("not committed: %s", error.str())
+            self.committed.clear()
 
     def _kept(
         self, action: Callable[[Sequence[TopicPartition]], None]
@@ -376,8 +372,3 @@ class _Thread:
 async def _awaited(work: Any) -> Any:
     """Wait for what may be any awaitable: a thread can only hand over a coroutine."""
     return await work
-
-
-def _on_commit(error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-    if error is not None:
-        client_log.info("not committed: %s", error.str())

@@ -51,6 +51,9 @@ class Topic:
     def make(self, partitions: int) -> None:
         new = NewTopic(self.place.topic, partitions, 1)
         self._admin.create_topics([new])[self.place.topic].result(_ASK_S)
+        end = time.monotonic() + _ASK_S
+        while self._admin.list_topics(timeout=_ASK_S).topics.get(self.place.topic) is None:
+            assert time.monotonic() < end
 
     def widen(self, partitions: int) -> None:
         new = NewPartitions(self.place.topic, partitions)
