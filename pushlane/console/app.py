@@ -40,7 +40,7 @@ from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door
 from pushlane.door.batches import Batches
-from pushlane.door.drafts import Drafts
+from pushlane.door.drafts import Drafts, KeptElsewhere
 from pushlane.door.events import EventStream
 from pushlane.door.requests import MOST_BYTES, operation_of_form, tags_of
 from pushlane.door.single import body_of
@@ -74,6 +74,8 @@ _LOGIN_COOKIE = "pushlane-login"
 _FORM = "application/x-www-form-urlencoded"
 _DATE_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 _MOST_KEPT_BYTES = 64 * 1024
+_HOP = "hop"
+_MOST_HOPS = 15  # browsers follow 20
 _BY_WORD = {kind.word(): kind for kind in OPERATIONS}
 
 Fields = ImmutableMultiDict[str, str]
@@ -118,7 +120,7 @@ class Console:
             "batch": self._begin_batch,
             "batches/{batch}/stop": self._stop_batch,
             "batches/{batch}/go-on": self._go_on_batch,
-            **self._submits.forms(),
+            **{path: self._or_again(act) for path, act in self._submits.forms().items()},
         }
         found += [
             Route(f"{PREFIX}/{path}", self._answered(self._posted(act)), methods=["POST"])
@@ -147,7 +149,8 @@ class Console:
                     if request.headers.get("hx-request") == "true":  # a login is no part of a page
                         return Response(status_code=HTTPStatus.UNAUTHORIZED)
                     return self._to_login(request)
-                return self._shown.problem(request, error, await self._reader_or_none(request))
+                reader = await self._reader_or_none(request)
+                return _to_another(request, error) or self._shown.problem(request, error, reader)
 
         return answer
 
@@ -203,6 +206,19 @@ class Console:
 
         return endpoint
 
+    def _or_again(self, act: Acting) -> Acting:
+        """Return what shows a form again, with why, that was not done."""
+
+        async def acting(request: Request, reader: Reader, fields: Fields) -> Response:
+            try:
+                return await act(request, reader, fields)
+            except PushlaneError as error:
+                form = Kept(path_of(request).removeprefix(f"{PREFIX}/"), _typed(fields))
+                again = self._shown.again(request, form, reader, error)
+                return _to_another(request, error) or again
+
+        return acting
+
     def _by_form(self, page: Page) -> Acting:
         """Return what shows a page that a form asks for, with what is to be in no address."""
 
@@ -233,6 +249,8 @@ class Console:
 
     def _ask(self, page: Page, request: Request, reader: Reader) -> Ask:
         query = {name: one for name, one in request.query_params.items() if name in page.query}
+        if page is DRAFT:
+            self.drafts.of(request.path_params["draft"], reader.caller)
         return Ask(self._door.do, reader.caller, query, request.path_params, self.drafts)
 
     async def _login_page(self, request: Request) -> Response:
@@ -453,6 +471,19 @@ def _set_cookie(request: Request, answer: Response, name: str, text: str, at_mos
         httponly=True,
         samesite="lax",
     )
+
+
+def _to_another(request: Request, error: PushlaneError) -> Response | None:
+    """Have a browser ask once more, over another connection, for what another process keeps.
+
+    A balancer leads it there sooner or later. None when it has tried so often that there is none.
+    """
+    given = request.query_params.get(_HOP, "0")
+    hop = int(given) + 1 if given.isdecimal() else 1
+    if not isinstance(error, KeptElsewhere) or hop > _MOST_HOPS:
+        return None
+    headers = {"Location": f"?{_HOP}={hop}", "Connection": "close", "Cache-Control": "no-store"}
+    return Response(status_code=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
 
 
 def _to(there: str) -> Endpoint:

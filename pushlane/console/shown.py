@@ -101,7 +101,7 @@ class Shown:
         if request.headers.get("hx-request") == "true":
             html = self.live(page, _root_of_page(request), values)
             return _fragment(reader, html)
-        query = f"?{request.url.query}" if request.url.query else ""
+        query = f"?{request.url.query}" if page.query and request.url.query else ""
         stream = f"{root_of(request)}live{path_of(request).removeprefix(PREFIX)}{query}"
         more = {
             "title": values.get("title", page.title),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import Response
@@ -200,8 +201,18 @@ async def _choosing(ask: Ask) -> Mapping[str, Any]:
 async def _draft(ask: Ask) -> Mapping[str, Any]:
     _refuse(ask.caller)
     draft = ask.drafts.of(ask.parts["draft"], ask.caller)
-    shown = {"title": f"Submit {draft.rows.called}", "draft": draft, "size_text": size_text}
+    shown = {
+        "title": f"Submit {draft.rows.called}",
+        "draft": draft,
+        "size_text": size_text,
+        "json_text": json_text,
+    }
     return shown if ask.is_again else {**shown, **await _form_of(draft)}
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, for people."""
+    return msgspec.json.encode(value).decode()
 
 
 async def _form_of(draft: Draft) -> Mapping[str, Any]:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from socket import gethostname
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from starlette.requests import Request
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.core.task import now_ms
 from pushlane.diagnosis.look import SinkPrediction, predict
+from pushlane.door.upload_folder import UploadFolder
 from pushlane.door.uploads import length_of, receive_file, refuse_longer
 from pushlane.door.within import Within
 from pushlane.operations.drafts import StoredRows, Typed, command_of, request_of, uses_of
@@ -57,7 +57,10 @@ _SWEEP_S = 60.0
 _AT_ONCE = 2
 _CLOSE_S = 10.0
 _REJECTS_SHOWN = 100
-_PLACE = re.sub(r"[^A-Za-z0-9-]", "-", f"{gethostname()}-{os.getpid()}")
+
+
+class KeptElsewhere(NotFound):
+    """A draft is kept by another process, if that still runs: who asks again may be led there."""
 
 
 @dataclass(eq=False)
@@ -139,7 +142,9 @@ class Drafts:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._kept: dict[str, Draft] = {}
-        self._folder: TemporaryDirectory[str] | None = None
+        place = f"{gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self.place = re.sub(r"[^A-Za-z0-9-]", "-", place)
+        self._folder: UploadFolder | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -180,17 +185,16 @@ class Drafts:
         return draft
 
     def of(self, draft_id: str, caller: Caller) -> Draft:
-        """Return a draft of the caller. Raises NotFound; says where else it may be."""
+        """Return a draft of the caller. Raises NotFound, and KeptElsewhere where another has it."""
         draft = self._kept.get(draft_id)
         if draft is not None and draft.owner == caller.name:
             draft.used_s = monotonic()
             return draft
         place = draft_id.rpartition(".")[0]
-        if place and place != _PLACE and re.fullmatch(r"[A-Za-z0-9-]{1,100}", place):
-            raise NotFound(
-                f"this file is at the process {place} of `serve`, and {_PLACE} was asked. Load the "
-                "page again until the balancer leads you there, or have it keep a browser at one "
-                "process (sticky sessions)"
+        if place != self.place and re.fullmatch(r"[A-Za-z0-9-]{1,100}", place):
+            raise KeptElsewhere(
+                f"this file is at the process {place} of `serve`, and {self.place} answers. Try "
+                "again; if that process has stopped, the file is gone: choose it again"
             )
         raise NotFound(
             "no such file of yours is kept: it is submitted, discarded, or nobody looked at it for "
@@ -209,13 +213,11 @@ class Drafts:
         self._begin(draft, "check", lambda job: self._check(draft, job, authorization))
 
     def test(self, draft: Draft, typed: Typed, authorization: str) -> None:
-        """Begin to send the first rows to some addresses alone. Raises NotNow and BadInput."""
+        """Begin to send the first rows to some addresses alone. Raises NotNow."""
         self._refuse_busy(draft)
         draft.typed = typed
         if draft.checked is not None and draft.checked.typed != _without_test(typed):
             draft.checked = None
-        if not typed.get("test_to"):
-            raise BadInput("no address to test with was given")
         self._begin(draft, "test", lambda job: self._test(draft, job, authorization))
 
     def submit(self, draft: Draft, number: str, authorization: str) -> None:
@@ -261,7 +263,7 @@ class Drafts:
         if self._sweeping is not None:
             self._sweeping.cancel()
         if self._folder is not None:
-            await asyncio.to_thread(self._folder.cleanup)
+            await asyncio.to_thread(self._folder.close)
 
     def _added(self, caller: Caller, session: str, size: int) -> Draft:
         """Return a draft with room for so many bytes. Raises NotNow without any."""
@@ -274,12 +276,12 @@ class Drafts:
                 "submit"
             )
         if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="pushlane-submit-")
+            self._folder = UploadFolder()
         name = secrets.token_urlsafe(12)
-        path = Path(self._folder.name) / name
+        path = self._folder.path / name
         rows = StoredRows(path, "", path.with_name(f"{name}.rejects"))
         draft = Draft(
-            id=f"{_PLACE}.{name}", owner=caller.name, session=session, rows=rows, size=size
+            id=f"{self.place}.{name}", owner=caller.name, session=session, rows=rows, size=size
         )
         draft.typed = {"key": (f"console-{secrets.token_hex(4)}",)}
         self._kept[draft.id] = draft
@@ -367,6 +369,8 @@ class Drafts:
         )
 
     async def _test(self, draft: Draft, job: Job, authorization: str) -> None:
+        if "test_to" not in draft.typed:
+            raise BadInput("no address to test with was given")
         request = request_of(draft.rows, draft.typed, now_ms())
         way = Within(self._door, authorization)
         draft.tests.append(await submitted_by(way, self._door.settings, request, job.tell))

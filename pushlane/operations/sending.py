@@ -33,6 +33,9 @@ from pushlane.settings import Settings
 from pushlane.settings.payload_limits import PayloadLimits
 from pushlane.util.errors import LinesBusy, NotFound
 
+_MOST_COUNTED = 100_000
+"""Recipients told apart by a check; takes 10 MB. A process of serve makes several at once."""
+
 
 class TaskLines(Protocol):
     """The lines of a task; `safe` is the last that is known to be on its lane."""
@@ -80,7 +83,8 @@ class Tried:
 
 async def tried_by(way: Way, settings: Settings, request: SubmitRequest, tell: OnProgress) -> Tried:
     """Check a submit, and return what it would do; nothing is made. Raises as a submit does."""
-    ran = await try_rows(request, settings, tell, partial(_told, way))
+    told = partial(_told, way)
+    ran = await try_rows(request, settings, tell, told, most_counted=_MOST_COUNTED)
     existing = None
     if request.key:
         with suppress(NotFound):

@@ -90,16 +90,18 @@ async def try_rows(
     tell: OnProgress,
     limits_of: LimitsOf,
     existing_of: Callable[[Task], Awaitable[Task | None]] = _no_task,
+    most_counted: int = MOST_COUNTED,
 ) -> DryRun:
     """Check a submit, and return what it would do, wherever its task would be made.
 
-    `limits_of` and `existing_of` ask there, and refuse what a submit would be refused.
+    `limits_of` and `existing_of` ask there, and refuse what a submit would be refused. Of more than
+    `most_counted` recipients it is not counted how many have several pushes.
     """
     if request.test_to:
         raise BadInput("--test-to sends something and --dry-run nothing; leave one of them out")
     async with first_pass(request, settings, tell, limits_of) as (_, task, rows):
         existing = await existing_of(task)
-        tally = _Tally(task, rows.accepted)
+        tally = _Tally(task, rows.accepted, most_counted)
         async with prefetched(_read(rows, task, tally)) as chunks:
             async for _ in chunks:
                 pass
@@ -131,13 +133,13 @@ def _read(rows: CheckedRows, task: Task, tally: _Tally) -> Generator[None, None,
 class _Tally:
     """Counts the pushes of a task as they would be published, and keeps a few."""
 
-    def __init__(self, task: Task, total: int) -> None:
+    def __init__(self, task: Task, total: int, most_counted: int) -> None:
         self._task = task
         self._shown = {1, (total + 1) // 2, total}
         self.seen = 0
         self.least_bytes = self.most_bytes = self.total_bytes = 0
         self.empty = 0
-        self.recipients = _RecipientCount()
+        self.recipients = _RecipientCount(most_counted)
         self._sent_ms = max(now_ms(), task.not_before_ms)
         self._has_times = bool(task.quiet or task.start_column)
         self.by_sink: Counter[str] = Counter()
@@ -173,7 +175,8 @@ class _Tally:
 class _RecipientCount:
     """Tells recipients apart by 64 bits of a hash, as long as there are not too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._found: set[int] | None = set()
         self._repeated: set[int] = set()
 
@@ -184,7 +187,7 @@ class _RecipientCount:
         for push in pushes:
             known = hash(push.recipient)
             (self._repeated if known in found else found).add(known)
-        if len(found) > MOST_COUNTED:
+        if len(found) > self._most:
             self._found = None
 
     @property

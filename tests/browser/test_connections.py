@@ -147,6 +147,25 @@ def test_two_servers_behind_a_balancer_are_one(
         forgets_breaks(one)
 
 
+def test_a_file_is_found_whichever_of_two_servers_is_asked(
+    served: Served, second_served: Served, behind: Between, visitor: Come
+) -> None:
+    behind.urls[:] = [served.url, second_served.url]
+    me = visitor(behind)
+    me.logs_in(served.token(), "processes")
+    me.goes_to("submit")
+    me.page.get_by_label("Rows").fill("recipient,city\ndevice-1,Berlin")
+    me.page.get_by_role("button", name="Use these rows").click()
+    me.sees_state("live")
+    me.page.get_by_label("Level").select_option("high")
+    me.page.get_by_label("Title", exact=True).fill("Hi {city}")
+    me.page.get_by_role("button", name="Check").click()
+    me.page.get_by_role("button", name="Submit 1 push").click()
+
+    me.sees("It is submitted: 1 push.")
+    assert "hop" not in me.page.url
+
+
 def test_a_server_that_has_another_key_since_its_restart_asks_for_a_login(
     served: Served, visitor: Come
 ) -> None:

@@ -104,9 +104,13 @@ class Browser(Asking):
     async def post(
         self, path: str, fields: dict[str, str], headers: dict[str, str] | None = None
     ) -> Answer:
+        path, _, query = path.partition("?")
+        pairs = dict(parse_qsl(query))
         body = urlencode(fields).encode()
         given = {"content-type": FORM, **(headers or {})}
-        return self._kept(await self("POST", path, headers=given, parts=[body], token=""))
+        return self._kept(
+            await self("POST", path, query=pairs, headers=given, parts=[body], token="")
+        )
 
     async def log_in(self, token: str | None = None, **more: str) -> Answer:
         return await self.post("/console/login", {"token": token or self.token, **more})

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gzip
 import os
 from html import unescape
+from pathlib import Path
 
 import pytest
 
 from pushlane import Settings
+from pushlane.console.app import Console
 from pushlane.console.submit import MAIN, MORE, START, TEST, WRITTEN
 from pushlane.core.task import State
 from pushlane.door import drafts as keeping
+from pushlane.door.app import build
 from pushlane.door.drafts import Draft
 from pushlane.door.gate import Gate
+from pushlane.door.upload_folder import remove_left
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
 from pushlane.operations.drafts import NAMES
@@ -180,14 +185,14 @@ async def test_a_longer_file_than_may_be_is_refused_by_its_length(settings: Sett
         await browser.log_in()
         declared = await sent(browser, content_length=str(2 * 1024**3))
         folder = browser.console.drafts._folder
-        left = os.listdir(folder.name) if folder else []
+        left = os.listdir(folder.path) if folder else []
 
     html = unescape(declared.body.decode())
     assert declared.status == 413
     assert declared.headers["connection"] == "close"
     assert "larger than the 1 GiB that the console takes (upload_max)" in html
     assert "pushlane submit FILE" in html
-    assert left == []
+    assert left == ["lock"]
 
 
 async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
@@ -306,11 +311,13 @@ async def test_a_test_is_sent_to_testers_alone(settings: Settings) -> None:
         await browser.log_in()
         address = await kept(browser)
         nobody = await press(browser, address, "test", level="high", title="Hi {city}")
+        missing = await through(browser, address)
         await press(browser, address, "test", level="high", title="Hi {city}", test_to="me, you")
         page = await through(browser, address)
         [task] = await do(browser.backend, settings, ADMIN, ListTasks())
 
-    assert nobody.status == 400
+    assert nobody.status == 303
+    assert "no address to test with" in missing
     assert "A test is sent: 2 pushes" in page
     assert (task.name, task.total) == ("test of sale", 2)
     assert 'value="me, you"' in page
@@ -349,24 +356,61 @@ async def test_a_draft_is_its_owners_alone(settings: Settings) -> None:
             await other.post(f"/console/{address}/{word}", {**fields, "level": "high"})
             for word in ("check", "test", "send", "stop", "discard")
         ]
-        async with other.stream(f"/console/live/{address}") as stream:
-            away = await stream.named("away")
+        streamed = await other.get(f"/console/live/{address}")
         still = await get(browser, address)
 
-    assert seen.status == 404
+    assert seen.status == streamed.status == 404
     assert "sale.csv" not in listed
     assert [one.status for one in changed] == [404] * 5
-    assert "no such file of yours" in away
     assert "sale.csv" in still
 
 
 async def test_a_draft_of_another_process_is_named(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await browser.log_in()
-        elsewhere = await browser.get("/console/submit/host-7-41.abc")
+        for kind in ("", "live/"):
+            there = await browser.get(f"/console/{kind}submit/host-7-41.abc?hop=14")
+            assert (there.status, there.headers["location"]) == (307, "?hop=15")
+            assert there.headers["connection"] == "close"
+        gone = await browser.get("/console/submit/host-7-41.abc?hop=15")
 
-    assert elsewhere.status == 404
-    assert "this file is at the process host-7-41 of `serve`" in elsewhere.body.decode()
+    assert gone.status == 404
+    assert "this file is at the process host-7-41 of `serve`" in gone.body.decode()
+
+
+async def test_a_balancer_leads_to_the_process_that_has_the_file(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        own = form_of(await get(browser, address), "check")
+        other = browser.other()
+        other.console = Console(browser.door, browser.console._sessions)
+        other.app = build(browser.door, other.console.routes())
+        other.cookies = browser.cookies
+        typed = {**own, "level": "high", "title": "typed here"}
+        asked = await other.post(f"/console/{address}/check", typed)
+        lost = await other.post(f"/console/{address}/check?hop=15", typed)
+        done = await browser.post(f"/console/{address}/check?hop=1", typed)
+        page = await through(browser, address)
+
+    assert (asked.status, asked.headers["location"]) == (307, "?hop=1")
+    assert lost.status == 404
+    assert form_of(lost.body.decode(), f"{address}/check")["title"] == "typed here"
+    assert done.status == 303
+    assert "3 pushes of level high" in page
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    left, held, foreign = (tmp_path / f"pushlane-submit-{name}" for name in ("a", "b", "c"))
+    for folder in (left, held, foreign):
+        folder.mkdir()
+        (folder / "rows").touch()
+    (left / "lock").touch()
+    with (held / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_left(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == [held, foreign]
 
 
 async def test_files_go_with_the_session_or_when_nobody_looks(settings: Settings) -> None:
@@ -390,7 +434,7 @@ async def test_files_go_with_the_session_or_when_nobody_looks(settings: Settings
         folder = second.rows.path.parent
         left = os.listdir(folder)
 
-    assert (after_logout, before, after, left) == (False, True, False, [])
+    assert (after_logout, before, after, left) == (False, True, False, ["lock"])
     assert led_to(discarded, f"/console/{third}/discard") == "/console/submit"
     assert not folder.exists()
 

@@ -40,6 +40,9 @@
     });
   }
 
+  // How often it was asked for until its process answered is no part of its address.
+  if (location.search) history.replaceState(null, "", location.pathname + location.hash);
+
   const options = document.getElementById("options");
   if (options) {
     let isChanged = false;

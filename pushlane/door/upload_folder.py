@@ -1,0 +1,48 @@
+"""A folder for files that were uploaded, of this process alone: it goes with the process.
+
+What a killed process has left goes when the next one makes its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+
+_PREFIX = "pushlane-submit-"
+_LOCK = "lock"
+
+
+class UploadFolder:
+    """The folder, among the temporary files of the system (TMPDIR). Raises OSError without any."""
+
+    def __init__(self) -> None:
+        remove_left(Path(gettempdir()))
+        self.path = Path(mkdtemp(prefix=_PREFIX))
+        self._lock = os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Remove it, with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_left(within: Path) -> None:
+    """Remove our folders there whose processes are gone: nobody holds their lock."""
+    for folder in within.glob(f"{_PREFIX}*"):
+        try:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder / _LOCK, os.O_WRONLY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
