@@ -24,6 +24,7 @@ from pushlane.console.assets import Assets
 from pushlane.console.audit import AUDIT
 from pushlane.console.batches import COUNTED, page_of
 from pushlane.console.issued import CodeFlow
+from pushlane.console.life import LIFE
 from pushlane.console.live import Live
 from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment, redirect
@@ -35,7 +36,7 @@ from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions,
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
 from pushlane.console.sinks import SINKS
 from pushlane.console.submit import DRAFT, SUBMIT, Submits
-from pushlane.console.task import DEAD, LIFE, PUSH, RECIPIENT, RESULTS, TASK, WHY
+from pushlane.console.task import DEAD, PUSH, RECIPIENT, RESULTS, TASK, WHY
 from pushlane.console.tasks import TASKS
 from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.door.app import Door

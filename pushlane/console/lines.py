@@ -137,7 +137,9 @@ def chart(
         )
         for name in sorted(largest)
     ]
-    there = [Mark(x(time_ms), time_ms, text) for time_ms, text in marks if time_ms >= from_ms]
+    there = [
+        Mark(x(time_ms), time_ms, text) for time_ms, text in marks if from_ms <= time_ms <= at_ms
+    ]
     drawn = tracks(spells, from_ms, at_ms)
     shown = drawn[:_MOST_TRACKS]
     return Chart(lines, there, most, from_ms, at_ms, shown, len(drawn) - len(shown))

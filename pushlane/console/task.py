@@ -1,4 +1,4 @@
-"""The page of one task, and its parts: why it waits, its life, its results, its dead pushes."""
+"""The page of one task, and parts of it: why it waits, its results, its dead pushes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from pushlane.console.lines import chart, marks_of, spell_of
-from pushlane.console.pages import Ask, Page, fields_text
+from pushlane.console.pages import Ask, Page
 from pushlane.console.steering import may_of, undoable
 from pushlane.console.tasks import the_task
 from pushlane.core.errors import PushlaneError
@@ -31,7 +31,6 @@ from pushlane.operations.tasks import (
 from pushlane.util.errors import NotFound
 
 _DEAD_SHOWN = 20
-_CHANGES_SHOWN = 100
 
 
 async def _task(ask: Ask) -> Mapping[str, Any]:
@@ -111,6 +110,7 @@ def part_of_task(
     name: str,
     shows: type[Operation[Any]],
     values: Callable[[Ask, TaskNow], Awaitable[Mapping[str, Any]]],
+    query: tuple[str, ...] = (),
 ) -> Page:
     """Return a page that is a part of a task's: what is wrong with it leaves the rest as it is."""
 
@@ -127,43 +127,11 @@ def part_of_task(
         common = {"title": f"{task.name or task.id}: {name}", "task": task, "error": error}
         return {**found, **common, "may": may_of(ask), "at_ms": now_ms()}
 
-    return Page(f"/{name}/{{task}}", name, f"{name}.html", shows, shown, is_live=False)
+    return Page(f"/{name}/{{task}}", name, f"{name}.html", shows, shown, query, is_live=False)
 
 
 async def _why(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
     return {"why": await ask.do(WhyTask(task=task.id))}
-
-
-class Moment(NamedTuple):
-    """A moment in the life of a task: what was, and who did it, if somebody did."""
-
-    at_ms: int
-    what: str
-    who: str = ""
-
-
-async def _life(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
-    moments = [Moment(task.created_at_ms, "made")]
-    for at_ms, what in (
-        (task.not_before_ms, "may start"),
-        (task.expires_at_ms, "expires"),
-        (task.stalled_at_ms, "stalled: what makes it was gone"),
-        (task.finished_at_ms, str(task.state)),
-    ):
-        if at_ms:
-            moments.append(Moment(at_ms, what))
-    is_told = ask.may(ListAudit)
-    changes = []
-    if is_told:
-        changes = await ask.do(ListAudit(find=f"task/{task.id}", limit=_CHANGES_SHOWN))
-    for one in changes:
-        text = f"{one.operation}: {fields_text(one.before)} → {fields_text(one.after)}"
-        moments.append(Moment(one.at_ms, text, one.who))
-    return {
-        "moments": sorted(moments, key=lambda one: one.at_ms),
-        "is_told": is_told,
-        "is_cut": len(changes) == _CHANGES_SHOWN,
-    }
 
 
 async def _results(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
@@ -178,7 +146,6 @@ async def _dead(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
 
 
 WHY = part_of_task("why", WhyTask, _why)
-LIFE = part_of_task("life", GetTask, _life)
 RESULTS = part_of_task("results", GetResults, _results)
 DEAD = part_of_task("dead", ListDead, _dead)
 

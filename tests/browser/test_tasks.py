@@ -163,6 +163,9 @@ def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come, a
     me.sees("From its dispatch to the answer")
     me.page.get_by_role("button", name="Make its report").click()
     me.sees("How far its pushes came")
+    me.page.get_by_role("link", name="Read in its receipts when its first push").click()
+    me.page.locator("#life").get_by_text("first push sent", exact=False).last.wait_for()
+    me.page.locator("#life .tracks rect").first.wait_for()
     assert found_by_axe(me, axe) == []
     filled.do(PauseTask(task="sale", reason="look here"))
     me.page.get_by_role("button", name="Look again: Why it waits").click()
