@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pushlane.core.names import own_lane
@@ -87,7 +85,7 @@ def test_of_very_many_that_are_asked_for_the_last_are_kept(clock: Clock) -> None
 
 def test_what_goes_is_by_sink_level_and_app() -> None:
     kept, bank = Ring(), got("b", 4.0)
-    bank = replace(bank, task=Task(id="b", level=Level.LOW, lane="pool-0", app="bank"))
+    bank = bank._replace(task=Task(id="b", level=Level.LOW, lane="pool-0", app="bank"))
     noted(kept, (0, [got("a", 1.0), got("c", 2.0), bank]))
     [point] = kept.since(AT_MS)
     assert point.per_s == {("default", "high", "default"): 3.0}  # what is paused has no share
