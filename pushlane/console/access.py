@@ -14,6 +14,7 @@ from pushlane.console.pages import Ask, Page
 from pushlane.core.task import now_ms
 from pushlane.operations.access import (
     CreateToken,
+    GetIssuer,
     GetMode,
     ListTokens,
     RevokeToken,
@@ -77,6 +78,7 @@ async def _values(ask: Ask) -> Mapping[str, Any]:
         "now_ms": now_ms(),
         "is_first": not cursor,
         "more": urlencode({"cursor": listed.next}) if listed.next else "",
+        "issuer": await ask.do(GetIssuer()),
         "mode": await ask.do(GetMode(), mode),
         "seen": mode.tag,
         "may_set_mode": ask.may(SetMode),

@@ -17,8 +17,8 @@ from typing import Any
 import jwt
 import msgspec
 
-from pushlane.core.errors import BadInput, Unreachable
-from pushlane.model.access import LEAST_PER_S, MOST_PER_S, Access, Role
+from pushlane.core.errors import Unreachable
+from pushlane.model.access import LEAST_PER_S, MOST_PER_S, Access, Role, roles_of
 from pushlane.settings import Settings
 from pushlane.settings.transport import is_loopback
 from pushlane.util.errors import Unauthorized
@@ -190,23 +190,6 @@ class Issuer:
         return Unreachable(
             f"the keys of the issuer {self._issuer} cannot be fetched; try again later"
         )
-
-
-def roles_of(given: str) -> dict[str, Role]:
-    """Return the roles by the words of the issuer for them, of a text like `ops=operator`.
-
-    Raises BadInput for what is none.
-    """
-    found: dict[str, Role] = {}
-    for one in filter(None, (part.strip() for part in given.split(","))):
-        word, equals, role = one.partition("=")
-        if not equals or role not in list(Role):
-            raise BadInput(
-                f"oidc_roles has {one[:60]!r}; give WORD=ROLE, where ROLE is one of "
-                f"{', '.join(Role)}"
-            )
-        found[word] = Role(role)
-    return found
 
 
 def _refusal(why: str) -> Unauthorized:

@@ -17,7 +17,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.core.errors import TaskConflict
+from pushlane.core.errors import BadInput, TaskConflict
 from pushlane.core.names import DEFAULT_SINK
 from pushlane.core.task import Level, now_ms
 from pushlane.model.documents import DocumentStore, as_json
@@ -50,6 +50,23 @@ class Role(StrEnum):
         """Tell whether this role is enough for what needs another."""
         roles = list(Role)
         return roles.index(self) >= roles.index(needed)
+
+
+def roles_of(given: str) -> dict[str, Role]:
+    """Return the roles by the words of the issuer for them, of a text like `ops=operator`.
+
+    Raises BadInput for what is none.
+    """
+    found: dict[str, Role] = {}
+    for one in filter(None, (part.strip() for part in given.split(","))):
+        word, equals, role = one.partition("=")
+        if not equals or role not in list(Role):
+            raise BadInput(
+                f"oidc_roles has {one[:60]!r}; give WORD=ROLE, where ROLE is one of "
+                f"{', '.join(Role)}"
+            )
+        found[word] = Role(role)
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -176,6 +177,45 @@ class ListTokens(Operation[list[TokenView]], frozen=True, kw_only=True):
         found = await access.tokens(at.backend.documents)
         shown = page(at, self, found, lambda one: f"{one.created_at_ms:020d}-{one.id}")
         return [_view(one) for one in shown]
+
+
+class IssuerView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose tokens a server takes beside ours, and what they may do; all absent for nobody's.
+
+    `roles` are ours by the words of the issuer for them, which are in `role_claim`. Without an
+    `apps_claim` its tokens are of all apps. `requests_per_s` bounds each bearer, but who has a
+    number of their own in `requests_claim`. People log in to the console as `client_id`.
+    """
+
+    issuer: str | None = None
+    audience: str | None = None
+    roles: Mapping[str, Role] | None = None
+    role_claim: str | None = None
+    apps_claim: str | None = None
+    requests_per_s: float | None = None
+    requests_claim: str | None = None
+    client_id: str | None = None
+
+
+class GetIssuer(Operation[IssuerView], frozen=True, kw_only=True):
+    """Show whose tokens are taken beside ours, and which role each of their words is."""
+
+    method, path, role, of = "GET", "/access/issuer", Role.ADMIN, Of.EVERYTHING
+
+    async def run(self, at: Session) -> IssuerView:
+        settings = at.settings
+        if not settings.oidc_issuer:
+            return IssuerView()
+        return IssuerView(
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
+            roles=access.roles_of(settings.oidc_roles),
+            role_claim=settings.oidc_role_claim,
+            apps_claim=settings.oidc_apps_claim or None,
+            requests_per_s=settings.oidc_requests_per_s,
+            requests_claim=settings.oidc_requests_claim or None,
+            client_id=settings.oidc_client_id or None,
+        )
 
 
 class RotateToken(Operation[NewTokenView], frozen=True, kw_only=True):

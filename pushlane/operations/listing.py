@@ -10,6 +10,7 @@ from typing import Any
 from pushlane.operations.access import (
     CreateToken,
     GetCaller,
+    GetIssuer,
     GetMode,
     ListTokens,
     RevokeToken,
@@ -188,6 +189,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetCaller,
     CreateToken,
     ListTokens,
+    GetIssuer,
     RotateToken,
     RevokeToken,
     GetMode,

@@ -176,6 +176,47 @@ async def test_the_token_of_a_session_is_said_to_be_it(settings: Settings) -> No
     assert 'action="./do/revoke-token"' not in none
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            {"oidc_apps_claim": "apps", "oidc_requests_per_s": 50.0, "oidc_client_id": "console"},
+            "those of the claim apps , none without it .* 50 of each bearer .* as console",
+        ),
+        (
+            {"oidc_requests_claim": "pace"},
+            "Apps all .* no bound, or the number of the claim pace .* oidc_client_id is not set",
+        ),
+    ],
+)
+async def test_it_says_whose_tokens_are_taken_beside_ours(
+    settings: Settings, more: dict[str, Any], said: str
+) -> None:
+    issued = settings.but(
+        oidc_issuer="https://id.example.com",
+        oidc_audience="push",
+        oidc_roles=f"{SCRIPT}=operator,devs=viewer",
+        **more,
+    )
+    async with browsing(issued) as browser:
+        await browser.log_in()
+        html = await page(browser)
+    shown = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html.replace(SCRIPT, "?"))))
+
+    assert "<script>" not in html
+    assert "Issuer https://id.example.com for push " in shown
+    assert "devs: viewer by the claim roles " in shown
+    assert re.search(said, shown)
+
+
+async def test_without_an_issuer_it_says_so(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        html = await page(browser)
+
+    assert "This server takes none: <code>oidc_issuer</code> is not set." in html
+
+
 async def test_changes_are_forbidden_and_allowed_again(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await browser.log_in()

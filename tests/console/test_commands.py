@@ -171,6 +171,7 @@ WITHOUT_COMMAND = {
     "get-accepted",
     "examine",
     "get-caller",
+    "get-issuer",
     "record-events",
     "register-addresses",
     "suppress",

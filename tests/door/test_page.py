@@ -56,7 +56,7 @@ async def test_what_it_shows_is_so(settings: Settings) -> None:
         token = await ask.made("operator", "shop")
         everything, etag, preview = ask.token, "", ""
         for line in CURLS:
-            words = ("/levels", "/doctor", "/unreadable", "PUT $URL/v1/rules")
+            words = ("/levels", "/doctor", "/unreadable", "/access", "PUT $URL/v1/rules")
             of_all = any(word in line for word in words)
             ask.token = everything if of_all else token
             if found := re.search(r"^curl -sN \$URL(\S+)", line):

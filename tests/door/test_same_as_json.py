@@ -48,6 +48,7 @@ OTHERWISE = {
     "get-task-hour": "no command shows it: tests/operations/test_now.py",
     "examine": "`doctor` looks at what this shell reaches: tests/operations/test_examining.py",
     "get-caller": "no command shows it: who asks beside the backend may do all",
+    "get-issuer": "no command shows it: tests/operations/test_access.py",
     "list-unreadable": "`tasks` tells of them: tests/cli/test_unreadable.py",
     "get-unreadable": "no command shows it: tests/operations/test_unreadable.py",
     "find-tasks": "no command shows it: tests/operations/test_finding.py",

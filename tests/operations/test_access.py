@@ -13,6 +13,7 @@ from pushlane.model import access
 from pushlane.model.access import Access, Role
 from pushlane.operations.access import (
     CreateToken,
+    GetIssuer,
     GetMode,
     ListTokens,
     NewTokenView,
@@ -24,6 +25,7 @@ from pushlane.operations.doing import do
 from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import SetLevels
+from pushlane.operations.views import plain
 from pushlane.util.errors import NotFound, NotNow, Unauthorized
 
 ADMIN = Caller("ada", "cli")
@@ -162,6 +164,31 @@ async def test_what_cannot_be_is_refused(settings: Settings, given: Any, told: s
 
         assert told in str(caught.value)
         assert await do(backend, settings, ADMIN, ListTokens()) == []
+
+
+ISSUED = {
+    "oidc_issuer": "https://id.example.com",
+    "oidc_audience": "pushlane",
+    "oidc_roles": "ops=operator, devs=viewer",
+    "oidc_role_claim": "realm.roles",
+}
+
+
+async def test_whose_tokens_are_taken_beside_ours_is_shown(settings: Settings) -> None:
+    more = {"oidc_apps_claim": "apps", "oidc_requests_per_s": 2.0, "oidc_client_id": "console"}
+    async with connect(settings) as backend:
+        none = await do(backend, settings, ADMIN, GetIssuer())
+        some = await do(backend, settings.but(**ISSUED), ADMIN, GetIssuer())
+        whole = await do(backend, settings.but(**ISSUED, **more), ADMIN, GetIssuer())
+
+    assert plain(none) == {}
+    assert plain(some) == {
+        "issuer": "https://id.example.com",
+        "audience": "pushlane",
+        "roles": {"ops": "operator", "devs": "viewer"},
+        "role_claim": "realm.roles",
+    }
+    assert (whole.apps_claim, whole.requests_per_s, whole.client_id) == ("apps", 2.0, "console")
 
 
 async def test_in_an_incident_nothing_is_changed_until_it_is_over(settings: Settings) -> None:

@@ -20,6 +20,7 @@ from pushlane.model.receipt import Event
 from pushlane.operations.access import (
     CreateToken,
     GetCaller,
+    GetIssuer,
     GetMode,
     ListTokens,
     RevokeToken,
@@ -231,6 +232,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetTaskHour: lambda task, app: GetTaskHour(task=task),
     CreateToken: lambda task, app: CreateToken(name=app, grants=Role.VIEWER),
     ListTokens: lambda task, app: ListTokens(),
+    GetIssuer: lambda task, app: GetIssuer(),
     RotateToken: lambda task, app: RotateToken(token=task),
     RevokeToken: lambda task, app: RevokeToken(token=task),
     GetMode: lambda task, app: GetMode(),
