@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance browser chart clients chart-live image bench shape pins clean
+.PHONY: help install demo check test acceptance browser picture chart clients chart-live image bench shape pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -41,6 +41,9 @@ acceptance: .venv/.dev ## Long tests: side by side, then those that measure, eac
 	$(PYTEST) -m measures tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
 
 browser: .venv/.browser ## What tests in a browser need beside a Chromium: playwright (165 MB)
+
+picture: .venv/.dev ## Make the moving picture of the demo, docs/demo.svg, of a run on this machine
+	$(BIN)/python -m scripts.demo_picture
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)

@@ -197,7 +197,7 @@ async def _ours(played: Played, say: Say, show: Show) -> None:
                 await _watch(backend, settings, played, mail, show)
     for log in (played.app, played.mail):
         log.read()  # what was in flight at the stop
-    say("sending the rest to a file at full speed, so that every push is accounted for")
+    say("sending the rest to a file at full speed, to account for every push")
     await _send_rest(settings, played, show)
 
 
@@ -321,11 +321,19 @@ async def _wait(process: Process, most_s: float) -> None:
 
 @asynccontextmanager
 async def _dispatcher(settings: Settings, *flags: str) -> AsyncIterator[Process]:
-    """Run `pushlane dispatch` as a user would, and stop it gently in the end."""
+    """Run `pushlane dispatch` as a user would, and stop it gently in the end.
+
+    What it says is in a file: on the terminal the demo draws. Raises RuntimeError with it when it
+    fails.
+    """
     command = ["-m", "pushlane", "dispatch", "--slots", str(settings.slots), *flags]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, "--data-dir", str(settings.data_dir), "--broker", "embedded"
-    )
+    said = settings.data_dir.with_suffix(".said")
+    with said.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *command),
+            *("--data-dir", str(settings.data_dir), "--broker", "embedded"),
+            stderr=stderr,
+        )
     try:
         yield process
     finally:
@@ -333,4 +341,7 @@ async def _dispatcher(settings: Settings, *flags: str) -> AsyncIterator[Process]
             process.send_signal(signal.SIGTERM)
         await process.wait()
     if process.returncode:
-        raise RuntimeError(f"the dispatcher ended with exit code {process.returncode}")
+        raise RuntimeError(
+            f"the dispatcher ended with exit code {process.returncode}; it said:\n"
+            f"{said.read_text(errors='replace')}"
+        )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -234,28 +235,31 @@ def _mark(axes: Any, played: Played) -> None:
 
 
 _WINDOW_S = 2.0
+_BAR = 20
+_STYLES = {Level.HIGH: "red", Level.MEDIUM: "cyan", Level.LOW: ""}
 
 
 def view(played: Played, phase: str) -> RenderableType:
     """Return what is to be seen now: a table of the tasks, or how the rival's late task waits."""
     if phase != "one queue a level":
-        return Group(_tasks(played), Text(_event(played)))
+        return Group(_tasks(played), _levels(played), _event_lines(played))
     counts = played.rival.counts
     late = counts[played.rival_late_id]
     waited = time.time() - played.rival_late_at if played.rival_late_at else 0.0
     return Text(
-        f"one queue a level: {counts.total():,} delivered; the late task has waited "
-        f"{waited:.0f} s, {late:,} of its {LATE_TASK.pushes:,} pushes arrived"
+        f"one queue a level: {counts.total():,} delivered; of the late task "
+        f"{late:,} of {LATE_TASK.pushes:,} after {waited:.0f} s"
     )
 
 
 def _tasks(played: Played) -> Table:
     """Return a table of the tasks, with what the webhooks got in the last two seconds."""
-    table = Table(title="What the webhooks receive", title_justify="left")
+    table = Table(title="What the webhooks receive", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("sink", "task", "level"):
         table.add_column(heading)
-    for heading in ("quota", "pushes", "delivered", "last 2 s", "of the sink"):
+    for heading in ("quota", "left", "last 2 s"):
         table.add_column(heading, justify="right")
+    table.add_column("of the sink", min_width=5 + _BAR)
     latest = {name: _recent(played, name) for name in (APP, MAIL)}
     delivered = played.app.counts + played.mail.counts + played.rest.counts
     for campaign in ALL:
@@ -264,17 +268,34 @@ def _tasks(played: Played) -> Table:
             continue
         quota = NEW_QUOTA if campaign.name == QUOTA_TASK and played.quota_at else task.quota
         recent = latest[campaign.sink]
+        share = recent[task.id] / max(1, recent.total())
         table.add_row(
             campaign.sink,
             campaign.name,
             campaign.level.value,
             "pool" if task.pooled else str(quota),
-            f"{campaign.pushes:,}",
-            f"{delivered[task.id]:,}",
+            f"{campaign.pushes - delivered[task.id]:,}",
             f"{recent[task.id] / _WINDOW_S:,.0f}/s",
-            f"{recent[task.id] / max(1, recent.total()):.0%}",
+            f"{share:4.0%} {'█' * round(share * _BAR)}",
+            style="bold yellow" if campaign is LATE_TASK else _STYLES[campaign.level],
         )
     return table
+
+
+def _levels(played: Played) -> Text:
+    """Return what each level got of the sink app in the last two seconds, beside its weight."""
+    levels = {
+        played.tasks[one.name].id: one.level
+        for one in (*BACKLOG, LATE_TASK)
+        if one.name in played.tasks
+    }
+    got: Counter[Level] = Counter()
+    for task_id, pushes in _recent(played, APP).items():
+        got[levels[task_id]] += pushes
+    text = Text(f" {APP} by level, weights 6:3:1:")
+    for level in Level:
+        text.append(f"  {level} {got[level] / max(1, got.total()):.0%}", _STYLES[level])
+    return text
 
 
 def _recent(played: Played, sink: str) -> Counter[str]:
@@ -283,11 +304,19 @@ def _recent(played: Played, sink: str) -> Counter[str]:
     return Counter(one.task for one in takewhile(lambda one: one.at_s >= since, arrivals))
 
 
-def _event(played: Played) -> str:
-    if played.rest_at and not played.go_on_at:
-        return "mail answers 503 and rests: app goes on as it was"
-    if played.quota_at:
-        return f"quota of {QUOTA_TASK} is now {NEW_QUOTA}: its backlog is re-ordered"
-    if played.late_at:
-        return f"{LATE_TASK.name} came late, behind everything written before it"
-    return "levels share 6:3:1"
+def _events(played: Played) -> Iterator[tuple[float, str]]:
+    """Yield what has happened so far, and when, in Unix seconds; 0 is what is to come."""
+    late = played.tasks.get(LATE_TASK.name)
+    first = played.app.first(late.id) if late else None
+    came = f"; its first push arrives {first - played.late_at:.2f} s later" if first else ""
+    yield played.late_at, f"{LATE_TASK.name} is submitted last{came}"
+    yield played.rest_at, f"{MAIL} answers 503 and rests; {APP} goes on as it was"
+    yield played.quota_at, f"{QUOTA_TASK} has the quota {NEW_QUOTA}: what waits is re-ordered"
+    yield played.go_on_at, f"{MAIL} answers again"
+
+
+def _event_lines(played: Played) -> Text:
+    lines = [
+        f" after {at_s - played.started_at:.0f} s: {text}" for at_s, text in _events(played) if at_s
+    ]
+    return Text("\n".join(lines), style="bold")
