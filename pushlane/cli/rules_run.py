@@ -113,7 +113,7 @@ def _ask(settings: Settings, wanted: RunRule, as_json: bool) -> None:
         return
     served = done(settings, GetRule(name=asked.rule)).served
     when = "`rules serve` makes it" if served else "it waits: nobody runs `pushlane rules serve`"
-    note(f"rule {asked.rule} is to run; {when} (`pushlane rules history {asked.rule}`)")
+    note(f"a run of rule {asked.rule} is asked for; {when} (`pushlane rules history {asked.rule}`)")
 
 
 def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> SparkExpander:

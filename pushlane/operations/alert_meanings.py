@@ -17,7 +17,7 @@ class _Meaning(NamedTuple):
     """What the figure is, why it may be alarming, and the command that looks for the cause.
 
     One that `takes_where` is asked of just the pushes of the group. The figure is a part of 1 if it
-    `is_part`, else it is in a `unit`.
+    `is_part`, else it is in a `unit`. `why_under` says why it may be too low.
     """
 
     figure: str
@@ -26,6 +26,7 @@ class _Meaning(NamedTuple):
     takes_where: str | None = None
     is_part: bool = False
     unit: str = ""
+    why_under: str = ""
 
 
 _MEANINGS: Mapping[Metric, _Meaning] = {
@@ -62,8 +63,9 @@ _MEANINGS: Mapping[Metric, _Meaning] = {
     ),
     Metric.RATE: _Meaning(
         "the number of attempts a second",
-        "Too few: nothing is submitted, or something holds it. Too many: look whose they are.",
+        "Somebody sends more than usual: look whose sends are going out.",
         "pushlane why",
+        why_under="Nothing is submitted, or something holds it.",
     ),
     Metric.P99_WAIT_MS: _Meaning(
         "the wait for a slot, of the slowest 1 %,",
@@ -105,7 +107,8 @@ def meaning_of(rule: AlertRule) -> str:
     time = "" if rule.metric is Metric.LAG_S else f" in {rule.window_s // 60} min"
     by = " and ".join(one.heading for one in rule.dimensions)
     each = f", for each {by}" if by else ""
-    return f"It fires when {means.figure} is {over} {bound}{time}{each}. {means.why}"
+    why = means.why if when.is_over else means.why_under or means.why
+    return f"It fires when {means.figure} is {over} {bound}{time}{each}. {why}"
 
 
 def command_of(rule: AlertRule, group: Mapping[str, str]) -> str:
@@ -113,7 +116,8 @@ def command_of(rule: AlertRule, group: Mapping[str, str]) -> str:
     means = _MEANINGS[rule.metric]
     if means.takes_where is None:
         return means.command
-    own = (condition(name, value) for name, value in group.items())
+    # a condition cannot say that a value has a `|`, which stands between alternatives there
+    own = (condition(name, value) for name, value in group.items() if "|" not in value)
     where = [one for text in (means.takes_where, *rule.where, *own) for one in ("--where", text)]
     return f"{means.command} {shlex.join(where)}"
 

@@ -246,7 +246,8 @@ class GetAlert(Operation[AlertNow], frozen=True, kw_only=True):
 class AcknowledgeAlert(Operation[AlertNow], frozen=True, kw_only=True):
     """Say that you know of what fires: its webhook is not reminded of it, until it has recovered.
 
-    What fires later is told as ever. Everybody sees who knows of it, and why.
+    What fires later is told as ever. Everybody sees who knows of it, and why. Without a group it is
+    of all that fires and that nobody has acknowledged yet.
     """
 
     method, path, role, of = "POST", "/alerts/{name}/acknowledge", Role.OPERATOR, Of.APP
@@ -273,17 +274,15 @@ class AcknowledgeAlert(Operation[AlertNow], frozen=True, kw_only=True):
             what = f"group {self.group[:80]!r} of alert" if self.group else "alert"
             raise BadInput(f"{what} {self.name!r} does not fire; `pushlane alerts show` has those")
         mine = Acknowledgement(0, at.caller.name, now_ms(), self.reason)
-        new = (
-            {}
-            if self.undo
-            else {one: replace(mine, since_ms=firing[one].since_ms) for one in wanted}
-        )
+        new = {one: replace(mine, since_ms=firing[one].since_ms) for one in wanted}
         before: Acknowledgements = NOTHING_KNOWN
 
         def edit(known: Acknowledgements) -> Acknowledgements:
             nonlocal before
             before = {name: one for name, one in known.items() if _is_known(firing.get(name), one)}
-            return {**{name: one for name, one in before.items() if name not in wanted}, **new}
+            if self.undo:
+                return {name: one for name, one in before.items() if name not in wanted}
+            return {**before, **new} if self.group else {**new, **before}
 
         after = await store.change_known(self.name, edit)
         was, now = ({"acknowledged": len(one)} for one in (before, after))

@@ -262,6 +262,34 @@ async def test_what_fires_is_acknowledged_by_somebody_and_taken_back(settings: S
     assert (back.before, back.after) == ({"acknowledged": 2}, {"acknowledged": 1})
 
 
+async def test_who_acknowledges_all_leaves_what_others_have_said(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(by="sink"))
+        store, fires = AlertStore(backend.documents), AlertGroup(1_000, told=True)
+        groups = {'["a"]': fires, '["b"]': fires}
+        await store.save_state("failing", groups, await store.load_state("failing"))
+        one = AcknowledgeAlert(name="failing", group='["a"]', reason="first")
+        await do(backend, settings, ADMIN, one)
+        rest = AcknowledgeAlert(name="failing", reason="rest")
+        found = await do(backend, settings, ADMIN, rest)
+        again = AcknowledgeAlert(name="failing", group='["a"]', reason="anew")
+        anew = await do(backend, settings, ADMIN, again)
+
+    assert [one.acknowledged_reason for one in found.groups.values()] == ["first", "rest"]
+    assert [one.acknowledged_reason for one in anew.groups.values()] == ["anew", "rest"]
+
+
+@pytest.mark.parametrize(("when", "why"), [("> 5", "Somebody sends more"), ("< 5", "Nothing is")])
+async def test_too_much_and_too_little_have_causes_of_their_own(
+    settings: Settings, when: str, why: str
+) -> None:
+    async with connect(settings) as backend:
+        await do(backend, settings, ADMIN, alert(metric="rate", when=when))
+        found = await do(backend, settings, ADMIN, GetAlert(name="failing"))
+
+    assert f". {why}" in found.means
+
+
 async def test_what_fires_anew_is_known_to_nobody(settings: Settings) -> None:
     async with connect(settings) as backend:
         await do(backend, settings, ADMIN, alert(by="sink"))
