@@ -22,6 +22,7 @@ from pushlane.door.drafts import Draft, Drafts
 from pushlane.door.uploads import size_text
 from pushlane.operations.doing import refuse_role
 from pushlane.operations.drafts import LISTED, NAMES, Columns, Typed, columns_of
+from pushlane.operations.previewing import NEW
 from pushlane.operations.receiving import CreateTask
 from pushlane.operations.session import Caller
 
@@ -206,6 +207,7 @@ async def _draft(ask: Ask) -> Mapping[str, Any]:
         "draft": draft,
         "size_text": size_text,
         "json_text": json_text,
+        "new": NEW,
     }
     return shown if ask.is_again else {**shown, **await _form_of(draft)}
 

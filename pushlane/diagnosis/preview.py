@@ -30,12 +30,13 @@ Flows = dict[str, tuple[SinkLoad, Flow]]
 class EndMoved(NamedTuple):
     """A task's end in seconds from now, before and after; None where it has none, as while paused.
 
-    An end that nobody can tell is in neither.
+    An end that nobody can tell is in neither. A task that `is_new` has none before, and moves not.
     """
 
     task: Task
     before_s: float | None
     after_s: float | None
+    is_new: bool = False
 
     def misses(self, now_ms: int) -> tuple[bool, bool]:
         """Tell whether it is through only after its expiry, before and after the change."""
@@ -44,10 +45,12 @@ class EndMoved(NamedTuple):
             return False, False
         by_s = (expires_ms - now_ms) / 1000
         before, after = (end_s is None or end_s > by_s for end_s in (self.before_s, self.after_s))
-        return before, after
+        return before and not self.is_new, after
 
     @property
     def is_moved(self) -> bool:
+        if self.is_new:
+            return False
         if self.before_s is None or self.after_s is None:
             return self.before_s is not self.after_s
         return abs(self.after_s - self.before_s) > _SAME_S
@@ -94,15 +97,17 @@ def compare(
     standings: Sequence[Standing],
     change: Callable[[SinkLoad], SinkLoad],
     flows: Flows,
+    new: Sequence[Standing] = (),
 ) -> Moved:
     """Tell what a change does to a sink with these tasks, those that are paused included.
 
+    `new` are tasks that come with the change.
     `flows` keeps how they flow before the change, for other changes of the same tasks.
     """
     now = replace(before, standings=_active(before, standings))
-    then = change(replace(before, standings=standings))
+    then = change(replace(before, standings=[*standings, *new] if new else standings))
     then = replace(then, standings=_active(then, then.standings))
-    told = {one.task.id: one for one in standings if _is_told(one)}
+    told = {one.task.id: one for one in (*standings, *new) if _is_told(one)}
     per_s = now.per_s()
     name = before.sink.name
     if name not in flows or flows[name][0] != before:
@@ -110,14 +115,15 @@ def compare(
     first, second = flows[name][1], _flow(then, told)
     tasks = {one.task.id: one.task for one in then.standings}
     goes = [*dict.fromkeys(one.task.id for load in (now, then) for one in load.standings)]
-    ends = []
+    ends, come = [], {one.task.id for one in new}
     for task_id in goes if per_s is not None else ():
         if task_id in told:
             a, b = first.ends.get(task_id), second.ends.get(task_id)
             task = tasks.get(task_id, told[task_id].task)
             last_s = max(a.ends_in_s if a else 0.0, b.ends_in_s if b else 0.0)
             if not (task.quiet and quiet_from(task, before.now_ms, last_s)):
-                ends.append(EndMoved(task, a and a.ends_in_s, b and b.ends_in_s))
+                two = a and a.ends_in_s, b and b.ends_in_s
+                ends.append(EndMoved(task, *two, is_new=task_id in come))
     parts = _parts(name, _of(now, first), _of(then, second))
     return Moved(name, per_s, ends, parts, len(goes) - len(ends))
 

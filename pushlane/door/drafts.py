@@ -32,6 +32,8 @@ from pushlane.door.upload_folder import UploadFolder
 from pushlane.door.uploads import length_of, receive_file, refuse_longer
 from pushlane.door.within import Within
 from pushlane.operations.drafts import StoredRows, Typed, command_of, request_of, uses_of
+from pushlane.operations.previewing import Preview, PreviewView
+from pushlane.operations.receiving import CreateTask
 from pushlane.operations.sending import Tried, submitted_by, tried_by
 from pushlane.operations.session import Caller
 from pushlane.operations.submitting import SubmitResult
@@ -98,6 +100,7 @@ class Checked:
     command: str
     tried: Tried
     sinks: Sequence[SinkPrediction]
+    preview: PreviewView
     samples: Sequence[Mapping[str, Any]]
     uses: Mapping[str, Sequence[str]]
     why_not: str
@@ -352,6 +355,8 @@ class Drafts:
         limit = None if request.limit.is_none else request.limit
         backend = self._door.backend
         sinks = await predict(backend, settings, ran.task, ran.by_sink, ran.put_off, limit)
+        wanted = msgspec.to_builtins(tried.wanted)
+        preview = await way.do(Preview(operation=CreateTask.word(), parameters=wanted))
         why_not = ""
         if ran.rejected and request.bad_rows == "stop":
             rows = "1 row" if ran.rejected == 1 else f"{ran.rejected:,} rows"
@@ -363,6 +368,7 @@ class Drafts:
             command=command_of(draft.rows.called, typed),
             tried=tried,
             sinks=sinks,
+            preview=preview,
             samples=by_sink(ran),
             uses=uses_of(request),
             why_not=why_not,

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from pushlane.core.errors import BadInput
-from pushlane.core.task import Task, Weights, now_ms
+from pushlane.core.task import State, Task, Weights, now_ms
 from pushlane.model.access import Access
 from pushlane.model.documents import DocumentStore
 from pushlane.model.limits import Limit, Subject, limit_of
@@ -38,6 +38,7 @@ from pushlane.operations.counting import (
 )
 from pushlane.operations.doing import do, refuse
 from pushlane.operations.operation import Of, Operation, Role
+from pushlane.operations.receiving import CreateTask
 from pushlane.operations.session import Beside, Session, tag_of
 from pushlane.operations.shares import (
     ClearAppQuota,
@@ -67,6 +68,9 @@ _PREFIX = "pv_"  # else a token might begin as an option of a command does
 SHOWN = 100
 """So many ends and parts are shown at most."""
 
+NEW = "new"
+"""The id of a task that would be made, in its preview."""
+
 _MOST_MISSED = 500
 _LATER_PART, _LATER_S = 0.2, 60.0
 _MORE_PART = 0.2
@@ -74,6 +78,7 @@ _MORE_PART = 0.2
 PREVIEWED: tuple[type[Operation[Any]], ...] = (
     *(SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTask),
     *(SetLevels, SetLimit, ClearLimit, SetAppQuota, ClearAppQuota),
+    CreateTask,
     *COUNTED,
 )
 """What can be previewed."""
@@ -85,6 +90,8 @@ _OF_TASKS = (SetQuota, PromoteTask, DemoteTask, PauseTask, ResumeTask, CancelTas
 class EndView(msgspec.Struct, frozen=True, kw_only=True):
     """When a task ends before and after, in Unix ms; absent where it does not, as while paused.
 
+    One that would be made is `new`, unless it has an id, and comes first; it is counted as neither
+    later nor sooner.
     `expiry` is absent where it has none or keeps it as before; else it is `missed`, `kept` (it was
     missed before) or `still missed`.
     """
@@ -262,7 +269,7 @@ class _Copy(Session):
 
 @dataclass(frozen=True)
 class _World:
-    """What a change leaves of what it changes; `was` is the task before."""
+    """What a change leaves of what it changes; `was` is the task before, None of a new one."""
 
     tag: str
     was: Task | None
@@ -270,6 +277,13 @@ class _World:
     task: Task | None
     subject: Subject | None
     limit: Limit
+
+    @property
+    def new(self) -> list[Standing]:
+        """The task that comes, with as many pushes as are expected of it."""
+        if self.task is None or self.was is not None:
+            return []
+        return [Standing(self.task, self.task.total)]
 
 
 @dataclass(frozen=True)
@@ -305,7 +319,9 @@ async def _look(at: Session, operation: Operation[Any]) -> _Looked:
     here = await _here(at, world)
     moved = [
         # of many tasks it takes a while, in which others are answered
-        await asyncio.to_thread(compare, load, some, lambda one: _with(one, world), here.flows)
+        await asyncio.to_thread(
+            compare, load, some, lambda one: _with(one, world), here.flows, world.new
+        )
         for load, some in here.loads
     ]
     return await _told(at, operation, world, moved, here)
@@ -356,6 +372,8 @@ async def _changed(at: Session, operation: Operation[Any]) -> _World:
     """Do the operation to a copy of what it changes. Raises as it does."""
     from pushlane.backends.memory import MemoryBackend
 
+    if isinstance(operation, CreateTask):
+        return await _made(at, operation)
     task: Task | None = None
     subject: Subject | None = None
     if isinstance(operation, _OF_TASKS):
@@ -387,6 +405,19 @@ async def _changed(at: Session, operation: Operation[Any]) -> _World:
         )
 
 
+async def _made(at: Session, operation: CreateTask) -> _World:
+    """Return what there would be with a new task. Raises what refuses that."""
+    task = msgspec.structs.replace(
+        await operation.accepted(at),
+        id=operation.id or NEW,
+        state=State.PAUSED if operation.paused else State.RUNNING,
+        total=operation.expects or None,
+    )
+    limit = Limit(rate_per_s=operation.rate_per_s, in_flight=operation.in_flight)
+    subject = None if limit.is_none else Subject("task", task.id)
+    return _World("", None, await at.backend.registry.weights(), task, subject, limit)
+
+
 def _with(load: SinkLoad, world: _World) -> SinkLoad:
     """Return a load after the change."""
     standings: Sequence[Standing] = load.standings
@@ -409,7 +440,9 @@ async def _here(at: Session, world: _World) -> _Here:
     elif world.subject is not None and world.subject.kind == "sink":
         names = {world.subject.name}
     seen = await backlog(at.backend, world.was)
-    by_sink = {name: some for name in sorted(names) if (some := seen.by_sink.get(name))}
+    by_sink = {
+        name: some for name in sorted(names) if (some := seen.by_sink.get(name, ())) or world.new
+    }
     tasks = (one.task for some in by_sink.values() for one in some)
     load_of, _ = await loads(at.backend, tasks, seen.at_ms)
     found = [
@@ -481,12 +514,14 @@ def _at_sink(world: _World, here: _Here) -> Iterator[CountView]:
 
 
 def _shown(ends: Sequence[EndMoved], at_ms: int) -> list[EndMoved]:
-    """Choose the ends to show: expiries that are missed or kept first, then what moves most."""
+    """Choose the ends to show: what is new, expiries missed or kept, then what moves most."""
 
-    def rank(one: EndMoved) -> tuple[bool, float]:
-        return _expiry(one, at_ms) not in ("missed", "kept"), -abs(one.later_s)
+    def rank(one: EndMoved) -> tuple[bool, bool, float]:
+        is_told = _expiry(one, at_ms) in ("missed", "kept")
+        return not one.is_new, not is_told, 0.0 if one.is_new else -abs(one.later_s)
 
-    return nsmallest(SHOWN, (one for one in ends if one.is_moved or not rank(one)[0]), key=rank)
+    some = (one for one in ends if one.is_moved or rank(one)[:2] != (True, True))
+    return nsmallest(SHOWN, some, key=rank)
 
 
 def _counted(ends: Sequence[EndMoved], at_ms: int) -> tuple[int, int, int, int]:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import gzip
 import os
+import re
 from html import unescape
 from pathlib import Path
 
@@ -14,22 +15,29 @@ import pytest
 from pushlane import Settings
 from pushlane.console.app import Console
 from pushlane.console.submit import MAIN, MORE, START, TEST, WRITTEN
-from pushlane.core.task import State
+from pushlane.core.task import Level, State
 from pushlane.door import drafts as keeping
 from pushlane.door.app import build
 from pushlane.door.drafts import Draft
 from pushlane.door.gate import Gate
 from pushlane.door.upload_folder import remove_left
+from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
 from pushlane.operations.drafts import NAMES
 from pushlane.operations.listing import ListTasks
 from tests.console.browsing import Browser, browsing, form_of, led_to
-from tests.console.test_tasks import SCRIPT, get
+from tests.console.test_tasks import SCRIPT, add, get
 from tests.door.asking import ADMIN, Answer
 
 ROWS = "recipient,city\ndevice-1111,Berlin\ndevice-2222,Lagos\ndevice-3333,Tokyo\n"
 BOUNDARY = "----pushlane"
+DELIVERS = ServedSink(
+    name="default", slots=10, in_flight=10, delivery_s=0.1, delivered_per_s={"high": 100.0}
+)
+SERVING = Process(
+    id="d", kind="dispatcher", pid=7, version="1", serves=("default",), served=(DELIVERS,)
+)
 
 
 def form_with_file(token: str, name: str, body: bytes) -> bytes:
@@ -474,3 +482,18 @@ async def test_a_token_that_is_revoked_submits_nothing(settings: Settings) -> No
     assert draft.done is None
     assert draft.job.error
     assert tasks == []
+
+
+async def test_a_check_tells_who_ends_later(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.backend.presence.announce(SERVING, 600.0)
+        await add(browser, "slow", name="news", total=90_000, level=Level.HIGH)
+        await browser.log_in()
+        rows = "".join(f"d{number}\n" for number in range(2_000))
+        address = await kept(browser, body=f"recipient\n{rows}")
+        page = await checked(browser, address, title="x")
+
+    assert re.search(r"2,000 pushes of level high, through in \d+ s", page)
+    assert "1 task ends later." in page
+    assert 'sale <span class="chip">new</span>' in page
+    assert 'tasks/slow">news</a>' in page

@@ -12,6 +12,7 @@ import pytest
 
 from pushlane import BadInput, MemoryBackend, Settings
 from pushlane.backends.backend import Backend
+from pushlane.backends.ports import TaskQuery
 from pushlane.core.errors import InvalidChange, PushlaneError
 from pushlane.core.names import own_lane
 from pushlane.core.push import Kind
@@ -25,7 +26,7 @@ from pushlane.operations.processes import ListAudit
 from pushlane.operations.session import Caller
 from pushlane.operations.shares import GetLevels, SetLevels
 from pushlane.operations.tasks import CancelTask, GetTask, SetQuota
-from pushlane.util.errors import NotAllowed, PreviewChanged, UnknownTask
+from pushlane.util.errors import NotAllowed, NotFound, PreviewChanged, UnknownTask
 
 ADMIN = Caller("ada", "cli")
 SETTINGS = Settings()
@@ -331,3 +332,51 @@ def test_what_can_be_previewed_is_what_steers() -> None:
 
 def finished(task_id: str, count: int) -> Finished:
     return Finished(task_id, Kind.DELIVERED, [*range(1, count + 1)], "")
+
+
+async def test_a_task_that_would_be_made_is_told_with_whom_it_puts_off() -> None:
+    async with busy() as backend:
+        before = await backend.registry.page(TaskQuery())
+        view = await previewed(backend, "create-task", level="high", app="news", expects=1_000)
+        ends = seconds(view)
+        after = await backend.registry.page(TaskQuery())
+
+        # high has 85.7/s, half for an app: `a` has 42.9/s for 23.3 s, the two of news half of that,
+        # and 42.9/s each for the 500 that are left
+        assert view.ends[0].task == "new"
+        assert ends["new"][0] is None
+        assert ends["new"][1] == ends["b"][1]
+        assert ends["b"] == (pytest.approx(23.3, abs=0.1), pytest.approx(35.0, abs=0.1))
+        assert view.later >= 1
+        assert view.sooner == 0
+        assert after == before
+
+
+async def test_a_new_task_at_a_sink_without_others_has_an_end_and_what_holds_it_counts() -> None:
+    async with MemoryBackend().connect() as backend:
+        await announce(backend)
+        alone = await previewed(backend, "create-task", level="low", expects=1_000)
+        slow = await previewed(backend, "create-task", level="low", expects=1_000, rate_per_s=10)
+        paused = await previewed(backend, "create-task", level="low", expects=1_000, paused=True)
+        late = await previewed(
+            backend, "create-task", level="low", expects=1_000, expires_at_ms=now_ms() + 2_000
+        )
+
+    assert seconds(alone)["new"] == (None, pytest.approx(10, abs=1))
+    assert seconds(slow)["new"] == (None, pytest.approx(100, abs=2))
+    assert paused.ends == []
+    assert (late.ends[0].expiry, late.missed, late.later, late.sooner) == ("missed", 1, 0, 0)
+
+
+async def test_a_previewed_task_is_made_and_one_that_would_not_be_is_refused() -> None:
+    async with busy() as backend:
+        view = await previewed(backend, "create-task", level="low", app="shop", expects=10)
+        done = await do(backend, SETTINGS, ADMIN, Apply(token=view.token))
+        assert isinstance(done.done, dict)
+        assert (await backend.registry.get(done.done["id"])).app == "shop"
+        with pytest.raises(BadInput):
+            await previewed(backend, "create-task", level="low", sinks=["nobody"])
+        with pytest.raises(NotFound):
+            await previewed(
+                backend, "create-task", caller(Role.VIEWER, "shop"), level="low", app="news"
+            )
