@@ -14,9 +14,10 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, Group, JsonFlag, LogFormat, argument, on_backend, option
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
-from pushlane.cli.render import Column, print_rows
+from pushlane.cli.render import Column, age_text, print_rows
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
+from pushlane.core.task import now_ms
 from pushlane.model.streams import Stream, list_streams, only_stream
 from pushlane.settings import Settings
 from pushlane.util.extras import needs_extra
@@ -24,6 +25,7 @@ from pushlane.util.extras import needs_extra
 if TYPE_CHECKING:
     from pushlane.ingest.ingest import Ingest
     from pushlane.ingest.mapping import Made
+    from pushlane.ingest.position import Position
     from pushlane.ingest.source import RecordSource
 
     Opener = Callable[[Backend, Stream], RecordSource]
@@ -154,7 +156,10 @@ def status(
     app: App = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show how far each partition of a stream has been read."""
+    """Show how far each partition of a stream has been read, and what is behind.
+
+    A partition that was not looked at for a minute is read by no process.
+    """
     from pushlane.ingest.position import all_kept
 
     logging.getLogger("pushlane").setLevel(logging.WARNING)
@@ -164,13 +169,8 @@ def status(
         found = await _stream(backend, stream, app)
         kept = await all_kept(backend.documents, found)
         return [
-            {
-                "partition": name,
-                "read_up_to": one.position.at,
-                "task": one.position.task_id,
-                "pushes_of_task": one.position.pushes,
-            }
-            for name, one in sorted(kept.items())
+            _shown(name, one.position)
+            for name, one in sorted(kept.items(), key=_by_number)
             if one.position is not None
         ]
 
@@ -178,11 +178,44 @@ def status(
     print_rows(_COLUMNS, on_backend(settings, look), dict, as_json=as_json, nothing=nothing)
 
 
+def _by_number(one: tuple[str, object]) -> tuple[int, str]:
+    return (len(one[0]) if one[0].isdecimal() else 0, one[0])
+
+
+def _shown(name: str, position: Position) -> dict[str, Any]:
+    seen = position.seen
+    return {
+        "partition": name,
+        "read_up_to": position.at,
+        "lag": None if seen is None else max(0, seen.end - position.at),
+        "in_progress": None if seen is None else seen.in_progress,
+        "per_s": None if seen is None else seen.per_s,
+        "bad": None if seen is None else seen.bad,
+        "seen_at_ms": None if seen is None else seen.at_ms,
+        "task": position.task_id,
+        "pushes_of_task": position.pushes,
+    }
+
+
+def _figure(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda one: "-" if one[name] is None else f"{one[name]:,}"
+
+
+def _age(one: dict[str, Any]) -> str:
+    at_ms = one["seen_at_ms"]
+    return "-" if at_ms is None else f"{age_text(at_ms, now_ms())} ago"
+
+
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("PARTITION", lambda one: str(one["partition"]), elastic=True),
-    Column("READ UP TO", lambda one: f"{one['read_up_to']:,}", number=True),
+    Column("READ UP TO", _figure("read_up_to"), number=True),
+    Column("LAG", _figure("lag"), number=True),
+    Column("IN PROGRESS", _figure("in_progress"), number=True),
+    Column("PER S", _figure("per_s"), number=True),
+    Column("BAD", _figure("bad"), number=True),
     Column("TASK", lambda one: str(one["task"]) or "-"),
-    Column("PUSHES", lambda one: f"{one['pushes_of_task']:,}", number=True),
+    Column("PUSHES", _figure("pushes_of_task"), number=True),
+    Column("SEEN", _age),
 )
 
 ingest = Group(

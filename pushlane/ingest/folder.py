@@ -28,11 +28,16 @@ _LONGEST_LINE = 16 << 20
 
 @dataclass(eq=False)
 class _File:
-    """A file that is read: behind `place` bytes is the line of number `offset`."""
+    """A file that is read: behind `place` bytes is the line of number `offset`.
+
+    `end` lines were counted so far, in `end_place` bytes.
+    """
 
     path: Path
     offset: int = 0
     place: int = 0
+    end: int = 0
+    end_place: int = 0
     is_paused: bool = False
 
 
@@ -142,8 +147,7 @@ class FolderSource:
         raise BadInput("lines of a file have no time; give the number of a line, from 0")
 
     async def ends(self) -> Mapping[str, int]:
-        looks = {name: asyncio.to_thread(_look_at, file.path) for name, file in self._files.items()}
-        return {name: (await look)[1] for name, look in looks.items()}
+        return {name: await asyncio.to_thread(_end_of, f) for name, f in list(self._files.items())}
 
     def close(self) -> None:
         self._closed.set()
@@ -157,6 +161,16 @@ def _look_at(path: Path) -> tuple[str, int]:
         while block := file.read(_BLOCK):
             lines += block.count(b"\n")
     return hashlib.sha256(first).hexdigest()[:16], lines
+
+
+def _end_of(file: _File) -> int:
+    """Return how many lines a file has by now; only what is new of it is read."""
+    with file.path.open("rb") as reading:
+        reading.seek(file.end_place)
+        while block := reading.read(_BLOCK):
+            file.end += block.count(b"\n")
+            file.end_place += len(block)
+    return file.end
 
 
 def _go_to(file: _File, offset: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,12 +13,13 @@ from typing import TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
+from pushlane.core.task import now_ms
 from pushlane.ingest.bad_records import BadRecordFile
 from pushlane.ingest.functions import InThread
 from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
 from pushlane.ingest.mapping import Made
 from pushlane.ingest.partition import Counted, Partition
-from pushlane.ingest.position import Kept, Position, all_kept, kept_of
+from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource, SourceChanged
 from pushlane.model.streams import Stream
@@ -33,6 +35,7 @@ LET_GO_S = 5.0
 
 _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
+_RATE_OVER_S = 5.0
 
 
 class OnGap(StrEnum):
@@ -58,6 +61,25 @@ class Held:
     running: asyncio.Task[None]
     seeks: bool = False
     """True until the source has found the place to go on: records of before are dropped."""
+    done: int = 0
+    bad: int = 0
+    per_s: float = 0.0
+    """How many records were done, and bad, at the last look; and how many were done each second."""
+
+    def seen(self, end: int, passed_s: float) -> Seen:
+        """Return what is to be seen of it, so many seconds after the last look."""
+        partition, was = self.partition, self.partition.lane.position.seen
+        lately = (partition.done - self.done) / passed_s
+        self.done = partition.done
+        self.per_s += (lately - self.per_s) * min(1.0, passed_s / _RATE_OVER_S)
+        before, self.bad = self.bad, partition.kept_as_bad
+        return Seen(
+            at_ms=now_ms(),
+            end=end,
+            in_progress=partition.offsets.in_progress,
+            per_s=round(self.per_s, 1),
+            bad=(was.bad if was else 0) + self.bad - before,
+        )
 
 
 @dataclass(eq=False)
@@ -90,18 +112,16 @@ class Ingest:
             await asyncio.wait(
                 {reading, keeping, self._failed}, return_when=asyncio.FIRST_COMPLETED
             )
-            self.source.close()
-            if self._failed.done():
-                await asyncio.gather(reading, return_exceptions=True)
-                self._failed.result()
-            elif keeping.done():
-                keeping.result()
-            await reading
         finally:
+            self.source.close()
+            await asyncio.gather(reading, return_exceptions=True)  # it lets go of what it has
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await self._drop(list(self.held))
             self._failed.cancel()
+        for ended in (self._failed, keeping, reading):
+            if not ended.cancelled():
+                ended.result()
 
     def stop(self) -> None:
         """End once what is in progress is done."""
@@ -115,13 +135,13 @@ class Ingest:
             starts[given.partition] = await self._begin(given, there)
         return starts
 
-    async def _begin(self, given: Given, kept: Kept | None) -> int:
+    async def _begin(self, given: Given, kept: Kept | None, *, is_end_new: bool = True) -> int:
         """Begin to work on a partition; return where it is to be read from."""
         if kept is None:
             kept = await self._retried(
                 lambda: kept_of(self.backend.documents, self.stream, given.partition)
             )
-        position = self._position(given, kept)
+        position = self._position(given, kept, is_end_new)
         lane = PartitionLane(
             self.backend,
             self.settings,
@@ -141,8 +161,11 @@ class Ingest:
         self.held[given.partition] = Held(given, partition, running)
         return position.at
 
-    def _position(self, given: Given, kept: Kept) -> Position:
-        """Return where a partition is gone on with. Raises SourceChanged and BadInput."""
+    def _position(self, given: Given, kept: Kept, is_end_new: bool) -> Position:
+        """Return where a partition is gone on with. Raises SourceChanged and BadInput.
+
+        An end that is not new may lie before what others have read since.
+        """
         was = kept.position
         if was is None or not was.source_id:
             at = given.low if self.start is Start.FIRST else given.high
@@ -156,7 +179,7 @@ class Ingest:
                 f"{where} was made anew since it was read up to {was.at:,}: its offsets begin "
                 f"again, and are taken for known ones. If that is right, {reset}"
             )
-        if given.high < was.at:
+        if is_end_new and given.high < was.at:
             raise SourceChanged(
                 f"{where} ends at {given.high:,}, and was read up to {was.at:,}: it was cut off. "
                 f"If that is right, {reset}"
@@ -193,7 +216,7 @@ class Ingest:
         """Take a partition over again that was lost, unless the source takes it away first."""
         await asyncio.sleep(_AGAIN_S)
         try:
-            at = await self._begin(given, None)
+            at = await self._begin(given, None, is_end_new=False)
         except PushlaneError as error:
             self._fail(error)
             return
@@ -248,10 +271,17 @@ class Ingest:
     async def _keep_up(self) -> None:
         """Keep positions and commit them every second; hold the leases."""
         ticks = 0
+        looked_at_s = time.monotonic()
         while True:
             await asyncio.sleep(_COMMIT_EVERY_S)
             ticks += 1
             held = {name: one for name, one in self.held.items() if not one.seeks}
+            ends, now_s = await self.source.ends(), time.monotonic()
+            for name, one in held.items():
+                end = ends.get(name, one.given.high)
+                one.partition.offsets.committable()  # else done ones count as in progress
+                one.partition.lane.note(one.seen(end, now_s - looked_at_s))
+            looked_at_s = now_s
             for one in held.values():
                 await self._tended(one, renew=ticks % round(HELD_S / 3) == 0)
             offsets = {name: one.partition.offsets.committable() for name, one in held.items()}

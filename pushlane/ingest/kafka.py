@@ -96,6 +96,7 @@ class KafkaSource:
             )
         committed = self._thread.committed
         changed = {name: at for name, at in offsets.items() if committed.get(name) != at}
+        self._do(self._thread.look_at_ends)
         if changed:
             there = [TopicPartition(self._place.topic, int(n), at) for n, at in changed.items()]
             self._do(lambda consumer: consumer.commit(offsets=there, asynchronous=True))
@@ -249,6 +250,13 @@ class _Thread:
         name = self._names.setdefault(number, str(number))
         self.ends[name] = high
         return Given(name, topic_id, low, high)
+
+    def look_at_ends(self, consumer: Consumer) -> None:
+        """Take the ends that the client has heard of with what it has fetched."""
+        for name in self.ends:
+            where = TopicPartition(self._place.topic, int(name))
+            end = consumer.get_watermark_offsets(where, cached=True)[1]
+            self.ends[name] = max(self.ends[name], end)
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask again until the brokers answer, or all is closed."""

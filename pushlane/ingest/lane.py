@@ -23,7 +23,7 @@ from pushlane.backends.formats import KEYED, format_to_write
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication
 from pushlane.core.task import State, Task, now_ms
-from pushlane.ingest.position import KIND, Kept, Position
+from pushlane.ingest.position import KIND, Kept, Position, Seen
 from pushlane.model.names import submit_lease
 from pushlane.model.streams import Stream, find_stream, partition_key, source_of
 from pushlane.producers.feed import task_of
@@ -39,6 +39,7 @@ from pushlane.wire import packed
 HELD_S = 12.0
 """Seconds after which another process takes over the partitions of one that was killed."""
 
+SEEN_EVERY_MS = 10_000
 LONGEST_S = 86_400.0
 MOST_OFFSETS = 2**31
 AHEAD = 2**17
@@ -236,6 +237,16 @@ class PartitionLane:
             await announce(self.backend, publication.task, bodies)
         self._last = bundles[-1].last_seq
         await self._hold_if_late()
+
+    def note(self, seen: Seen) -> None:
+        """Have the next `save` keep what was seen, if it is news, or nobody has looked for long."""
+        was = self.position.seen
+        if (
+            was is None
+            or seen.at_ms - was.at_ms >= SEEN_EVERY_MS
+            or seen != replace(was, at_ms=seen.at_ms)
+        ):
+            self.position = replace(self.position, seen=seen)
 
     async def save(self, at: int = 0) -> None:
         """Keep how far it is, or that nothing lies before `at`. Raises Lost."""

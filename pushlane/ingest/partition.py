@@ -64,6 +64,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         self.offsets = Offsets(self.lane.at)
+        self.done = 0
+        self.kept_as_bad = 0
         self.bytes = 0
         self._bad_kept = -1  # the last record of which the file of bad ones has all up to it
         self._is_paused = False
@@ -120,6 +122,7 @@ class Partition:
                 log.warning(told, self.lane.partition, error, extra=extra)
                 continue
             break
+        self.done += len(records)
         for record in records:
             self.offsets.end(record.offset)
             self.bytes -= len(record.value or b"")
@@ -180,6 +183,7 @@ class Partition:
         if bad:
             await self._retried(partial(asyncio.to_thread, self.bad.keep, bad))
             self._bad_kept = bad[-1].record.offset
+            self.kept_as_bad += len(bad)
 
     async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
         def tell(note: str) -> None:

@@ -18,13 +18,27 @@ from pushlane.model.streams import Stream
 KIND = "ingest-partition"
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a process saw of a partition at `at_ms`, in Unix milliseconds.
+
+    The source ended at `end`. So many records were `in_progress`, were done each second lately, and
+    have been `bad` in all.
+    """
+
+    at_ms: int
+    end: int = 0
+    in_progress: int = 0
+    per_s: float = 0.0
+    bad: int = 0
+
+
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The place up to which a partition is done, in offsets of its source.
 
     `source_id` tells the partition from one of the same name that was made later. Each record below
     `at` is done, and `pushes` of them are of the task that is fed now, whose seq 1 is the offset
     `base`. `of` is the fingerprint of the mapping that this task began with, and `number` tells how
-    many tasks the partition has had.
+    many tasks the partition has had. `seen` is for who looks.
     """
 
     source_id: str
@@ -34,6 +48,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pushes: int = 0
     of: str = ""
     number: int = 0
+    seen: Seen | None = None
 
     def without_task(self, at: int) -> Position:
         """Return it as it is once its task is over: what comes from `at` on is another's."""

@@ -10,10 +10,14 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
+from pushlane.ingest import ingest
 from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
+from pushlane.ingest.lane import Lost
 from pushlane.ingest.mapping import compiled
 from pushlane.ingest.source import SourceChanged
+from pushlane.model.names import submit_lease
+from tests.core.support import until
 from tests.ingest.sources import Log, pushes, reading, recipients, tasks, value
 
 
@@ -97,6 +101,53 @@ async def test_a_bad_record_stops_it_unless_there_is_a_file(settings: Settings) 
             async with reading(backend, settings, log, "0") as reader:
                 await reader.read()
         assert reader.source.committed.get("0", 0) <= 1
+
+
+async def test_what_is_behind_in_progress_and_bad_is_kept_for_who_looks(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.01)
+    log = Log()
+    log.add("0", *devices(0, 10), b"[]")
+    bad = tmp_path / "bad.jsonl"
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", bad=bad) as reader:
+            await reader.read()
+            log.add("0", *devices(10, 15))
+            kept = reader.ingest.held["0"].partition.lane.kept
+            await until(lambda: (found := kept.position) and found.seen and found.seen.end == 16)
+            behind = kept.position
+        async with reading(backend, settings, log, "0", bad=bad) as reader:
+            log.add("0", b"5")
+            await reader.read()
+            kept = reader.ingest.held["0"].partition.lane.kept
+            await until(lambda: (found := kept.position) and found.seen and found.seen.bad == 2)
+
+    assert behind is not None
+    assert behind.seen is not None
+    assert (behind.at, behind.seen.bad, behind.seen.in_progress) == (11, 1, 0)
+    assert behind.seen.per_s > 0
+
+
+async def test_who_had_a_partition_long_ago_knows_an_old_end_of_it(settings: Settings) -> None:
+    log = Log()
+    log.add("0", *devices(0, 5))
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, log, "0") as frozen,
+    ):
+        await frozen.read()
+        lane = frozen.ingest.held["0"].partition.lane
+        await backend.lease.release(submit_lease(lane.position.task_id), lane.holder)
+        log.add("0", *devices(5, 20))
+        async with reading(backend, settings, log, "0") as other:
+            await other.read()
+        held = frozen.ingest.held["0"]
+        frozen.ingest._again_soon(held.given, held.partition, Lost("gone"))
+        await until(lambda: frozen.ingest.held["0"].partition is not held.partition)
+
+        assert frozen.ingest.held["0"].partition.lane.at == 20
+        assert not frozen.running.done()
 
 
 async def test_another_source_of_the_name_stops_it(settings: Settings) -> None:

@@ -76,3 +76,4 @@ def test_each_record_is_sent_once_while_processes_are_killed_and_scaled(
 
     assert (receiver.count(), receiver.duplicates) == (source.count, 0)
     assert len(shown) == PARTITIONS
+    assert all(one["lag"] >= 0 and one["bad"] == 0 and one["seen_at_ms"] for one in shown)
