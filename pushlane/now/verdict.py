@@ -6,6 +6,7 @@ Pure. It is about the tasks that it is given, so that it can be told to who sees
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
@@ -21,7 +22,7 @@ from pushlane.model.states import FAILING, STALLED
 from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
 UNSERVED, RESTS, LIMITED, SPENT = "unserved", "rests", "limited", "spent"
-_MOST_OF_A_KIND = 5
+_MOST_OF_A_KIND, _SHOWN_OF_A_KIND = 100, 5
 _LITTLE = 0.8
 _ENOUGH = 40.0  # pushes that were due while they were counted
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -64,10 +65,10 @@ class Verdict:
     hold: Held | None = None
 
 
-def held(now: Picture, tasks: Sequence[TaskPicture], most: int = _MOST_OF_A_KIND) -> list[Held]:
+def held(now: Picture, tasks: Sequence[TaskPicture]) -> list[Held]:
     """Return what holds any of these tasks, what holds most of them first.
 
-    Of tasks that are stalled, fail or are paused, it has so many at most.
+    Of tasks that are stalled, fail or are paused, it has a hundred each.
     """
     sinks = {one.sink for one in tasks}
     seen = [one for one in now.sinks if one.name in sinks]
@@ -76,7 +77,18 @@ def held(now: Picture, tasks: Sequence[TaskPicture], most: int = _MOST_OF_A_KIND
     for one in tasks:
         if one.status.state in states:
             states[one.status.state].append(one)
-    return [*found.values(), *(held for some in states.values() for held in _tasks(some[:most]))]
+    return [*found.values(), *(one for some in states.values() for one in _tasks(some))]
+
+
+def to_show(holds: Sequence[Held]) -> list[Held]:
+    """Return what is shown of all that holds tasks: of tasks themselves five of each kind."""
+    counts: Counter[str] = Counter()
+    found = []
+    for one in holds:
+        counts[one.kind] += one.kind in (STALLED, FAILING, State.PAUSED)
+        if counts[one.kind] <= _SHOWN_OF_A_KIND:
+            found.append(one)
+    return found
 
 
 def _sinks(now: Picture, sinks: Sequence[SinkPicture]) -> Iterator[Held]:
@@ -120,7 +132,7 @@ def _limits(sinks: Sequence[SinkPicture], tasks: Sequence[TaskPicture]) -> Itera
 
 
 def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
-    for one in tasks:
+    for one in tasks[:_MOST_OF_A_KIND]:
         task, reason = one.task, one.status.reason
         why = f"{one.status.state}: {reason}" if reason else one.status.state
         paused = one.status.state == State.PAUSED

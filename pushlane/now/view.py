@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from pushlane.now.picture import Picture, picture_of
 from pushlane.now.rates import Rates
 from pushlane.now.ring import Ring
 from pushlane.now.spans import Spans
-from pushlane.now.verdict import held
+from pushlane.now.verdict import Held, held
 
 T = TypeVar("T")
 
@@ -31,7 +31,6 @@ EVERY_S = 0.6
 _ENDS_S = 3.0
 _MADE_S = 5.0
 _MOST_MADE = 1_000
-_MOST_HELD = 100
 _MOST_BEGUN = 1_000
 
 
@@ -41,6 +40,7 @@ class View:
     def __init__(self, index: TaskIndex) -> None:
         self.index = index
         self.hour = Ring()
+        self.holds: Sequence[Held] = ()
         self.spans = Spans()
         self.first_ends: dict[str, tuple[int, int]] = {}
         self.error: PushlaneError | None = None
@@ -114,8 +114,9 @@ class View:
         self._note(self._picture)
 
     def _note(self, picture: Picture) -> None:
-        """Keep what is of the last hour."""
-        self.spans.take(held(picture, picture.tasks, _MOST_HELD), picture.at_ms)
+        """Keep what holds tasks, and what is of the last hour."""
+        self.holds = held(picture, picture.tasks)
+        self.spans.take(self.holds, picture.at_ms)
         self.hour.note(picture)
 
     def _begin(self, begun: Mapping[str, float], at_ms: int) -> None:

@@ -136,14 +136,14 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
     async def run(self, at: Session) -> NowView:
         from pushlane.now.picture import shares
         from pushlane.now.ring import most_first
-        from pushlane.now.verdict import held, verdict
+        from pushlane.now.verdict import held, to_show, verdict
         from pushlane.now.view import view_of
 
         view = view_of(at.backend)
         now = await view.picture(at.backend)
         mine = [one for one in now.tasks if at.sees(one.task.app)]
         sinks = {one.sink for one in mine}
-        holds = held(now, mine)
+        holds = view.holds if at.apps is None else held(now, mine)
         said = verdict(now, mine, holds)
         would = await _would(view, now, mine, said.hold)
         return NowView(
@@ -157,7 +157,7 @@ class GetNow(Operation[NowView], frozen=True, kw_only=True):
             ],
             shares=[_share_view(one) for one in _largest(shares(mine))],
             tasks=[_task_view(one) for one in sorted(mine, key=most_first)[:SHOWN]],
-            held=[_held_view(one, view.spans.of(one)) for one in holds[:_MOST_HELD]],
+            held=[_held_view(one, view.spans.of(one)) for one in to_show(holds)[:_MOST_HELD]],
             states=_states(mine),
             processes=sum(one.kind == "dispatcher" for one in now.processes),
         )

@@ -172,6 +172,28 @@ def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come, a
     me.page.locator("#why").get_by_text("it is paused: look here").wait_for()
 
 
+@pytest.mark.parametrize(("colours", "width"), [("light", "wide"), ("dark", "small")])
+def test_what_is_held_is_on_the_line_of_time(
+    filled: Served, visitor: Come, axe: str, colours: str, width: str
+) -> None:
+    me = visitor(filled, colours, WIDTHS[width])
+    me.logs_in(filled.token(), "now")
+    me.sees_state("live")
+    filled.do(PauseTask(task="sale"))
+
+    me.page.locator(".tracks rect[data-kind=paused]").wait_for()
+    me.sees("pause-task of task/sale: state paused by root")
+    bar, chart = (
+        me.page.locator(one).first.bounding_box() for one in (".tracks rect", ".hour svg")
+    )
+    assert bar is not None
+    assert chart is not None
+    assert abs(bar["x"] + bar["width"] - chart["x"] - chart["width"]) < 2
+    assert found_by_axe(me, axe) == []
+    assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+    shown(me, f"now-held-{colours}-{width}")
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_everybody_can_steer(

@@ -15,7 +15,7 @@ from pushlane.model.load import SinkLoad
 from pushlane.model.presence import MOST_LANES, Process, Resting, ServedSink
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import MOST_AT_ONCE, Rates
-from pushlane.now.verdict import held, length, verdict, without
+from pushlane.now.verdict import held, length, to_show, verdict, without
 from pushlane.version import VERSION
 
 AT_MS = 1_000_000
@@ -238,6 +238,13 @@ def test_a_sink_that_rests_comes_before_all_that_waits_for_it() -> None:
     assert said(now).startswith("1,000 pushes wait at sink default: answers 503, since ")
     [first, *_] = held(now, now.tasks)
     assert (first.subject, first.since_ms) == ("sink/default", RESTS.since_ms)
+
+
+def test_of_many_paused_tasks_a_hundred_are_known_and_five_shown() -> None:
+    now = seen([task("a"), *(task(f"p{one}", state=State.PAUSED) for one in range(150))])
+    holds = held(now, now.tasks)
+    assert len(holds) == 100
+    assert [one.subject for one in to_show(holds)] == [f"task/p{one}" for one in range(5)]
 
 
 def test_a_few_pushes_are_too_few_to_tell_that_a_task_gets_less() -> None:
