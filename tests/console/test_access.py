@@ -68,12 +68,12 @@ async def test_tokens_are_shown_with_all_but_their_text(settings: Settings) -> N
         me = await named(browser, "me")
     shown = row(html, made.id)
 
-    assert f"{made.id} checkout submitter shop bank " in shown
+    assert f" checkout {made.id} submitter shop bank " in shown
     assert " low fcm quota 1,000 2.5 pushes/s 50 requests/s " in shown
     assert " by root " in shown
     assert " not yet " in shown
     assert "expired" not in shown
-    assert " me this session admin all none " in row(html, me.id)
+    assert f" me {me.id} this session admin all none " in row(html, me.id)
     assert " never " in row(html, me.id)
     assert "not yet" not in row(html, me.id)
     assert not _TOKEN.search(html)
@@ -104,7 +104,7 @@ async def test_a_new_token_is_shown_once(settings: Settings) -> None:
 
     assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
     assert "<script>" not in html
-    assert "It is a viewer of shop, bank, until" in html
+    assert "Its role is viewer, of shop, bank, until" in html
     assert (made.role, made.apps) == ("viewer", ("shop", "bank"))
     assert made.expires_at_ms is not None
     assert made.expires_at_ms - made.created_at_ms == 86_400_000
