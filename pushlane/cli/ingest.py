@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pushlane.backends.backend import Backend, connect
 from pushlane.backends.contact import BROKER, REGISTRY, Contact, in_contact
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, Group, JsonFlag, LogFormat, argument, on_backend, option
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import (
+    Flags,
+    Group,
+    JsonFlag,
+    LogFormat,
+    YesFlag,
+    argument,
+    on_backend,
+    option,
+    switch,
+)
 from pushlane.cli.health import Health, HealthFlags, loop_patience_s
 from pushlane.cli.logs import set_up_logs
-from pushlane.cli.render import Column, age_text, print_rows
+from pushlane.cli.render import Column, age_text, print_json, print_rows
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.model.streams import Stream, list_streams, only_stream
+from pushlane.model.times import parse_since
 from pushlane.settings import Settings
+from pushlane.util.errors import NotFound
 from pushlane.util.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -54,6 +66,9 @@ def run(
     map_timeout: Annotated[
         float, option("S", "How long a mapping's function may take for a record.", min=0.1)
     ] = 5.0,
+    change: Annotated[
+        bool, switch("--change", "The mapping is another one than the stream had: new tasks.")
+    ] = False,
     kafka: Annotated[
         list[str] | None,
         option("NAME=VALUE", "A setting of librdkafka; @FILE for what a file holds. Repeat it."),
@@ -75,7 +90,12 @@ def run(
     set_up_logs(settings.log_format)
     made = load_mapping(mapping)
     opened = _opener(source, kafka or [])
-    options = {"map_timeout_s": map_timeout, "on_gap": OnGap(on_gap), "start": Start(first)}
+    options = {
+        "map_timeout_s": map_timeout,
+        "on_gap": OnGap(on_gap),
+        "start": Start(first),
+        "change": change,
+    }
     with metrics.serving() as health, ended_if_hung(health, loop_patience_s(settings)):
         asyncio.run(_run(settings, opened, (stream, app), made, bad, options, health))
 
@@ -171,7 +191,7 @@ def status(
         return [
             _shown(name, one.position)
             for name, one in sorted(kept.items(), key=_by_number)
-            if one.position is not None
+            if one.position is not None and one.position.source_id
         ]
 
     nothing = f"nothing was ingested for stream {stream}; begin with: pushlane ingest SOURCE"
@@ -218,6 +238,97 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SEEN", _age),
 )
 
+
+def seek(
+    flags: Flags,
+    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    to: Annotated[str, option("OFFSET|2h|TIME", "An offset, a time, or this long ago.")],
+    partition: Annotated[
+        list[str] | None, option("NAME", "This partition alone; repeat it for more.")
+    ] = None,
+    again: Annotated[bool, switch("--again", "Send what was sent from there once more.")] = False,
+    app: App = "",
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the processes go on elsewhere. What was sent is not sent again, unless you say --again.
+
+    Whoever has a partition does so within seconds; without a process, the next one does.
+    """
+    from pushlane.ingest.position import all_kept
+    from pushlane.ingest.steering import Seek, ask_for
+
+    settings = flags.settings()
+    offset = int(to) if to.isdecimal() else None
+    at_ms = parse_since(to, now_ms()) if offset is None else 0
+
+    async def ask(backend: Backend) -> None:
+        found = await _stream(backend, stream, app)
+        kept = await all_kept(backend.documents, found)
+        names = partition or sorted(kept)
+        unknown = [name for name in names if name not in kept]
+        if unknown or not names:
+            raise NotFound(
+                f"nothing was ingested for partition {unknown[0] if unknown else '-'} of stream "
+                f"{stream}; see: pushlane ingest status {stream}"
+            )
+        read = [one.position.at for name in names if (one := kept[name]).position is not None]
+        told = _sought(read, offset, to, again=again)
+        if told and not yes:
+            confirm(f"going to {to} ({told})", f"{told}. Go there?", "nothing is changed")
+        await ask_for(
+            backend.documents, found, names, Seek(offset=offset, at_ms=at_ms, again=again)
+        )
+        if as_json:
+            print_json({"partitions": names, "offset": offset, "at_ms": at_ms, "again": again})
+        note(f"asked for; see: pushlane ingest status {stream}")
+
+    on_backend(settings, ask)
+
+
+def _sought(read: Sequence[int], offset: int | None, to: str, *, again: bool) -> str:
+    """Return what cannot be undone of a seek; empty when nothing is."""
+    if offset is None:
+        return f"All records from {to} on are sent once more, if they were sent" if again else ""
+    passed = sum(max(0, offset - at) for at in read)
+    sent = sum(max(0, at - offset) for at in read) if again else 0
+    parts = [f"{sent:,} records are sent once more"] if sent else []
+    return ", ".join([*parts, *([f"{passed:,} offsets are passed over unsent"] if passed else [])])
+
+
+def reset(
+    flags: Flags,
+    stream: Annotated[str, argument("STREAM", "The stream that the pushes are of.")],
+    app: App = "",
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Forget how far a source was read, as for a topic that was made anew.
+
+    Stop its processes first. What is on the lanes is sent. The next process begins with the first
+    record, or with --from end behind the last.
+    """
+    from pushlane.ingest.steering import reset as begin_anew
+
+    settings = flags.settings()
+
+    async def forget(backend: Backend) -> int:
+        found = await _stream(backend, stream, app)
+        if not yes:
+            question = (
+                f"Forget how far stream {stream} was read? What the source has is sent again."
+            )
+            confirm(f"resetting stream {stream}", question, "nothing is changed")
+        return await begin_anew(backend, settings, found)
+
+    count = on_backend(settings, forget)
+    if as_json:
+        print_json({"partitions": count})
+    note(f"{count:,} partitions of stream {stream} begin anew")
+
+
 ingest = Group(
-    "Make a push of each record of a source elsewhere, once.", (run, status), has_default=True
+    "Make a push of each record of a source elsewhere, once.",
+    (run, status, seek, reset),
+    has_default=True,
 )

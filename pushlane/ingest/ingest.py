@@ -22,6 +22,7 @@ from pushlane.ingest.partition import Counted, Partition
 from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource, SourceChanged
+from pushlane.ingest.steering import Asked, agree, asked_for, carried_out, refuse_other
 from pushlane.model.streams import Stream
 from pushlane.settings import Settings
 from pushlane.util.retrying import until_reachable
@@ -36,6 +37,8 @@ LET_GO_S = 5.0
 _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
 _RATE_OVER_S = 5.0
+_STEERED_EVERY = 2
+"""So many commits come between two looks at what was asked for."""
 
 
 class OnGap(StrEnum):
@@ -95,6 +98,8 @@ class Ingest:
     map_timeout_s: float = 5.0
     on_gap: OnGap = OnGap.STOP
     start: Start = Start.FIRST
+    change: bool = False
+    """True where the mapping may be another one than the stream had."""
     held: dict[str, Held] = field(default_factory=dict)
     counted: Counted = field(default_factory=Counted)
 
@@ -102,10 +107,13 @@ class Ingest:
         self._in_thread = (
             InThread(self.mapping.of, self.map_timeout_s) if self.mapping.runs_code else None
         )
+        self._seeks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Read until `stop`. Raises what ends an ingest: see `Partition.run` and the source's."""
+        mine = self.mapping.fingerprint
+        await agree(self.backend.documents, self.stream, mine, change=self.change)
         reading = asyncio.create_task(self.source.run(self), name="source")
         keeping = asyncio.create_task(self._keep_up(), name="commits")
         try:
@@ -115,8 +123,9 @@ class Ingest:
         finally:
             self.source.close()
             await asyncio.gather(reading, return_exceptions=True)  # it lets go of what it has
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for task in (keeping, *self._seeks):
+                task.cancel()
+            await asyncio.gather(keeping, *self._seeks, return_exceptions=True)
             await self._drop(list(self.held))
             self._failed.cancel()
         for ended in (self._failed, keeping, reading):
@@ -173,11 +182,11 @@ class Ingest:
                 source_id=given.source_id, at=at, number=0 if was is None else was.number
             )
         where = f"partition {given.partition} of {self.source.name}"
-        reset = "ingest it for a stream of another name, and end this one"
+        reset = f"begin anew with: pushlane ingest reset {self.stream.name}"
         if was.source_id != given.source_id:
             raise SourceChanged(
                 f"{where} was made anew since it was read up to {was.at:,}: its offsets begin "
-                f"again, and are taken for known ones. If that is right, {reset}"
+                f"again, and would be taken for known ones. If that is right, {reset}"
             )
         if is_end_new and given.high < was.at:
             raise SourceChanged(
@@ -282,11 +291,55 @@ class Ingest:
                 one.partition.offsets.committable()  # else done ones count as in progress
                 one.partition.lane.note(one.seen(end, now_s - looked_at_s))
             looked_at_s = now_s
+            if ticks % _STEERED_EVERY == 0:
+                with suppress(Unreachable):
+                    await self._steered(held)
             for one in held.values():
                 await self._tended(one, renew=ticks % round(HELD_S / 3) == 0)
             offsets = {name: one.partition.offsets.committable() for name, one in held.items()}
             with suppress(Unreachable):
                 await self.source.commit(offsets)
+
+    async def _steered(self, held: Mapping[str, Held]) -> None:
+        """Do what others have asked for. Raises BadInput once the mapping is another one."""
+        documents = self.backend.documents
+        await refuse_other(documents, self.stream, self.mapping.fingerprint)
+        for name, asked in (await asked_for(documents, self.stream)).items():
+            if name in held:
+                held[name].seeks = True  # what still comes is of before
+                seeking = asyncio.create_task(self._seek(name, held[name], asked), name="seek")
+                self._seeks.add(seeking)
+                seeking.add_done_callback(self._seeks.discard)
+
+    async def _seek(self, name: str, held: Held, asked: Asked) -> None:
+        """Go on elsewhere with a partition, unless it is taken away first."""
+        seek, partition = asked.seek, held.partition
+        self.source.pause(name)
+        try:
+            to = seek.offset
+            if to is None:
+                to = await self._retried(lambda: self.source.offset_at(name, seek.at_ms))
+            await self._idle(held)
+            to = min(to, max((await self.source.ends()).get(name, 0), partition.lane.at))
+            if self.held.get(name) is not held:  # whoever has it now does what was asked for
+                return
+            await partition.go_to(to, again=seek.again)
+            told = "partition %s goes on at %d"
+            log.info(told, name, to, extra={"action": "ingest_sought"})
+        except Lost as error:
+            if self.held.get(name) is held:
+                held.running.cancel()
+                self._again_soon(held.given, partition, error)
+            return
+        except BadInput as error:
+            to = partition.offsets.committable()
+            log.warning("%s", error, extra={"action": "ingest_seek_refused"})
+        except Exception as error:  # noqa: BLE001 - of ours, too: it ends the process
+            self._fail(error)
+            return
+        await self._retried(lambda: carried_out(self.backend.documents, self.stream, name, asked))
+        self.source.seek(name, to)
+        self.source.resume(name)
 
     async def _tended(self, held: Held, *, renew: bool) -> None:
         lane = held.partition.lane

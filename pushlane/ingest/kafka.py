@@ -92,7 +92,7 @@ class KafkaSource:
         if now != self._id:
             raise SourceChanged(
                 f"{self.name} was made anew while it was read: its offsets begin again, and would "
-                "be taken for known ones. If that is right, ingest it for a stream of another name"
+                "be taken for known ones. If that is right, begin anew with: pushlane ingest reset"
             )
         committed = self._thread.committed
         changed = {name: at for name, at in offsets.items() if committed.get(name) != at}
@@ -356,8 +356,8 @@ class _Thread:
         elif code == KafkaError._LOG_TRUNCATION:
             raise SourceChanged(
                 f"partition {number} of {self._place.url} was cut off behind what was read: "
-                f"{error.str()}. Its offsets are taken for known ones; ingest it for a stream of "
-                "another name"
+                f"{error.str()}. Its offsets would be taken for known ones; if that is right, "
+                "begin anew with: pushlane ingest reset"
             )
         else:
             self._on_trouble(error)

@@ -29,7 +29,7 @@ from pushlane.model.streams import Stream, find_stream, partition_key, source_of
 from pushlane.producers.feed import task_of
 from pushlane.producers.outbox.sender import KEYS_WAIT
 from pushlane.producers.producer import Content, encoder
-from pushlane.producers.published import announce, reached
+from pushlane.producers.published import announce, published_of, reached
 from pushlane.producers.stream_tasks import as_stream, share_limits
 from pushlane.settings import Settings
 from pushlane.settings.payload_limits import payload_limits
@@ -279,6 +279,34 @@ class PartitionLane:
         await self._change(self.position.without_task(self.at))
         self._publication = None
         await self._release(publication.task)
+
+    async def close_task(self) -> None:
+        """Take the task over and end it, though records of what is on its lane may be gone.
+
+        Raises Lost, TaskConflict.
+        """
+        await self.open()
+        if self._publication is None:
+            return
+        seqs = range(self.at - self.position.base + 1, self._last + 1)
+        if seqs:
+            found = await published_of(self.backend, self._publication.task, seqs)
+            self.position = replace(
+                self.position, at=self._behind_last, pushes=self.position.pushes + len(found)
+            )
+        await self.seal()
+
+    async def go_to(self, offset: int, *, again: bool) -> None:
+        """Go on elsewhere, once nothing is in progress. Can be repeated. Raises Lost.
+
+        With `again` in a new task, which sends what is behind that once more; else what lies
+        before `at` stays done.
+        """
+        if again:
+            await self.seal()
+            await self._change(self.position.without_task(offset))
+        else:
+            await self.save(offset)
 
     async def let_go(self) -> None:
         """Keep how far it is, and let another process go on. Raises Lost."""

@@ -107,6 +107,12 @@ class Partition:
         """Wait until all that came is done."""
         await self._idle.wait()
 
+    async def go_to(self, offset: int, *, again: bool) -> None:
+        """Go on elsewhere; only while it is idle. Raises Lost."""
+        await self._retried(partial(self.lane.go_to, offset, again=again))
+        self.offsets.empty(offset)
+        self._bad_kept = offset - 1 if again else self._bad_kept
+
     async def _work(self, records: list[Record]) -> None:
         """Bring records to their end: on the lane, left out, or kept as bad ones."""
         if self.in_thread is None:

@@ -73,6 +73,20 @@ def _seqs(task_id: str, messages: Iterable[bytes]) -> Iterable[int]:
             yield from bundle.seqs
 
 
+async def published_of(backend: Backend, task: Task, seqs: range) -> set[int]:
+    """Return those of a task's seqs that are on its lanes, or were finished."""
+    found: set[int] = set()
+    for lane in dict.fromkeys([task.first_lane, task.lane, *task.own_lanes()]):
+        for name in (lane, later_lane(lane)):
+            async for messages in backend.broker.replay(name):
+                found.update(seq for seq in _seqs(task.id, messages) if seq in seqs)
+    for first in range(seqs.start, seqs.stop, _ASK_AT_ONCE):
+        some = range(first, min(seqs.stop, first + _ASK_AT_ONCE))
+        finished = await backend.registry.finished(task.id, some)
+        found.update(seq for seq, is_done in zip(some, finished, strict=True) if is_done)
+    return found
+
+
 async def _last_finished(backend: Backend, task: Task, stretch: range) -> int:
     for end in range(stretch.stop - 1, stretch.start - 1, -_ASK_AT_ONCE):
         seqs = range(max(stretch.start, end - _ASK_AT_ONCE + 1), end + 1)

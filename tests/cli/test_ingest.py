@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from pushlane.backends.backend import connect
+from pushlane.core.task import now_ms
+from pushlane.ingest.position import Position, Seen, kept_of
+from pushlane.model.streams import list_streams, only_stream
+from pushlane.settings import Settings
 from tests.command import Command, Ran
 
 
@@ -50,3 +56,67 @@ def test_status_of_a_stream_that_nothing_was_ingested_for(command: Command) -> N
 
     assert "begin with: pushlane ingest SOURCE" in shown.stderr
     assert "there is no stream 'gone'" in listed.stderr
+
+
+@pytest.fixture
+def read_up_to_9(command: Command) -> Command:
+    """A stream two partitions of which were read up to 9, and have no task."""
+    command("streams", "put", "orders", "--level", "high", "--app", "shop")
+
+    async def keep() -> None:
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            stream = only_stream(await list_streams(backend.documents), "orders")
+            for partition in ("2", "10"):
+                kept = await kept_of(backend.documents, stream, partition)
+                seen = Seen(at_ms=now_ms(), end=1_009, in_progress=7, per_s=12.5, bad=3)
+                await kept.save(Position(source_id="one", at=9, seen=seen))
+
+    asyncio.run(keep())
+    return command
+
+
+def test_status_shows_what_is_behind_by_the_partitions_numbers(read_up_to_9: Command) -> None:
+    shown = read_up_to_9("ingest", "status", "orders")
+    first = read_up_to_9("ingest", "status", "orders", "--json").json[0]
+
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == ["PARTITION", "2", "10"]
+    assert shown.stdout.splitlines()[1].split()[:6] == ["2", "9", "1,000", "7", "12.5", "3"]
+    assert (first["lag"], first["bad"]) == (1_000, 3)
+
+
+def test_a_seek_asks_before_what_cannot_be_undone_with_the_number(read_up_to_9: Command) -> None:
+    back = read_up_to_9("ingest", "seek", "orders", "--to", "4")
+    again = read_up_to_9("ingest", "seek", "orders", "--to", "4", "--again")
+    ahead = read_up_to_9("ingest", "seek", "orders", "--to", "14", "--partition", "2")
+    hour = read_up_to_9("ingest", "seek", "orders", "--to", "1h", "--again")
+    sure = read_up_to_9("ingest", "seek", "orders", "--to", "4", "--again", "--yes", "--json")
+
+    assert (back.exit_code, sure.exit_code) == (0, 0)
+    assert (again.exit_code, ahead.exit_code, hour.exit_code) == (1, 1, 1)
+    assert "10 records are sent once more" in again.stderr
+    assert "5 offsets are passed over unsent" in ahead.stderr
+    assert "All records from 1h on are sent once more" in hour.stderr
+    assert sure.json == {"partitions": ["10", "2"], "offset": 4, "at_ms": 0, "again": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--to", "soon"], "'soon' is neither a duration"),
+        (["--to", "4", "--partition", "7"], "nothing was ingested for partition 7"),
+    ],
+)
+def test_a_seek_to_nowhere_is_refused(read_up_to_9: Command, words: list[str], why: str) -> None:
+    ran = read_up_to_9("ingest", "seek", "orders", *words)
+
+    assert (ran.exit_code, why in ran.stderr) == (1, True), ran.stderr
+
+
+def test_a_reset_asks_and_forgets(read_up_to_9: Command) -> None:
+    asked = read_up_to_9("ingest", "reset", "orders")
+    done = read_up_to_9("ingest", "reset", "orders", "--yes", "--json")
+    shown = read_up_to_9("ingest", "status", "orders", "--json")
+
+    assert "add --yes" in asked.stderr
+    assert done.json == {"partitions": 2}
+    assert shown.json == []

@@ -77,14 +77,14 @@ class Topic:
         ).values()
         asked.result(_ASK_S)
 
-    def add(self, partition: int, *values: bytes | None) -> None:
-        """Append records, each durable when this returns."""
+    def add(self, partition: int, *values: bytes | None, at_ms: int = 0) -> None:
+        """Append records, each durable when this returns; of this Unix time, or of now."""
         producer = Producer({"bootstrap.servers": self.place.servers, "log_level": 0})
         name, end = self.place.topic, time.monotonic() + _ASK_S
         while partition not in producer.list_topics(name, _ASK_S).topics[name].partitions:
             assert time.monotonic() < end
         for value in values:
-            producer.produce(name, value, partition=partition)
+            producer.produce(name, value, partition=partition, timestamp=at_ms)
         assert producer.flush(_ASK_S) == 0
 
     def committed(self) -> dict[str, int]:

@@ -68,7 +68,7 @@ class LogSource:
         self.paused: set[str] = set()
         self.at: dict[str, int] = {}
         self._most = most
-        self._seeks: dict[str, int] = {}
+        self.seeks: dict[str, int] = {}
         self._closed = asyncio.Event()
         self.receiver: Receiver | None = None
         self.ready = asyncio.Event()
@@ -94,8 +94,8 @@ class LogSource:
         assert self.receiver is not None
         for name in list(self.at) if partition is None else [partition]:
             while name in self.at and name not in self.paused:
-                if name in self._seeks:
-                    self.at[name] = self._seeks.pop(name)
+                if name in self.seeks:
+                    self.at[name] = self.seeks.pop(name)
                     self.receiver.sought(name)
                 some = [r for r in self.log.of[name] if r.offset >= self.at[name]][: self._most]
                 if not some:
@@ -111,13 +111,14 @@ class LogSource:
         self.paused.discard(partition)
 
     def seek(self, partition: str, offset: int) -> None:
-        self._seeks[partition] = offset
+        self.seeks[partition] = offset
 
     async def commit(self, offsets: Mapping[str, int]) -> None:
         self.committed |= offsets
 
     async def offset_at(self, partition: str, at_ms: int) -> int:
-        raise NotImplementedError
+        """As if each record had come in the millisecond of its offset."""
+        return at_ms
 
     async def ends(self) -> Mapping[str, int]:
         return {name: self.log.end(name) for name in self.at}
@@ -184,8 +185,11 @@ async def reading(
     file = BadRecordFile(log.name, bad)
     ingest = Ingest(backend, settings, stream, source, mapping, file, **options)
     running = asyncio.create_task(ingest.run())
-    await source.ready.wait()
-    await source.give(*partitions)
+    ready = asyncio.create_task(source.ready.wait())
+    await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
+    ready.cancel()
+    if partitions:
+        await source.give(*partitions)
     reader = Reader(ingest, source, running)
     try:
         yield reader

@@ -9,13 +9,15 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.task import now_ms
 from pushlane.ingest import ingest, kafka_topic, partition
 from pushlane.ingest.ingest import OnGap
 from pushlane.ingest.kafka import KafkaSource
 from pushlane.ingest.kafka_topic import Place
 from pushlane.ingest.source import SourceChanged
+from pushlane.ingest.steering import Seek, ask_for
 from tests.ingest.kafka_topics import CLASSIC, PROTOCOLS, Topic, reading
-from tests.ingest.sources import recipients, value
+from tests.ingest.sources import STREAM, recipients, value
 
 Client = dict[str, str]
 
@@ -169,6 +171,29 @@ async def test_records_that_are_gone_stop_it_unless_they_may_be(
             await one.until_pushes(5)
 
         assert Counter(await recipients(backend)) == named((0, 10), (15, 20))
+
+
+async def test_a_seek_to_a_time_sends_what_came_since_once_more(
+    settings: Settings, topic: Topic
+) -> None:
+    topic.make(1)
+    hour_ago = now_ms() - 3_600_000
+    topic.add(0, *devices(0, 5), at_ms=hour_ago - 60_000)
+    topic.add(0, *devices(5, 10), at_ms=hour_ago + 60_000)
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, topic.source()) as one,
+    ):
+        await one.until_pushes(10)
+        await ask_for(backend.documents, STREAM, ["0"], Seek(at_ms=hour_ago))
+        await one.until(lambda: one.ingest.counted.repeated == 5)
+        await ask_for(backend.documents, STREAM, ["0"], Seek(at_ms=hour_ago, again=True))
+        await one.until_pushes(15)
+        await ask_for(backend.documents, STREAM, ["0"], Seek(at_ms=now_ms(), again=True))
+        topic.add(0, *devices(10, 12))
+        await one.until_pushes(17)
+
+        assert Counter(await recipients(backend)) == named((0, 12), (5, 10))
 
 
 async def test_a_broker_that_is_not_there_is_named(
