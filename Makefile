@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance browser picture chart clients chart-live image bench shape pins clean
+.PHONY: help install demo check test acceptance browser picture screenshots chart clients chart-live image bench shape pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -44,6 +44,9 @@ browser: .venv/.browser ## What tests in a browser need beside a Chromium: playw
 
 picture: .venv/.dev ## Make the moving picture of the demo, docs/demo.svg, of a run on this machine
 	$(BIN)/python -m scripts.demo_picture
+
+screenshots: .venv/.browser ## Make the pictures of docs/console.md on a live backlog (needs a Chromium)
+	$(BIN)/python -m scripts.console_pictures
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)

@@ -1,7 +1,8 @@
-"""The moving picture of a terminal: what was drawn, in its order, as an SVG that needs nothing."""
+"""The pictures of the documents: the moving one of a terminal, as an SVG, and the console's."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,6 +10,8 @@ from scripts.demo_picture import PICTURE, frames
 from scripts.moving_picture import Frame, Screen, svg
 
 MOST_BYTES = 200 * 1024
+CONSOLE = PICTURE.with_name("console")
+MOST_BYTES_OF_A_PAGE = 150 * 1024
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -76,3 +79,11 @@ def test_the_picture_of_the_readme_is_small_and_needs_nothing_from_elsewhere() -
     shown = " ".join(one.text or "" for one in made.iter(f"{_SVG}text"))
     for told in ("weights 6:3:1", "security-alert is submitted last", "entitled 60%"):
         assert told in shown
+
+
+def test_the_pictures_of_the_console_are_small_and_each_is_shown() -> None:
+    pictures = {one.name: one.stat().st_size for one in CONSOLE.iterdir()}
+    shown = re.findall(r"\]\(console/([\w.]+)\)", (PICTURE.parent / "console.md").read_text())
+
+    assert sorted(shown) == sorted(pictures)
+    assert max(pictures.values()) <= MOST_BYTES_OF_A_PAGE
