@@ -5,7 +5,9 @@ and fifty apps. Its first page is asked for, cold; a name is changed over and ov
 until an open page shows it is taken; words are searched for. The processor time of `serve` is read
 over some seconds while outcomes of all tasks that run are recorded: with nobody there, with one
 page open, with fifty of it, and with fifty that each see another list. Meanwhile `pushlane top`
-runs in a terminal of its own, on the backend itself and then through the server.
+runs in a terminal of its own, on the backend itself and then through the server. A browser asks for
+the first page of another `serve`. At last a dispatcher drains a backlog with nobody there and with
+fifty pages open, in pairs.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import os
 import re
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -29,7 +32,9 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from bench.backends import backend_settings
-from bench.figures import Figure, at_most, say
+from bench.console_pairs import rates_in_pairs
+from bench.figures import Figure, at_least, at_most, say
+from bench.paint import painted_ms
 from bench.resident import resident_kib
 from bench.serving import Serving, serving
 from bench.terminal import top_open
@@ -57,6 +62,8 @@ _ANSWER_S = 20.0
 _FIRST_MS, _UPDATE_MS, _SEARCH_MS, _PAGE_KIB = 1_000.0, 1_000.0, 100.0, 200.0
 _VIEW, _OF_NOW, _OF_FILTERS, _MIB = 0.05, 0.05, 0.20, 192.0
 _TOP = 0.03
+_KEPT = 0.99
+_NOW = "/console/live/now"
 _LIST = "/console/live/tasks"
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _ASSET = re.compile(rb'(?:src|href)="([^"]*static/[^"]+)"')
@@ -65,6 +72,10 @@ _ASSET = re.compile(rb'(?:src|href)="([^"]*static/[^"]+)"')
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument("--tasks", type=int, default=100_000, help="in all, 1,000 of them running")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="pairs of runs with and without pages (5)"
+    )
+    parser.add_argument("--pushes", type=int, default=200_000, help="pushes of each of these runs")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -74,11 +85,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         with serving(settings, token) as serve:
             measured = asyncio.run(_measured(settings, serve, _cookie(serve, token)))
             measured |= _top_measured(settings, serve, token)
+        with serving(settings, token) as serve:
+            say("the first page in a browser")
+            paint_ms = painted_ms(f"http://{serve.at}/console/now", _cookie(serve, token))
+        if paint_ms is not None:
+            measured["paint_ms"] = paint_ms
+        if options.pairs:
+            say("a dispatcher with and without open pages")
+            measured |= rates_in_pairs(settings, _watching, options.pairs, options.pushes)
         return {"broker": options.broker, "tasks": options.tasks, "running": _RUNNING, **measured}
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
-    return [
+    found = [
         at_most("the first page, cold, ms", result["first_ms"], _FIRST_MS),
         at_most("a change until an open page shows it, ms (99 of 100)", *_p99(result, "update")),
         at_most("a search, ms (99 of 100)", *_p99(result, "search")),
@@ -90,6 +109,14 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         at_most("`top` on the backend itself, of a core", result["top_cpu"], _TOP),
         at_most("`top` through the server, of a core", result["top_of_server_cpu"], _TOP),
     ]
+
+    if "paint_ms" in result:
+        found.insert(1, at_most("the same painted by a browser, ms", result["paint_ms"], _FIRST_MS))
+    if "rate_kept" in result:
+        kept, cost = result["rate_kept"], f"{result['push_cpu']:g}"
+        found.append(at_least(f"a dispatcher's rate beside {_OPEN} pages, of alone", kept, _KEPT))
+        found.append(Figure("what a push costs it beside them, of alone", cost))
+    return found
 
 
 def _p99(result: dict[str, Any], what: str) -> tuple[float, float]:
@@ -108,8 +135,8 @@ async def _measured(settings: Settings, serve: Serving, cookie: str) -> dict[str
         search_ms = await asyncio.to_thread(_searches, serve)
         filters = [f"{_LIST}?{urlencode({'app': f'app-{n}'})}" for n in range(_OPEN)]
         idle = await _cpu(backend, serve, cookie, [])
-        one = await _cpu(backend, serve, cookie, ["/console/live/now"])
-        same = await _cpu(backend, serve, cookie, ["/console/live/now"] * _OPEN)
+        one = await _cpu(backend, serve, cookie, [_NOW])
+        same = await _cpu(backend, serve, cookie, [_NOW] * _OPEN)
         other = await _cpu(backend, serve, cookie, filters)
     return {
         "first_ms": round(first_ms, 1),
@@ -129,7 +156,7 @@ async def _measured(settings: Settings, serve: Serving, cookie: str) -> dict[str
 async def _updates(backend: Backend, serve: Serving, cookie: str) -> list[float]:
     """Return how long it takes, in ms, until an open page shows a new name of a task."""
     took = []
-    async with _opened(serve, "/console/live/now", cookie) as reader:
+    async with _opened(serve, _NOW, cookie) as reader:
         await reader.readuntil(b"running")
         for number in range(_CHANGES):
             name = f"name-{number}-of-{_CHANGES}"
@@ -167,17 +194,46 @@ def _searches(serve: Serving) -> list[float]:
 async def _cpu(backend: Backend, serve: Serving, cookie: str, paths: Sequence[str]) -> float:
     """Return what `serve` takes of a core while these pages are open and pushes end."""
     say(f"{len(paths)} open pages")
+    async with _read(serve, cookie, paths):
+        return await _of_a_core(backend, serve.pid)
+
+
+@asynccontextmanager
+async def _read(serve: Serving, cookie: str, paths: Sequence[str]) -> AsyncIterator[None]:
+    """Pages that are open meanwhile, and whose streams are read."""
     async with AsyncExitStack() as stack:
         reading = [
             asyncio.create_task(_drained(await stack.enter_async_context(_opened(serve, *one))))
             for one in ((path, cookie) for path in paths)
         ]
         try:
-            return await _of_a_core(backend, serve.pid)
+            yield
         finally:
             for one in reading:
                 one.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
+
+
+@contextmanager
+def _watching(serve: Serving, token: str) -> Iterator[None]:
+    """Fifty pages that are open meanwhile, read by a thread."""
+    cookie = _cookie(serve, token)
+    is_open, over = threading.Event(), threading.Event()
+
+    async def watch() -> None:
+        async with _read(serve, cookie, [_NOW] * _OPEN):
+            is_open.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(watch(),))
+    thread.start()
+    try:
+        if not is_open.wait(_ANSWER_S):
+            raise PushlaneError("the pages did not open")
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _top_measured(settings: Settings, serve: Serving, token: str) -> dict[str, float]:
