@@ -113,6 +113,7 @@ OPERATIONS = (
     _looks(Operations.push, "push show"),
     _looks(Operations.report, "report"),
     _looks(Operations.reported, "report"),
+    _looks(Operations.task_shares),
     _looks(Operations.dead, "dead list"),
     _looks(Operations.dead_push, "dead show"),
     _changes(Operations.retry_dead, "dead retry"),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pushlane.client.connection import Connection
-from pushlane.operations.reports import GetReport, ListReported, ReportedReceipt, ReportView
+from pushlane.operations.reports import (
+    GetReport,
+    GetTaskShares,
+    ListReported,
+    ReportedReceipt,
+    ReportView,
+    TaskSharesView,
+)
 from pushlane.producers.new_times import Moment
 
 _LISTED = 1_000
@@ -47,6 +54,13 @@ class ReportOperations(Connection):
             recipients=recipients,
         )
         return await self.do(wanted)
+
+    async def task_shares(self, task_id: str) -> TaskSharesView:
+        """Show what the task got over all of its life beside what it was entitled to.
+
+        The store of reports answers: raises BadInput where there is none.
+        """
+        return await self.do(GetTaskShares.made(task=task_id))
 
     async def reported(
         self,

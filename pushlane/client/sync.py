@@ -212,6 +212,7 @@ class SyncClient:
     push = _blocking(Operations.push)
     report = _blocking(Operations.report)
     reported = _blocking(Operations.reported)
+    task_shares = _blocking(Operations.task_shares)
     dead = _blocking(Operations.dead)
     dead_push = _blocking(Operations.dead_push)
     retry_dead = _blocking(Operations.retry_dead)

@@ -30,7 +30,7 @@ from pushlane.console.now import NOW
 from pushlane.console.pages import Ask, Page, environment, redirect
 from pushlane.console.preview import PREVIEW
 from pushlane.console.processes import PROCESSES
-from pushlane.console.report import REPORT
+from pushlane.console.report import REPORT, SHARES
 from pushlane.console.rules import RULE, RULES
 from pushlane.console.sessions import LOGIN_S, SESSION_S, Kept, Login, Sessions, new_login
 from pushlane.console.shown import DONE_COOKIE, PREFIX, Reader, Shown, path_of, root_of
@@ -61,6 +61,7 @@ INNER: tuple[Page, ...] = (
     LIFE,
     RESULTS,
     REPORT,
+    SHARES,
     DEAD,
     PREVIEW,
     COUNTED,

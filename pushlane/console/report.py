@@ -1,4 +1,4 @@
-"""The part of a task's page that reports from receipts: outcomes, reasons, lateness, over time."""
+"""Parts of a task's page by its receipts: outcomes, reasons, lateness, and its share over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pushlane.console.lines import HEIGHT, WIDTH, Chart, chart
 from pushlane.console.pages import Ask
 from pushlane.console.task import part_of_task
 from pushlane.core.task import now_ms
-from pushlane.operations.reports import GetReport, ReportView
+from pushlane.operations.reports import GetReport, GetTaskShares, ReportView
 from pushlane.operations.task_views import TaskNow
 
 _STEPS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -101,4 +101,17 @@ def _ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
+async def _shares(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
+    found = await ask.do(GetTaskShares(task=task.id))
+    step_ms = found.step_s * 1000
+    points = [
+        (at_ms, {"gets": one.observed_per_s, "entitled to": one.entitled_per_s})
+        for one in found.points
+        for at_ms in (one.at_ms, one.at_ms + step_ms)  # which makes it a stair
+    ]
+    end_ms = points[-1][0] if points else 0
+    return {"found": found, "line": chart(points, (), end_ms, gap_ms=step_ms) if points else None}
+
+
 REPORT = part_of_task("report", GetReport, _report)
+SHARES = part_of_task("shares", GetTaskShares, _shares)

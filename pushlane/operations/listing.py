@@ -48,7 +48,7 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
-from pushlane.operations.reports import GetReport, ListReported
+from pushlane.operations.reports import GetReport, GetTaskShares, ListReported
 from pushlane.operations.rules import (
     GetRule,
     ListRuleRuns,
@@ -137,6 +137,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     GetPush,
     GetReport,
     ListReported,
+    GetTaskShares,
     RecordEvents,
     ListDead,
     GetDead,

@@ -18,6 +18,7 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
 from pushlane.model.times import LAST_DATE_MS, given_since_ms
+from pushlane.operations.hour import TaskPointView
 from pushlane.operations.operation import Of, Operation, Result, Role, read_by
 from pushlane.operations.session import Session
 from pushlane.operations.tasks import TaskWord
@@ -41,6 +42,7 @@ HOW = (
     "what `pushlane dispatch` has sent with the setting receipts=on (or required) is in reports; "
     "where there is a store of them, once `pushlane pipeline run` has read it"
 )
+_STORE = "`pushlane pipeline run` makes one of the receipts"
 MOST = 1_000_000
 """The most rows that a report can have."""
 
@@ -263,6 +265,51 @@ class ListReported(_Asked[list[ReportedReceipt]], frozen=True, kw_only=True):
                 from pushlane.pipeline.reports import from_log
 
                 return _receipts(await from_log.rows_of(at.backend.receipts, query, most, bounds))
+
+
+class TaskSharesView(msgspec.Struct, frozen=True):
+    """What a task got of its sinks in steps of `step_s` seconds, beside what it was entitled to.
+
+    Each point is the mean of the step that begins then: there is none for one in which it sent
+    nothing. It was entitled to its part of all that went, by weights and quotas of what was sent in
+    the same minutes: limits are no part of that. `notes` say what is estimated or no longer kept.
+    """
+
+    task: str
+    step_s: int
+    points: Sequence[TaskPointView]
+    notes: Sequence[str]
+
+
+class GetTaskShares(Operation[TaskSharesView], frozen=True, kw_only=True):
+    """Show what a task got over all of its life beside what it was entitled to, by its receipts.
+
+    The store of reports answers: the log of receipts is too long to be read for all tasks.
+    """
+
+    method, path, role, of = "GET", "/tasks/{task}/shares", Role.VIEWER, Of.TASK
+
+    task: TaskWord
+
+    async def run(self, at: Session) -> TaskSharesView:
+        task = await at.task(self.task)
+        if not at.settings.has_reports:
+            raise BadInput(f"there is no store of reports at {at.settings.reports_root}: {_STORE}")
+        async with at.reads.one():
+            root, bounds = at.settings.reports_root, at.reads.bounds
+            found = await at.reads.in_thread(
+                lambda: _runner().shares_of(root, task.id, task.chain, bounds)
+            )
+        step_s = found.step_ms // 1000
+        points = [
+            TaskPointView(one.at_ms, _per_s(one.n, step_s), _per_s(one.entitled * one.of, step_s))
+            for one in found.shares
+        ]
+        return TaskSharesView(task.id, step_s, points, found.notes)
+
+
+def _per_s(pushes: float, step_s: int) -> float:
+    return round(pushes / step_s, 2)
 
 
 def picture_of(settings: Settings, asked: GetReport, of: TaskOfReport) -> tuple[Report, Table]:

@@ -167,6 +167,7 @@ WITHOUT_COMMAND = {
     "find-tasks",
     "get-hour",
     "get-task-hour",
+    "get-task-shares",
     "preview",
     "get-accepted",
     "examine",

@@ -39,10 +39,14 @@ async def add(browser: Browser, **fields: Any) -> None:
     await browser.backend.registry.add(Task(**{**made, **fields}))
 
 
-async def report(browser: Browser, task: str = "a") -> str:
-    answer = await browser.get(f"/console/report/{task}")
+async def part(browser: Browser, name: str, task: str = "a") -> str:
+    answer = await browser.get(f"/console/{name}/{task}")
     assert answer.status == 200, answer.body.decode()
     return answer.body.decode()
+
+
+async def report(browser: Browser, task: str = "a") -> str:
+    return await part(browser, "report", task)
 
 
 def text_of(html: str) -> str:
@@ -93,6 +97,26 @@ async def test_where_there_is_no_receipt_it_is_said_what_to_do(settings: Setting
     assert "no receipts of" in shown
     assert "receipts=on" in shown
     assert "pushlane pipeline run" in shown
+
+
+async def test_its_share_over_time_is_drawn_beside_what_it_was_entitled_to(
+    settings: Settings,
+) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, sinks=("webhook",))
+        await browser.log_in()
+        unread = text_of(await part(browser, "shares"))
+        of_others = [{"task_id": "b", "weight": 3, "level": "medium"}] * 20
+        store_of(settings.reports_root, [*[{"task_id": "a"}] * 40, *of_others])
+        html = await part(browser, "shares")
+        await add(browser, id="none", sinks=("webhook",))
+        none = text_of(await part(browser, "shares", "none"))
+
+    assert "there is no store of reports" in unread
+    assert 'class="due"' in html
+    assert len(re.findall("<polyline", html)) == 2
+    assert "Means of 1 min each, by receipts." in text_of(html)
+    assert "The store of reports has no receipt of it" in none
 
 
 async def test_without_the_extra_it_is_said_how_to_install_it(

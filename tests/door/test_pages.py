@@ -254,6 +254,7 @@ BOUNDED = {
     "NowView": "levels that there are, 50 apps, 50 tasks, 20 that hold something",
     "HourView": "a point every 5 s, 200 marks, 200 spans",
     "TaskHourView": "as of all",
+    "TaskSharesView": "120 steps",
 }
 """What has a list and no pages: why its length does not grow with all that there is."""
 

@@ -45,6 +45,7 @@ LOOKS: dict[str, tuple[tuple[str, ...], str]] = {
 OTHERWISE = {
     "get-now": "tests/operations/test_now.py: its figures are of the second",
     "get-hour": "no command shows it: tests/operations/test_now.py",
+    "get-task-shares": "no command shows it: tests/operations/test_reports.py",
     "get-task-hour": "no command shows it: tests/operations/test_now.py",
     "examine": "`doctor` looks at what this shell reaches: tests/operations/test_examining.py",
     "get-caller": "no command shows it: who asks beside the backend may do all",

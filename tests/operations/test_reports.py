@@ -12,13 +12,14 @@ import pytest
 
 from pushlane import BadInput, MemoryBackend, Settings
 from pushlane.backends.backend import Backend
-from pushlane.core.task import now_ms
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, Task, now_ms
 from pushlane.model.access import Access, Role
 from pushlane.model.read_bounds import AT_A_SERVER, ReadBounds
 from pushlane.operations import long_reads
 from pushlane.operations.doing import do
 from pushlane.operations.long_reads import LongReads
-from pushlane.operations.reports import GetReport, ListReported
+from pushlane.operations.reports import GetReport, GetTaskShares, ListReported
 from pushlane.operations.session import Caller
 from pushlane.operations.views import plain
 from pushlane.util.errors import NotNow, UnknownTask
@@ -93,6 +94,28 @@ async def test_the_rows_alone_have_nothing_else(reported: Reported, settings: Se
         assert {row["app"]: row["n"] for row in shown["rows"]} == {"shop": 3, "bank": 3}
         assert "funnel" not in shown
         assert shown["columns"][: shown["labels"]] == ["app"]
+
+
+async def test_a_share_over_time_is_told_by_the_store_of_reports_alone(
+    reported: Reported, settings: Settings
+) -> None:
+    async with reported() as backend:
+        for task, app in (("t-shop", "shop"), ("t-none", "shop"), ("t-bank", "bank")):
+            lane = own_lane(task)
+            task_of = Task(id=task, level=Level.HIGH, lane=lane, app=app, sinks=("webhook",))
+            await backend.registry.add(task_of)
+        if not settings.has_reports:
+            with pytest.raises(BadInput, match="there is no store of reports"):
+                await do(backend, settings, ADMIN, GetTaskShares(task="t-shop"))
+            return
+        found = await do(backend, settings, OF_SHOP, GetTaskShares(task="t-shop"))
+
+        [point] = found.points  # three of six, and as large a quota as the other
+        assert (point.observed_per_s, point.entitled_per_s) == (3 / 60, 3 / 60)
+        assert found.step_s == 60
+        assert (await do(backend, settings, ADMIN, GetTaskShares(task="t-none"))).points == []
+        with pytest.raises(UnknownTask):
+            await do(backend, settings, OF_SHOP, GetTaskShares(task="t-bank"))
 
 
 async def test_so_many_are_made_at_once(

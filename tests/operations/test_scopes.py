@@ -60,7 +60,7 @@ from pushlane.operations.recipients import (
     Unsuppress,
 )
 from pushlane.operations.replays import CloneTask, ReplayTask
-from pushlane.operations.reports import GetReport, ListReported
+from pushlane.operations.reports import GetReport, GetTaskShares, ListReported
 from pushlane.operations.rules import (
     GetRule,
     ListRuleRuns,
@@ -177,6 +177,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     ListReceipts: lambda task, app: ListReceipts(task=task, seq=1),
     ListEnds: lambda task, app: ListEnds(task=task, hashes=True),
     HashRecipients: lambda task, app: HashRecipients(recipients=("a",)),
+    GetTaskShares: lambda task, app: GetTaskShares(task=task),
     GetReport: lambda task, app: GetReport(by="app,task,reason"),
     ListReported: lambda task, app: ListReported(where=(f"task!={task}",)),
     GetPush: lambda task, app: GetPush(push=f"{task}-1"),

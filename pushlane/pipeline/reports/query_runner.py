@@ -7,13 +7,14 @@ values are None.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
-from pushlane.pipeline.reports import report
+from pushlane.pipeline.reports import report, sections
 from pushlane.pipeline.reports.answers import (
     COLUMNS,
     Answer,
@@ -22,12 +23,13 @@ from pushlane.pipeline.reports.answers import (
     Names,
     ReceiptRows,
     Report,
+    Share,
     Table,
     by_id,
     table,
 )
 from pushlane.pipeline.reports.engine import Engine, FilesMoved, Sql
-from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query
 from pushlane.pipeline.reports.sections import count, lateness, recipients
 from pushlane.pipeline.reports.sources import detailed, where_clause, with_minute
 from pushlane.pipeline.store import Store, open_store
@@ -52,6 +54,14 @@ def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:
         f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"
     )
     return Sql(text, {**wanted.values, "most": limit})
+
+
+class TaskShares(NamedTuple):
+    """The shares of a task in steps of so many ms, and what a reader has to know of them."""
+
+    step_ms: int
+    shares: Sequence[Share]
+    notes: Sequence[str]
 
 
 _MOST_TRIES = 3
@@ -91,6 +101,28 @@ def report_of(
         return made, _table(engine, made.query, options, made.counts, made.names)
 
     return run_query(root, query.period, work, bounds)
+
+
+def shares_of(
+    root: Path, task_id: str, sinks: Sequence[str], bounds: ReadBounds = NO_BOUNDS
+) -> TaskShares:
+    """Return what a task got of its sinks beside what it was entitled to, over all of its life.
+
+    Raises BadInput if there is no store, or the question is too large; CorruptStore.
+    """
+    of_sinks = (Condition(Dimension("sink"), tuple(sinks)),)
+    own = Query(Period.of(0, now_ms()), where=(*of_sinks, Condition(Dimension("task"), (task_id,))))
+
+    def work(store: Store, engine: Engine) -> TaskShares:
+        span = report.extent(engine, own)
+        if span is None:
+            return TaskShares(0, [], [])
+        step_ms = sections.step_ms(span)
+        shares = sections.by_task(sections.sent(engine, Query(span, where=of_sinks)), step_ms)
+        found = [one for one in shares if one.name == task_id]
+        return TaskShares(step_ms, found, report.notes(store, span))
+
+    return run_query(root, own.period, work, bounds)
 
 
 def rows_of(root: Path, query: Query, limit: int, bounds: ReadBounds = NO_BOUNDS) -> ReceiptRows:
