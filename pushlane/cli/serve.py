@@ -55,8 +55,9 @@ def serve(
 ) -> None:
     """Offer what the commands do over HTTP, to who has a token (`pushlane access create`).
 
-    It keeps nothing of its own: run as many as you like behind a balancer. SIGTERM or Ctrl-C ends
-    it once what is under way is answered. The description is at /v1/openapi.json.
+    It keeps nothing of its own but files uploaded at its console: run as many as you like behind a
+    balancer. SIGTERM or Ctrl-C ends it once what is under way is answered. The description is at
+    /v1/openapi.json.
     """
     with needs_extra("serve"):
         import pushlane.console.app

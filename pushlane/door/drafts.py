@@ -29,7 +29,14 @@ from pushlane.core.errors import BadInput, PushlaneError
 from pushlane.core.task import now_ms
 from pushlane.diagnosis.look import SinkPrediction, predict
 from pushlane.door.upload_folder import UploadFolder
-from pushlane.door.uploads import length_of, receive_file, refuse_longer
+from pushlane.door.uploads import (
+    BESIDE_BYTES,
+    drain,
+    length_of,
+    receive_file,
+    refuse_longer,
+    unkept,
+)
 from pushlane.door.within import Within
 from pushlane.operations.drafts import StoredRows, Typed, command_of, request_of, uses_of
 from pushlane.operations.previewing import Preview, PreviewView
@@ -138,6 +145,11 @@ class Draft:
     def is_busy(self) -> bool:
         return self.job is not None and self.job.is_running
 
+    @property
+    def is_sent(self) -> bool:
+        """True while some of its rows are being sent."""
+        return self.job is not None and self.job.is_running and self.job.word != "check"
+
 
 class Drafts:
     """The drafts of this process."""
@@ -159,17 +171,27 @@ class Drafts:
     async def receive(
         self, request: Request, caller: Caller, session: str, is_ours: Callable[[str], bool]
     ) -> Draft:
-        """Keep the file of a form. Raises as `receive_file` does, and NotNow at the bounds."""
-        draft = self._added(caller, session, min(length_of(request), self.most_bytes))
+        """Keep the file of a form.
+
+        What is refused is read on for a moment: a browser that still sends sees no answer. Raises
+        as `receive_file` does, BadInput for a form that does not say its length, and NotNow at the
+        bounds.
+        """
+        parts = request.stream()
         try:
-            most = self.most_bytes - self._bytes(but=draft)
-            if length_of(request) > self.most_bytes:
-                most = self.most_bytes
-            called, draft.size = await receive_file(request, draft.rows.path, most, is_ours)
-        except BaseException:
-            self._remove(draft)
+            size = length_of(request)
+            refuse_longer(size - BESIDE_BYTES, self.most_bytes)
+            draft = self._added(caller, session, min(size, self.most_bytes))
+            try:
+                file = await receive_file(request, parts, draft.rows.path, self.most_bytes, is_ours)
+            except BaseException:
+                self._remove(draft)
+                raise
+        except PushlaneError:
+            await drain(parts)
             raise
-        draft.rows = draft.rows._replace(called=called)
+        draft.size = file.size
+        draft.rows = draft.rows._replace(called=file.called)
         return draft
 
     async def write(self, text: str, kind: str, caller: Caller, session: str) -> Draft:
@@ -243,14 +265,14 @@ class Drafts:
 
     def discard(self, draft: Draft) -> None:
         """Remove it. Raises NotNow while it is being sent."""
-        if draft.is_busy and draft.job is not None and draft.job.word != "check":
+        if draft.is_sent:
             raise NotNow("its rows are being sent; pause or cancel its task instead")
         self._remove(draft)
 
     def end_session(self, session: str) -> None:
         """Remove what a session has left, but what is being sent."""
         for draft in [*self._kept.values()]:
-            if draft.session == session and not draft.is_busy:
+            if draft.session == session and not draft.is_sent:
                 self._remove(draft)
 
     async def close(self) -> None:
@@ -273,13 +295,17 @@ class Drafts:
         own = [one for one in self._kept.values() if one.owner == caller.name]
         if len(own) >= MOST_OF_ONE:
             raise NotNow(f"{MOST_OF_ONE} files of yours wait already; submit or discard one")
-        if len(self._kept) >= MOST or self._bytes() + size > self.most_bytes:
+        kept_bytes = sum(one.size for one in self._kept.values())
+        if len(self._kept) >= MOST or kept_bytes + size > self.most_bytes:
             raise NotNow(
                 "too many files of others wait to be submitted; try again soon, or use pushlane "
                 "submit"
             )
         if self._folder is None:
-            self._folder = UploadFolder()
+            try:
+                self._folder = UploadFolder()
+            except OSError as error:
+                raise unkept(error) from error
         name = secrets.token_urlsafe(12)
         path = self._folder.path / name
         rows = StoredRows(path, "", path.with_name(f"{name}.rejects"))
@@ -290,9 +316,6 @@ class Drafts:
         self._kept[draft.id] = draft
         self._sweep_later()
         return draft
-
-    def _bytes(self, but: Draft | None = None) -> int:
-        return sum(one.size for one in self._kept.values() if one is not but)
 
     def _remove(self, draft: Draft) -> None:
         self._kept.pop(draft.id, None)

@@ -26,6 +26,10 @@ _DRAINED_S = 5.0
 _LONGEST_NAME = 120
 
 
+class FileTooLarge(OversizedPush):
+    """A file is larger than what is taken."""
+
+
 class Uploaded(NamedTuple):
     """A file that came: what it was called, and its size in bytes."""
 
@@ -34,9 +38,11 @@ class Uploaded(NamedTuple):
 
 
 def length_of(request: Request) -> int:
-    """Return how long a body says that it is, in bytes; 0 where it does not say."""
+    """Return how long a body is, in bytes. Raises BadInput where it does not say."""
     given = request.headers.get("content-length", "")
-    return int(given) if given.isdecimal() else 0
+    if not given.isdecimal():
+        raise BadInput("the form does not say its length: send it with Content-Length")
+    return int(given)
 
 
 def size_text(size: int) -> str:
@@ -52,9 +58,9 @@ def size_text(size: int) -> str:
 
 
 def refuse_longer(size: int, most: int) -> None:
-    """Raise OversizedPush for a file of more than `most` bytes; says what takes it."""
+    """Raise FileTooLarge for a file of more than `most` bytes; says what takes it."""
     if size > most:
-        raise OversizedPush(
+        raise FileTooLarge(
             f"the file is larger than the {size_text(most)} that the console takes (upload_max). "
             "Submit it where it lies: pushlane submit FILE --level high|medium|low, with the "
             "address of this server as PUSHLANE_URL"
@@ -62,38 +68,35 @@ def refuse_longer(size: int, most: int) -> None:
 
 
 async def receive_file(
-    request: Request, path: Path, most: int, is_ours: Callable[[str], bool]
+    request: Request,
+    parts: AsyncIterator[bytes],
+    path: Path,
+    most: int,
+    is_ours: Callable[[str], bool],
 ) -> Uploaded:
-    """Write the file of a form to a new file that nobody else can read.
+    """Write the file of a form, whose body comes in parts, to a new one that nobody else can read.
 
-    The form shows its token before the file. What is refused is read on for a moment, since a
-    browser that still sends sees no answer.
+    The form shows its token before the file.
 
     Raises:
         BadInput: it is no form with one file.
         NotAllowed: the form has not shown a token that `is_ours`.
-        OversizedPush: the file has more than `most` bytes.
+        FileTooLarge: the file has more than `most` bytes.
         SlowBody: nothing came for a minute.
         NotNow: the disk takes no more.
     """
-    parts = request.stream()
+    form = _Form(most, is_ours)
+    parser = _parser(request, form)
+    file = await asyncio.to_thread(_new, path)
     try:
-        refuse_longer(length_of(request) - BESIDE_BYTES, most)
-        form = _Form(most, is_ours)
-        parser = _parser(request, form)
-        file = await asyncio.to_thread(_new, path)
-        try:
-            async for part in _timely(parts):
-                _feed(parser, part)
-                if len(form.waiting) >= _WRITE_BYTES:
-                    await _write(file, form)
-            await _write(file, form)
-        finally:
-            os.close(file)
-        return form.uploaded()
-    except (BadInput, NotAllowed, NotNow, OversizedPush):
-        await _drain(parts)
-        raise
+        async for part in _timely(parts):
+            _feed(parser, part)
+            if len(form.waiting) >= _WRITE_BYTES:
+                await _write(file, form)
+        await _write(file, form)
+    finally:
+        os.close(file)
+    return form.uploaded()
 
 
 class _Form:
@@ -110,6 +113,7 @@ class _Form:
         self._beside = 0
         self._called: str | None = None
         self._size = 0
+        self._is_whole = False
         self.waiting = bytearray()
 
     def begin(self) -> None:
@@ -152,8 +156,13 @@ class _Form:
             raise BadInput("the form has too much beside its file")
         self._fields[self._field] += data[start:end]
 
+    def end(self) -> None:
+        self._is_whole = True
+
     def uploaded(self) -> Uploaded:
-        """Return what came. Raises BadInput without a file."""
+        """Return what came. Raises BadInput without a file, and for a form that was cut off."""
+        if not self._is_whole:
+            raise BadInput("the form was cut off before its end: send the file again")
         if not self._called:
             raise BadInput("no file was chosen")
         return Uploaded(self._called, self._size)
@@ -173,6 +182,7 @@ def _parser(request: Request, form: _Form) -> MultipartParser:
                 "on_header_end": form.header,
                 "on_headers_finished": form.headed,
                 "on_part_data": form.data,
+                "on_end": form.end,
             },
         )
     except FormParserError as error:
@@ -202,10 +212,15 @@ async def _write(file: int, form: _Form) -> None:
     try:
         await asyncio.to_thread(_write_all, file, block)
     except OSError as error:
-        raise NotNow(
-            f"the file cannot be kept: {error.strerror or error}; free space in the folder for "
-            "temporary files of the server (TMPDIR), or submit it by pushlane submit"
-        ) from error
+        raise unkept(error) from error
+
+
+def unkept(error: OSError) -> NotNow:
+    """Return what says that a file cannot be kept now."""
+    return NotNow(
+        f"the file cannot be kept: {error.strerror or error}; the server needs space in its folder "
+        "for temporary files (TMPDIR). Until then submit it where it lies: pushlane submit"
+    )
 
 
 def _write_all(file: int, block: bytes) -> None:
@@ -227,8 +242,8 @@ async def _timely(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield part
 
 
-async def _drain(parts: AsyncIterator[bytes]) -> None:
-    """Read on for a moment."""
+async def drain(parts: AsyncIterator[bytes]) -> None:
+    """Read on for a moment, and forget it."""
     left = _DRAINED_BYTES
     try:
         async with asyncio.timeout(_DRAINED_S):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import gzip
 import os
@@ -192,15 +193,58 @@ async def test_a_longer_file_than_may_be_is_refused_by_its_length(settings: Sett
     async with browsing(settings) as browser:
         await browser.log_in()
         declared = await sent(browser, content_length=str(2 * 1024**3))
-        folder = browser.console.drafts._folder
-        left = os.listdir(folder.path) if folder else []
+        has_begun = browser.console.drafts._folder is not None
 
     html = unescape(declared.body.decode())
     assert declared.status == 413
     assert declared.headers["connection"] == "close"
     assert "larger than the 1 GiB that the console takes (upload_max)" in html
     assert "pushlane submit FILE" in html
+    assert not has_begun
+
+
+async def test_a_form_that_is_no_whole_one_is_refused_and_nothing_kept(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        token = form_of(await get(browser, "submit"), "submit")["_form"]
+        whole = form_with_file(token, "sale.csv", ROWS.encode())
+        kind = f"multipart/form-data; boundary={BOUNDARY}"
+        told = []
+        for body, given, length in (
+            (whole[:-30], kind, "1000"),
+            (whole, "multipart/form-data", "1000"),
+            (whole, "text/csv", "1000"),
+            (b"no form", kind, "1000"),
+            (form_with_file(token, "", b""), kind, "1000"),
+            (whole, kind, ""),
+        ):
+            headers = {"content-type": given, "content-length": length}
+            answer = await browser(
+                "POST", "/console/submit", headers=headers, parts=[body], token=""
+            )
+            assert answer.status == 400
+            told.append(unescape(answer.body.decode()))
+        left = os.listdir(browser.console.drafts._folder.path)  # type: ignore[union-attr]
+
+    whys = ("cut off", "as multipart", "as multipart", "cannot be read", "no file", "its length")
+    for html, why in zip(told, whys, strict=True):
+        assert why in html
     assert left == ["lock"]
+
+
+async def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, block: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pushlane.door.uploads._write_all", full)
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        refused = await sent(browser)
+        drafts = browser.console.drafts._kept
+
+    assert refused.status == 503
+    assert "No space left on device" in refused.body.decode()
+    assert drafts == {}
 
 
 async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
