@@ -27,6 +27,7 @@ from pushlane.core.task import now_ms
 from pushlane.operations.rules import GetRule, RunRule, run_view
 from pushlane.operations.views import plain
 from pushlane.settings import Settings
+from pushlane.util.errors import NeedsBackend
 
 if TYPE_CHECKING:
     from pushlane.pipeline.fanout.request import AudienceCounts
@@ -60,6 +61,8 @@ def run(
             raise BadInput("--dry-run counts here and now: leave out --no-wait")
         _ask(settings, RunRule(name=rule, at_ms=_at_ms(at) if at else 0), as_json)
         return
+    if settings.url and not dry_run:
+        raise NeedsBackend(settings.url, "only ask for it with --no-wait, or ")
     logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
     if dry_run:
         counts = say_counts(settings, _load(settings, rule), spark)

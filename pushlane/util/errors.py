@@ -67,10 +67,10 @@ class NeedsBackend(UserError):
 
     exit_code = 2
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, instead: str = "") -> None:
         super().__init__(
             f"this cannot be done through the server {url}: it needs the broker or the store "
-            "itself; unset PUSHLANE_URL (setting url), and run it where these are"
+            f"itself; {instead}unset PUSHLANE_URL (setting url), and run it where these are"
         )
 
 

@@ -113,6 +113,14 @@ def test_a_run_is_asked_for_without_spark_and_taken_back(weekly: Command):
     assert "is no ISO time" in refused(weekly, "run", "weekly", "--no-wait", "--at", "now")
 
 
+def test_a_run_through_a_server_is_only_asked_for(weekly: Command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PUSHLANE_URL", "http://127.0.0.1:9")
+    ran = weekly("rules", "run", "weekly")
+
+    assert ran.exit_code == 2
+    assert "ask for it with --no-wait" in ran.stderr
+
+
 def test_options_replace_the_fields_of_a_file(command: Command):
     path = command.file("weekly.toml", RULE)
 
