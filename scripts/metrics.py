@@ -5,6 +5,7 @@ from __future__ import annotations
 from pushlane.backends.process_metrics import PROCESS_METRICS
 from pushlane.cli.workers_health import WORKER_METRICS
 from pushlane.dispatcher.metrics import DISPATCHER_METRICS, LEADER_METRICS, LINE_METRICS
+from pushlane.ingest.metrics import INGEST_METRICS
 from pushlane.pipeline.alerts.watch import ALERT_METRICS
 from pushlane.pipeline.receipts.job import JOB_METRICS
 from pushlane.pipeline.rules.runner import RULE_METRICS
@@ -22,6 +23,7 @@ METRICS: tuple[MetricDefinition, ...] = tuple(
         JOB_METRICS,
         RULE_METRICS,
         ALERT_METRICS,
+        INGEST_METRICS,
         PRODUCER_METRICS,
     )
     for one in group

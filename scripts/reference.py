@@ -86,6 +86,7 @@ Served by each command that has `--metrics-port`.
     Exporter.PIPELINE: "## Of `pipeline run`\n",
     Exporter.RULES: "## Of `rules serve`\n",
     Exporter.ALERTS: "## Of `alerts run`\n",
+    Exporter.INGEST: "## Of `ingest`\n",
     Exporter.PRODUCER: """## Of a producer
 
 Shown by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#stats)).

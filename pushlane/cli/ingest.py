@@ -131,6 +131,7 @@ async def _run(
 ) -> None:
     from pushlane.ingest.bad_records import BadRecordFile
     from pushlane.ingest.ingest import Ingest
+    from pushlane.ingest.metrics import INGEST_METRICS
 
     contact = Contact(BROKER, REGISTRY)
     health.missing = contact.missing
@@ -144,6 +145,8 @@ async def _run(
             stopping="stopping once what is in progress is on its lane",
             left="what was in progress is read again by the next one; nothing is sent twice",
         )
+        health.show(INGEST_METRICS, ingest, settings)
+        health.remarks = ingest.troubles
         async with health.beating():
             contact.started()
             note(f"reading {source.name} for stream {stream.name} of app {stream.app}")
@@ -275,7 +278,11 @@ def seek(
         read = [one.position.at for name in names if (one := kept[name]).position is not None]
         told = _sought(read, offset, to, again=again)
         if told and not yes:
-            confirm(f"going to {to} ({told})", f"{told}. Go there?", "nothing is changed")
+            confirm(
+                f"going to {to} ({told})",
+                f"{told[0].upper()}{told[1:]}. Go there?",
+                "nothing is changed",
+            )
         await ask_for(
             backend.documents, found, names, Seek(offset=offset, at_ms=at_ms, again=again)
         )
@@ -289,7 +296,7 @@ def seek(
 def _sought(read: Sequence[int], offset: int | None, to: str, *, again: bool) -> str:
     """Return what cannot be undone of a seek; empty when nothing is."""
     if offset is None:
-        return f"All records from {to} on are sent once more, if they were sent" if again else ""
+        return f"all records from {to} on are sent once more" if again else ""
     passed = sum(max(0, offset - at) for at in read)
     sent = sum(max(0, at - offset) for at in read) if again else 0
     parts = [f"{sent:,} records are sent once more"] if sent else []

@@ -52,6 +52,8 @@ class FolderSource:
     clock_s: Callable[[], float] = time.monotonic
     holder: str = field(default_factory=lambda: secrets.token_hex(8))
 
+    trouble = ""
+
     def __post_init__(self) -> None:
         self.name = str(self.folder)
         self._files: dict[str, _File] = {}

@@ -37,6 +37,7 @@ LET_GO_S = 5.0
 _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
 _RATE_OVER_S = 5.0
+_MOST_TOLD = 5
 _STEERED_EVERY = 2
 """So many commits come between two looks at what was asked for."""
 
@@ -131,6 +132,13 @@ class Ingest:
         for ended in (self._failed, keeping, reading):
             if not ended.cancelled():
                 ended.result()
+
+    def troubles(self) -> list[str]:
+        """Return what it waits for, a line for each; for another thread to read."""
+        found = [("", self.source.trouble)]
+        for name, one in list(self.held.items()):
+            found.append((f"partition {name}: ", one.partition.trouble))
+        return [f"{where}{trouble}" for where, trouble in found if trouble][:_MOST_TOLD]
 
     def stop(self) -> None:
         """End once what is in progress is done."""

@@ -58,6 +58,10 @@ class KafkaSource:
         self._thread: _Thread | None = None
         self._is_closed = False
 
+    @property
+    def trouble(self) -> str:
+        return "" if self._thread is None else self._thread.trouble
+
     async def run(self, receiver: Receiver) -> None:
         self._id = await self._topic.id()
         if self._is_closed:
@@ -94,6 +98,7 @@ class KafkaSource:
                 f"{self.name} was made anew while it was read: its offsets begin again, and would "
                 "be taken for known ones. If that is right, begin anew with: pushlane ingest reset"
             )
+        self._thread.trouble = ""
         committed = self._thread.committed
         changed = {name: at for name, at in offsets.items() if committed.get(name) != at}
         self._do(self._thread.look_at_ends)
@@ -142,6 +147,7 @@ class _Thread:
         self, place: Place, settings: Mapping[str, Any], topic: Topic, receiver: Receiver
     ) -> None:
         self.commands: SimpleQueue[Command] = SimpleQueue()
+        self.trouble = ""
         self.ends: dict[str, int] = {}
         self.committed: dict[str, int] = {}
         self._place = place
@@ -319,6 +325,7 @@ class _Thread:
             where = TopicPartition(self._place.topic, number, self._begun[number])
             self._consumer.seek(where)
         if batches:
+            self.trouble = ""
             self._hand_over(batches)
         for message in errors:
             self._on_error(message)
@@ -372,6 +379,7 @@ class _Thread:
         found = as_ours(self._place, error)
         is_denied = isinstance(found, Denied) and error.code() != KafkaError._SSL  # as a restart is
         if isinstance(found, Unreachable) and not is_denied:  # the client tries again by itself
+            self.trouble = str(found)
             log.warning("%s", found, extra={"action": "ingest_waits"})
         else:
             self._failure = self._failure or found

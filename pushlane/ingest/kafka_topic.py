@@ -104,6 +104,7 @@ def consumer_settings(place: Place, group: str, given: Mapping[str, str]) -> dic
     """Return all settings of a consumer that gets its offsets from us."""
     settings: dict[str, Any] = {
         "client.id": "pushlane-ingest",
+        "log_level": 2,  # what goes wrong is told by a callback, too, and here each time anew
         "group.id": group,
         "isolation.level": "read_committed",
         "queued.max.messages.kbytes": 64 * 1024,

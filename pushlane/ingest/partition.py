@@ -22,6 +22,7 @@ from pushlane.ingest.offsets import Offsets
 from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.feed import with_expiry
 from pushlane.producers.producer import Content
+from pushlane.util.buckets import Buckets
 from pushlane.util.retrying import until_reachable
 
 log = logging.getLogger("pushlane.ingest")
@@ -44,6 +45,8 @@ class Counted:
     repeated: int = 0
     bad: int = 0
     bytes: int = 0
+    enqueue_s: Buckets = field(default_factory=Buckets)
+    lane_s: Buckets = field(default_factory=Buckets)
 
 
 @dataclass(eq=False)
@@ -151,11 +154,11 @@ class Partition:
             await self._retried(partial(lane.ready, first))
         bodies: list[bytes] = []
         bad: list[Bad] = []
-        pushes = on_lane = 0
+        pushes = on_lane = again = 0
         collapses = False
         for record, one in zip(records, found, strict=True):
             if record.offset < lane.at:  # read again, and done before
-                self.counted.repeated += 1
+                again += 1
                 continue
             if isinstance(one, Content):
                 try:
@@ -175,11 +178,16 @@ class Partition:
         await self._keep(bad, len(records))
         if last >= first:
             put = partial(lane.put, bodies, last, pushes, collapses)
+            began_s = lane.clock_s()
             await self._retried(put)
+            if bodies:
+                self.counted.enqueue_s.add(lane.clock_s() - began_s)
+                if at_ms := records[-len(bodies)].timestamp_ms:
+                    self.counted.lane_s.add(max(0, now_ms() - at_ms) / 1000, len(bodies))
         self.counted.pushes += len(bodies)
-        self.counted.repeated += on_lane
+        self.counted.repeated += again + on_lane
         self.counted.bad += len(bad)
-        self.counted.skipped += len(records) - pushes - len(bad)
+        self.counted.skipped += len(records) - again - pushes - len(bad)
 
     async def _keep(self, bad: list[Bad], of: int) -> None:
         """See that bad records, of so many that came, are in their file."""

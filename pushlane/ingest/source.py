@@ -57,6 +57,10 @@ class RecordSource(Protocol):
 
     name: str
 
+    @property
+    def trouble(self) -> str:
+        """Why it gives nothing now; empty when nothing is wrong."""
+
     async def run(self, receiver: Receiver) -> None:
         """Read until `close`; all that is given is taken away again before it returns.
 

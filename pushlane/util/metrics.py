@@ -47,6 +47,7 @@ class Exporter(StrEnum):
     PIPELINE = "pipeline"
     RULES = "rules"
     ALERTS = "alerts"
+    INGEST = "ingest"
 
 
 Labels = Mapping[str, Sequence[str]]

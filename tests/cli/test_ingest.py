@@ -95,7 +95,7 @@ def test_a_seek_asks_before_what_cannot_be_undone_with_the_number(read_up_to_9: 
     assert (again.exit_code, ahead.exit_code, hour.exit_code) == (1, 1, 1)
     assert "10 records are sent once more" in again.stderr
     assert "5 offsets are passed over unsent" in ahead.stderr
-    assert "All records from 1h on are sent once more" in hour.stderr
+    assert "all records from 1h on are sent once more" in hour.stderr
     assert sure.json == {"partitions": ["10", "2"], "offset": 4, "at_ms": 0, "again": True}
 
 

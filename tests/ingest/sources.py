@@ -64,6 +64,7 @@ class LogSource:
     def __init__(self, log: Log, most: int = 100) -> None:
         self.log = log
         self.name = log.name
+        self.trouble = ""
         self.committed: dict[str, int] = {}
         self.paused: set[str] = set()
         self.at: dict[str, int] = {}
