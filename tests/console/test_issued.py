@@ -97,9 +97,25 @@ async def test_who_logs_in_at_the_issuer_has_a_session(
     assert b"u-7 (oidc)" in shown.body
     assert provider.asked["redirect_uri"] == "http://push.test/console/oidc/done"
     assert (provider.asked["scope"], provider.asked["a"]) == ("openid", "b")
+    assert provider.asked["code_challenge_method"] == "S256"
     assert b64decode(provider.authorization.removeprefix("Basic ")) == (
         b"console%20of%20pushlane:s3%3Acret%2F"
     )
+
+
+async def test_over_tls_the_cookies_of_a_login_are_of_this_host_alone(
+    issued: Settings, provider: LoginPage
+) -> None:
+    async with browsing(issued, provider=provider) as browser:
+        browser.scheme = "https"
+        query = await led(browser, provider)
+        begun, under_way = browser.set_cookie, {*browser.cookies}
+        await back(browser, query)
+
+    assert under_way == {"__Host-pushlane-login"}
+    assert "__Host-pushlane" in browser.cookies
+    assert {"HttpOnly", "Path=/", "SameSite=lax", "Secure"} <= {*begun.split("; ")}
+    assert "Domain" not in begun
 
 
 async def test_an_access_token_for_us_is_the_session(issued: Settings, provider: LoginPage) -> None:
