@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from pushlane.backends.ports import Registry, pages
+from pushlane.backends.ports import Registry, whole_pages
 from pushlane.core.task import Level, State, Task
 
 _BLOCK = 512
@@ -87,6 +87,7 @@ class TaskIndex:
         self.unfinished: dict[str, Task] = {}
         self._names = _Names()
         self.is_whole = False
+        self._filled_to = ""
         self._shared: dict[str, str] = {}
         self._version = 0
         self._seen_s = -_FORGOTTEN_S
@@ -128,14 +129,18 @@ class TaskIndex:
 
     def _begin(self) -> None:
         self.rows, self.unfinished, self._names = {}, {}, _Names()
-        self.is_whole, self._version = False, 0
+        self.is_whole, self._version, self._filled_to = False, 0, ""
 
     async def _fill(self, registry: Registry) -> None:
-        """Read all tasks; what changes meanwhile is told by the next changes. No page is kept."""
-        async for page in pages(registry):
-            for task in page:
+        """Read all tasks; what changes meanwhile is told by the next changes. No page is kept.
+
+        Where it was broken off, as by who waits no longer, the next call goes on.
+        """
+        async for page in whole_pages(registry, after=self._filled_to):
+            for task in page.tasks:
                 if task.id not in self.rows:
                     self.rows[task.id] = self._row(task)
+            self._filled_to = page.after
         self.rows = dict(sorted(self.rows.items(), key=lambda one: one[1].created_at_ms))
         self._names = _Names(self.rows.values())
         self.is_whole = True

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.memory import MemoryBackend
-from pushlane.backends.ports import Changes, listed
+from pushlane.backends.ports import Changes, TaskPage, TaskQuery, listed
 from pushlane.core.names import own_lane
 from pushlane.core.task import Level, State, Task
 from pushlane.diagnosis import index as module
@@ -178,3 +180,36 @@ def _finished(number: int) -> Task:
         finished_at_ms=1_790_000_100_000 + number,
         expires_at_ms=1_790_001_000_000 + number,
     )
+
+
+async def test_a_reading_that_was_broken_off_goes_on_where_it_stopped() -> None:
+    class Slow:
+        """Reads a task a page, and is broken off at the third."""
+
+        def __init__(self, registry: Any) -> None:
+            self._registry = registry
+            self.read: list[str] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._registry, name)
+
+        async def page(self, query: TaskQuery, after: str = "") -> TaskPage:
+            if len(self.read) == 2:
+                self.read.append("broken off")
+                raise asyncio.CancelledError
+            page = await self._registry.page(query, after, 1)
+            self.read += [one.id for one in page.tasks]
+            return page
+
+    index = TaskIndex()
+    async with MemoryBackend().connect() as backend:
+        for number in range(4):
+            await backend.registry.add(task(f"t{number}", state=State.DONE))
+        slow = Slow(backend.registry)
+        with pytest.raises(asyncio.CancelledError):
+            await index.follow(cast(Any, slow))
+        await backend.registry.forget("t3")
+        await index.follow(cast(Any, slow))
+
+        assert slow.read == ["t3", "t2", "broken off", "t1", "t0"]
+        await same(index, backend)
