@@ -70,7 +70,8 @@ def create(
     )
     made = done(flags.settings(), wanted, create=True)
     _print_new(made, as_json)
-    note(f"token {made.id} is a {made.role} {_apps_text(made)}; keep its text: it is shown once")
+    apps = _apps_text(made)
+    note(f"token {made.id} has the role {made.role}, {apps}; keep its text: it is shown once")
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -140,7 +141,7 @@ def _print_new(made: NewTokenView, as_json: bool) -> None:
 
 
 def _apps_text(view: TokenView) -> str:
-    return "of all apps" if view.apps is None else f"of {', '.join(view.apps)}"
+    return "for all apps" if view.apps is None else f"for {', '.join(view.apps)}"
 
 
 def _bounds_text(view: TokenView) -> str:
