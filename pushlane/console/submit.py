@@ -6,7 +6,7 @@ What is checked is what is submitted. Both go on in the background, and the page
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,10 +25,12 @@ from pushlane.operations.drafts import LISTED, NAMES, Columns, Typed, columns_of
 from pushlane.operations.previewing import NEW
 from pushlane.operations.receiving import CreateTask
 from pushlane.operations.session import Caller
+from pushlane.operations.sinks import ListSinks
 
 MOST_TYPED = 48 * 1024
 """So many bytes of rows can be typed: as many as are kept while their writer logs in again."""
 
+_SINKS_SHOWN = 20
 _DATE_TIME = re.compile(r"[0-9-]{10}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 """What an input of a date and a time has; ours are in UTC."""
 
@@ -209,7 +211,14 @@ async def _draft(ask: Ask) -> Mapping[str, Any]:
         "json_text": json_text,
         "new": NEW,
     }
-    return shown if ask.is_again else {**shown, **await _form_of(draft)}
+    return shown if ask.is_again else {**shown, **_form_of(draft), "sinks": await _sinks(ask)}
+
+
+async def _sinks(ask: Ask) -> Sequence[str]:
+    """Return the first sinks that there are, as far as the caller may see them."""
+    if not ask.may(ListSinks):
+        return ()
+    return [one.sink for one in await ask.quietly(ListSinks())][:_SINKS_SHOWN]
 
 
 def json_text(value: Any) -> str:
@@ -217,7 +226,7 @@ def json_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-async def _form_of(draft: Draft) -> Mapping[str, Any]:
+def _form_of(draft: Draft) -> Mapping[str, Any]:
     """Return what the form of a draft is made of: the columns of its file, and what was typed."""
     wrong = ""
     columns = Columns((), False, "")

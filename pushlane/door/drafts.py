@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("pushlane.serve")
 
 MOST = 20
-"""So many drafts a process keeps at most."""
+"""So many files wait at a process at most, and so many are remembered that were submitted."""
 
 MOST_OF_ONE = 5
-"""So many of them may be of one owner."""
+"""So many of those that wait may be of one owner."""
 
 IDLE_S = 3_600.0
 """A draft that nobody looks at goes after so long."""
@@ -132,7 +132,7 @@ class Draft:
     session: str
     rows: StoredRows
     size: int
-    typed: Typed = field(default_factory=dict)
+    typed: dict[str, Sequence[str]] = field(default_factory=dict)
     at_ms: int = field(default_factory=now_ms)
     used_s: float = field(default_factory=monotonic)
     job: Job | None = None
@@ -232,15 +232,19 @@ class Drafts:
         return sorted(own, key=lambda one: -one.at_ms)
 
     def check(self, draft: Draft, typed: Typed, authorization: str) -> None:
-        """Begin to go through the rows, and to say what a submit would do. Raises NotNow."""
+        """Begin to go through the rows, and to say what a submit would do.
+
+        Raises NotNow while something else is done with it, and BadInput once it is submitted, as
+        all of these do.
+        """
         self._refuse_busy(draft)
-        draft.typed, draft.checked, draft.rejects = typed, None, ()
+        draft.typed, draft.checked, draft.rejects = dict(typed), None, ()
         self._begin(draft, "check", lambda job: self._check(draft, job, authorization))
 
     def test(self, draft: Draft, typed: Typed, authorization: str) -> None:
         """Begin to send the first rows to some addresses alone. Raises NotNow."""
         self._refuse_busy(draft)
-        draft.typed = typed
+        draft.typed = dict(typed)
         if draft.checked is not None and draft.checked.typed != _without_test(typed):
             draft.checked = None
         self._begin(draft, "test", lambda job: self._test(draft, job, authorization))
@@ -249,8 +253,6 @@ class Drafts:
         """Begin to submit what was checked. Raises NotNow, and BadInput for another check."""
         self._refuse_busy(draft)
         checked = draft.checked
-        if draft.done is not None:
-            raise BadInput(f"it is submitted already, as task {draft.done.task_id}")
         if checked is None or checked.number != number:
             raise BadInput("something was changed since that check: look at the newest one")
         if checked.why_not:
@@ -292,11 +294,11 @@ class Drafts:
 
     def _added(self, caller: Caller, session: str, size: int) -> Draft:
         """Return a draft with room for so many bytes. Raises NotNow without any."""
-        own = [one for one in self._kept.values() if one.owner == caller.name]
-        if len(own) >= MOST_OF_ONE:
+        waiting = [one for one in self._kept.values() if one.done is None]
+        if sum(one.owner == caller.name for one in waiting) >= MOST_OF_ONE:
             raise NotNow(f"{MOST_OF_ONE} files of yours wait already; submit or discard one")
-        kept_bytes = sum(one.size for one in self._kept.values())
-        if len(self._kept) >= MOST or kept_bytes + size > self.most_bytes:
+        kept_bytes = sum(one.size for one in waiting)
+        if len(waiting) >= MOST or kept_bytes + size > self.most_bytes:
             raise NotNow(
                 "too many files of others wait to be submitted; try again soon, or use pushlane "
                 "submit"
@@ -313,6 +315,10 @@ class Drafts:
             id=f"{self.place}.{name}", owner=caller.name, session=session, rows=rows, size=size
         )
         draft.typed = {"key": (f"console-{secrets.token_hex(4)}",)}
+        if caller.access.apps is not None and len(caller.access.apps) == 1:
+            draft.typed["app"] = (*caller.access.apps,)
+        for done in [one for one in self._kept.values() if one.done is not None][:-MOST]:
+            self._remove(done)
         self._kept[draft.id] = draft
         self._sweep_later()
         return draft
@@ -341,6 +347,8 @@ class Drafts:
                 self._remove(draft)
 
     def _refuse_busy(self, draft: Draft) -> None:
+        if draft.done is not None:
+            raise BadInput(f"it is submitted already, as task {draft.done.task_id}")
         if draft.is_busy:
             raise NotNow("it is being worked on; wait until that is through")
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pushlane.backends.backend import Backend
+from pushlane.core.names import own_lane
+from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.model.presence import Process, ServedSink
 from pushlane.settings import Settings
 from pushlane.testing import Receiver
 from tests.browser.conftest import Served, Visitor
@@ -41,6 +44,27 @@ def checks(me: Visitor, **typed: str) -> None:
     me.page.get_by_role("button", name="Check").click()
 
 
+async def _fill(backend: Backend) -> None:
+    """A sink that delivers, and a task at it."""
+    stands = ServedSink(
+        name="default", slots=10, in_flight=10, delivery_s=0.1, delivered_per_s={"high": 100.0}
+    )
+    serving = Process(
+        id="d", kind="dispatcher", pid=7, version="1", serves=("default",), served=(stands,)
+    )
+    await backend.presence.announce(serving, 600.0)
+    made = Task(
+        id="news",
+        name=SCRIPT,
+        level=Level.HIGH,
+        lane=own_lane("news"),
+        state=State.RUNNING,
+        total=90_000,
+        created_at_ms=now_ms(),
+    )
+    await backend.registry.add(made)
+
+
 async def _deliver(backend: Backend) -> list[str]:
     receiver = Receiver()
     await drain(backend, receiver, Settings())
@@ -65,6 +89,7 @@ def test_a_file_is_dropped_checked_and_submitted_and_its_rows_arrive(
     me.sees("Hello Berlin")
     submit.click()
     me.sees("It is submitted: 3 pushes.")
+    me.page.get_by_role("button", name="Check").wait_for(state="hidden")
     me.page.get_by_role("link", name="To the task").click()
     me.sees_state("live")
     assert served.work(_deliver) == [
@@ -99,6 +124,7 @@ def test_a_file_that_is_too_large_is_not_sent(served: Served, visitor: Come) -> 
 def test_everybody_can_use_the_page_of_a_file(
     served: Served, visitor: Come, axe: str, colours: str, width: str
 ) -> None:
+    served.work(_fill)
     me = visitor(served, colours, WIDTHS[width])
     me.logs_in(served.token(), "tasks")
     drops(me, "sale.csv", f'{ROWS},"{SCRIPT}"\n')
@@ -113,6 +139,7 @@ def test_everybody_can_use_the_page_of_a_file(
             me.page.get_by_label("Bad rows").select_option("skip")
             me.page.get_by_role("button", name="Check").click()
             me.sees("1 row left out")
+            me.sees("Who ends when")
         if state == "checked":
             me.page.get_by_role("button", name="Submit 3 pushes").click()
             me.sees("It is submitted: 3 pushes.")

@@ -395,6 +395,64 @@ async def test_a_session_that_ends_within_the_form_loses_nothing_typed(settings:
     assert "3 pushes of level high" in page
 
 
+async def test_a_file_without_a_session_asks_for_a_login_and_leads_back(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        token = form_of(await get(browser, "submit"), "submit")["_form"]
+        browser.cookies.clear()
+        asked = await sent(browser, token=token)
+        drafts = browser.console.drafts._kept
+
+    assert asked.status == 401
+    assert form_of(asked.body.decode(), "login")["next"] == "submit"
+    assert drafts == {}
+
+
+async def test_who_has_one_app_submits_for_it(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in(await browser.made("submitter", "shop"))
+        address = await kept(browser)
+        own = form_of(await get(browser, address), "check")
+        page = await checked(browser, address, title="x", app=own["app"])
+        done = await submitted(browser, address)
+        [task] = await do(browser.backend, settings, ADMIN, ListTasks())
+        other = await checked(browser, await kept(browser), title="x", app="bank")
+
+    assert "3 pushes of level high" in page
+    assert "It is submitted: 3 pushes." in done
+    assert task.app == "shop"
+    assert "there is no app" in other
+
+
+async def test_the_same_key_submits_nothing_twice(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        for told in ("It is submitted: 3 pushes.", "It was submitted before, under the same key"):
+            address = await kept(browser)
+            page = await checked(browser, address, title="x", key="sale-1")
+            assert told in await submitted(browser, address)
+            fields = await browser.fields(f"/console/{address}", "discard")
+            late = await browser.post(f"/console/{address}/check", {**fields, "level": "low"})
+            assert (late.status, b"submitted already" in late.body) == (400, True)
+        other = await kept(browser, body="recipient\nsomebody\n")
+        await checked(browser, other, title="x", key="sale-1")
+        refused = await submitted(browser, other)
+        tasks = await do(browser.backend, settings, ADMIN, ListTasks())
+
+    assert "has this key already" in page
+    assert 'role="alert"' in refused
+    assert len(tasks) == 1
+
+
+async def test_what_is_submitted_makes_room(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        for number in range(keeping.MOST_OF_ONE + 1):
+            address = await kept(browser)
+            await checked(browser, address, title=f"{number}")
+            await submitted(browser, address)
+
+
 async def test_a_draft_is_its_owners_alone(settings: Settings) -> None:
     async with browsing(settings) as browser:
         await browser.log_in()

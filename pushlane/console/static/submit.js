@@ -48,6 +48,7 @@
     let isChanged = false;
     const tell = () => {
       for (const one of document.querySelectorAll(".apply button")) one.disabled = isChanged;
+      if (document.getElementById("done")) options.hidden = true;
     };
     options.addEventListener("input", (event) => {
       if (event.target.name === "test_to") return;
