@@ -157,7 +157,8 @@ def spell_of(one: SpanView, names: Mapping[str, str]) -> Spell:
     if one.sink and one.what != f"sink/{one.sink}":
         name = f"{name} at sink {one.sink}"
     times = (one.from_ms, one.until_ms, one.may_begin_sooner, one.may_end_later)
-    return Spell(name, one.kind, one.why, *times)
+    why = f"rests: {one.why}" if one.kind == "rests" else one.why
+    return Spell(name, one.kind, why, *times)
 
 
 def tracks(spells: Sequence[Spell], from_ms: int, at_ms: int) -> list[Track]:

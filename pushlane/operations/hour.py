@@ -45,13 +45,14 @@ class PointView(msgspec.Struct, frozen=True):
 
 
 class MarkView(msgspec.Struct, frozen=True):
-    """A change that somebody made: of what, to what, and when (Unix ms)."""
+    """A change that somebody made: of what, from what to what, and when (Unix ms)."""
 
     at_ms: int
     who: str
     operation: str
     subject: str
     after: Mapping[str, Any]
+    before: Mapping[str, Any] = {}
 
 
 class SpanView(msgspec.Struct, frozen=True):
@@ -192,7 +193,7 @@ async def _marks(
         return []
     found = await view.once("audit", lambda: entries(at.backend.documents))
     return [
-        MarkView(one.at_ms, one.who, one.operation, one.subject, {**one.after})
+        MarkView(one.at_ms, one.who, one.operation, one.subject, one.after, one.before)
         for _, one in found[:_LOOKED_AT]
         if at.sees(one.app) and one.at_ms > now.at_ms - HOUR_MS and not one.is_look
         if subjects is None or one.subject in subjects

@@ -294,7 +294,7 @@ class GetTaskShares(Operation[TaskSharesView], frozen=True, kw_only=True):
     async def run(self, at: Session) -> TaskSharesView:
         task = await at.task(self.task)
         if not at.settings.has_reports:
-            raise BadInput(f"there is no store of reports at {at.settings.reports_root}: {_STORE}")
+            raise BadInput(f"there is no store of reports: {_STORE}")
         async with at.reads.one():
             root, bounds = at.settings.reports_root, at.reads.bounds
             found = await at.reads.in_thread(

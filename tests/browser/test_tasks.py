@@ -182,7 +182,7 @@ def test_what_is_held_is_on_the_line_of_time(
     filled.do(PauseTask(task="sale"))
 
     me.page.locator(".tracks rect[data-kind=paused]").wait_for()
-    me.sees("pause-task of task/sale: state paused by root")
+    me.sees("pause-task of task/sale: state running → state paused by root")
     bar, chart = (
         me.page.locator(one).first.bounding_box() for one in (".tracks rect", ".hour svg")
     )
