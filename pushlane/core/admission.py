@@ -187,7 +187,7 @@ class Admission:
                 self._settler.end(job, Kind.DROPPED, f"task {task.state}")
                 return
         self._counts.malformed += 1
-        if task is None or (task.total is not None and job.push.seq > task.total):
+        if task is None or 0 < task.highest_seq < job.push.seq:
             self._settler.bury_unknown(job)
         else:
             self._settler.bury_malformed(job)

@@ -375,8 +375,8 @@ class LaneInput:
 class Lane:
     """A lane that this process reads. Its methods change it, but for `deferred` and `unsettled`.
 
-    `level`, `total` (how many pushes its task has; 0 while that is not known, or where several
-    share the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may
+    `level`, `highest_seq` (of its task's pushes; 0 while that is not known, or where several share
+    the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may
     go: whoever has one, through `block` and `unblock`. `again_at_s` is when a lane that is left to
     others is tried again. With `later_full` only pushes that come due may go, and `deferred` counts
     those sent to wait since the last look: Settler. `in_hand` counts pushes taken
@@ -393,6 +393,7 @@ class Lane:
         "again_at_s",
         "blocked",
         "deferred",
+        "highest_seq",
         "in_hand",
         "later",
         "later_full",
@@ -403,7 +404,6 @@ class Lane:
         "parked",
         "retired",
         "room",
-        "total",
         "unsettled",
     )
 
@@ -429,7 +429,7 @@ class Lane:
         self.later_full = False
         self.deferred = 0
         self.unsettled = 0
-        self.total = 0
+        self.highest_seq = 0
         self.retired = False
         self.near_s, self._oldest_s = -math.inf, math.inf
 
@@ -531,7 +531,7 @@ class Lane:
             return 0.0
         if self.later_full:
             return self.later.refill_wait_s()
-        more_s = _MORE_WAIT_S if self.main.last_seq < self.total else 0.0
+        more_s = _MORE_WAIT_S if self.main.last_seq < self.highest_seq else 0.0
         return max(more_s, self.main.refill_wait_s(), self.later.refill_wait_s())
 
     def let_go(self) -> list[LaneReader]:
@@ -608,10 +608,10 @@ class Lane:
         self.later_full = full
         self._changed(self)
 
-    def set_task(self, level: Level, total: int, *, held: bool) -> None:
-        """Take over what its task says now; `total` is 0 where it is not known."""
+    def set_task(self, level: Level, highest_seq: int, *, held: bool) -> None:
+        """Take over what its task says now; `highest_seq` is 0 where it is not known."""
         self.level = level
-        self.total = total
+        self.highest_seq = highest_seq
         (self.block if held else self.unblock)(Why.HELD)
         self._changed(self)
 

@@ -64,21 +64,15 @@ class Lanes:
         self.turns.add(lane, level, quota, app)
         return lane
 
-    def update(self, lane: Lane, task: Task, total: int, *, held: bool) -> None:
+    def update(self, lane: Lane, task: Task, highest_seq: int, *, held: bool) -> None:
         """Give a task's own lane its level, its quota, and let it move unless it is `held`."""
         is_moved = lane.level is not task.level
         if is_moved:
             self.turns.remove(lane)
-        lane.set_task(task.level, total, held=held)
+        lane.set_task(task.level, highest_seq, held=held)
         if is_moved:
             self.turns.add(lane, task.level, task.quota, task.app)
         self.turns.set_quota(lane, task.quota)
-
-    def pick(self) -> Lane | None:
-        """Return the lane whose turn it is, as things stand now; None when none may move."""
-        if self.marked:
-            self.take_marks()
-        return self.turns.pick()
 
     def rest(self, lane: Lane) -> bool:
         """Let it take no turns until it is marked; tell whether it has its turn with an answer."""
@@ -134,11 +128,8 @@ class Lanes:
         the lane is settled. After the wait the lane is tried again.
         """
         lane = job.lane
-        why, action = (
-            (Why.DOUBT, "task_in_doubt")
-            if isinstance(error, TaskInDoubt)
-            else (Why.FORMAT, "format_unknown")
-        )
+        doubted = isinstance(error, TaskInDoubt)
+        why, action = (Why.DOUBT, "task_in_doubt") if doubted else (Why.FORMAT, "format_unknown")
         if not lane.again_at_s:
             log.warning("lane %s: %s", lane.name, error, extra={"action": action})
         lane.leave(why, self._clock_s() + wait_s)

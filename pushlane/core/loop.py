@@ -142,7 +142,8 @@ class Loop:
         skipped = 0
         seen: list[Lane] = []
         while len(jobs) < MOST_HEADS and skipped < _SKIPPED_A_ROUND:
-            if (lane := self._lanes.pick()) is None:
+            self._lanes.take_marks()
+            if (lane := self._turns.pick()) is None:
                 if not seen:
                     break
                 self._lanes.come_back(seen)

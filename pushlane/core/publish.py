@@ -122,8 +122,10 @@ class Publication:
             await self._announce(self.task, bodies)
         self.published += sum(bundle.pushes for bundle in bundles)
 
-    async def seal(self, total: int) -> Task:
+    async def seal(self, total: int, last_seq: int = 0) -> Task:
         """Seal the task, all of which is published now, and return it.
+
+        The `last_seq` is to be given where the seqs have steps, so that it is not the total.
 
         Raises:
             Ended: the task has, since the last publish.
@@ -132,7 +134,7 @@ class Publication:
 
         def edit(task: Task) -> Task:
             refuse_ended(task, self._advice, self.published)
-            sealed = seal(total)(task)
+            sealed = seal(total, last_seq)(task)
             return start(sealed) if self._hidden else sealed
 
         return await self._backend.change_known(self.task.id, edit)

@@ -63,7 +63,8 @@ class Settler:
         why = self._counts.why(outcome)
         if kind is Kind.DEAD:
             self._counts.ended(job.lane.level, kind)
-            return self._bury(job, outcome.reason, job.body, why, at_ms=at_ms)
+            at = job.push.attempt, self.sink
+            return self._bury(job, outcome.reason, job.body, why, *at, at_ms)
         return self.end(job, kind, outcome.reason, at_ms, why)
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
@@ -140,7 +141,7 @@ class Settler:
         """Bury a push of a task that cannot be read."""
         self._counts.unreadable(job.lane.level)
         raw = job.message.raw(job.place)
-        self._bury(job, _unreadable(job), raw, _MALFORMED, attempt=0, sink="")
+        self._bury(job, _unreadable(job), raw, _MALFORMED, 0, "")
 
     def bury_unknown(self, job: Job) -> None:
         """Bury a push that cannot be read and that no task counts."""
@@ -185,10 +186,9 @@ class Settler:
         reason: str,
         body: bytes,
         why: str,
-        *,
+        attempt: int,
+        sink: str,
         at_ms: int = 0,
-        attempt: int | None = None,
-        sink: str | None = None,
     ) -> None:
         """Put a dead push on a dead-letter lane, and count it under `why`.
 
@@ -196,8 +196,7 @@ class Settler:
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
         """
         push = job.push
-        attempt = push.attempt if attempt is None else attempt
-        told, sink = reason[:_REASON_LONGEST], self.sink if sink is None else sink
+        told = reason[:_REASON_LONGEST]
         dead = DeadPush(push.task_id, push.seq, attempt, told, now_ms(), body, sink)
         target = DEAD_LANE if is_pool(job.lane.name) else dead_lane(push.task_id)
         ending = Ending(job, Kind.DEAD, Kind.DEAD, told, at_ms, why)

@@ -102,11 +102,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     it is the same task. With `ordered`, pushes of one order key go one after another; with `dedupe`
     a recipient gets one push. `retention_s` is how long its lane is kept after its end. `reason`
     says why it is paused, or why it ended.
-    `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
-    that the same key with other content is refused; `made_of` has short hashes of its parts, by
-    which what differs can be named (`producers.task_builder`). Times are Unix milliseconds; 0 means
-    unset. Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which
-    recipients are left alone, `zone` (an IANA name) where those are whose push does not tell.
+    `total` is None until the submit seals it; `last_seq` is its last push's then, where its seqs
+    have steps. `fingerprint` is a hash of what was submitted, so that the same key with other
+    content is refused; `made_of` has short hashes of its parts, by which what differs can be named
+    (`producers.task_builder`). Times are Unix milliseconds; 0 means unset. Nothing is sent before
+    `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients are left alone, `zone`
+    (an IANA name) where those are whose push does not tell.
     `has_later` tells that its later lane is open, where pushes wait for their time.
     `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
     `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
@@ -139,6 +140,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     quota: int = 1
     state: State = State.SUBMITTED
     total: int | None = None
+    last_seq: int = 0
     max_attempts: int = 5
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
     on_unknown: OnUnknown = OnUnknown.RESEND
@@ -202,6 +204,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_half_made(self) -> bool:
         """True when its submit, or the producer that feeds it, has not come to its end."""
         return self.total is None and self.left_with is None and not self.state.is_terminal
+
+    @property
+    def highest_seq(self) -> int:
+        """The seq of its last push, 0 while that is not known."""
+        return self.last_seq or self.total or 0
 
     @property
     def pooled(self) -> bool:
@@ -281,12 +288,12 @@ def start(task: Task) -> Task:
     return task if task.state.is_terminal or started == task else started
 
 
-def seal(total: int) -> Edit:
+def seal(total: int, last_seq: int = 0) -> Edit:
     """Record that all pushes are on the lane: from now on the task can be done."""
 
     def edit(task: Task) -> Task:
         if task.total not in (None, total):
             raise InvalidChange(f"task {task.id} is sealed with {task.total} pushes, not {total}")
-        return replace(task, total=total)
+        return replace(task, total=total, last_seq=last_seq)
 
     return edit

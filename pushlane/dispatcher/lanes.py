@@ -320,9 +320,9 @@ class LaneManager:
         if lane is None:
             bundle = task.bundle if is_home else 1
             lane = self._open(name, task.level, task.quota, bundle, task.app)
-        total = (task.total or 0) if is_home else 0
+        highest_seq = task.highest_seq if is_home else 0
         held = self._start_timer.waits(task) or task.state is State.PAUSED
-        self.lanes.update(lane, task, total, held=held)  # first: a reader opens by its level
+        self.lanes.update(lane, task, highest_seq, held=held)  # first: a reader opens by its level
         if has_later and not lane.later.wanted:
             self.opener.open(lane, lane.later)
 

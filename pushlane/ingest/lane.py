@@ -275,7 +275,7 @@ class PartitionLane:
         await self._hold_if_late()
         await self.save()
         with suppress(Ended):
-            await publication.seal(self.position.pushes)
+            await publication.seal(self.position.pushes, self._last)
         await self._change(self.position.without_task(self.at))
         self._publication = None
         await self._release(publication.task)

@@ -525,7 +525,7 @@ def _parts(push: str) -> tuple[str, int]:
 
 def _refuse_none(task: Task, seq: int) -> None:
     """Raise NotFound for a seq that no push of the task can have."""
-    if not 0 < seq <= (MAX_SEQ if task.total is None else task.total):
+    if not 0 < seq <= (task.highest_seq or MAX_SEQ):
         has = "is open for more" if task.total is None else f"has {task.total:,} pushes"
         raise NotFound(f"task {task.id} {has}: there is no push {seq}")
 

@@ -146,7 +146,7 @@ class Recorder:
             BadInput: its task has no such push.
         """
         task = await self._task(event.task_id)
-        if task.total is not None and event.seq > task.total:
+        if 0 < task.highest_seq < event.seq:
             raise BadInput(f"task {task.id} has {task.total:,} pushes, so none is {event.push_id}")
         self._waiting.append((event, task))
         if len(self._waiting) >= MOST_A_BODY:

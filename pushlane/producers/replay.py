@@ -204,6 +204,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "made_of": b"",
         "state": State.SUBMITTED,
         "total": None,
+        "last_seq": 0,
         "not_before_ms": 0,
         "is_fed": False,
         "has_later": False,

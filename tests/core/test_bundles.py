@@ -162,6 +162,22 @@ async def test_seqs_that_a_task_does_not_have_are_buried_and_not_counted(tmp_pat
         assert progress.dead == 3
 
 
+async def test_where_seqs_have_steps_one_behind_the_total_is_counted(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await empty_task(backend, Level.HIGH)
+        whole, broken = bundle_of(task, range(5, 9)), with_unreadable(task, range(45, 46), 45)
+        await backend.broker.publish(task.lane, [whole, broken])
+        await backend.registry.change(task.id, task_changes.seal(5, 45))
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(5, 9)]
+        [progress] = await backend.registry.progress([task.id])
+        assert (progress.delivered, progress.dead) == (4, 1)
+        assert (await backend.registry.get(task.id)).state is State.DONE
+
+
 async def test_what_no_task_counts_is_not_noted_as_moved_either(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.HIGH)

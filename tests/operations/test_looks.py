@@ -13,7 +13,7 @@ import pushlane.diagnosis.look
 from pushlane import BadInput, Dispatcher, MemoryBackend, Outcome, Push, Settings, SubmitRequest
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import Unreachable
-from pushlane.core.task import Level
+from pushlane.core.task import Level, seal
 from pushlane.model.access import Access, Role
 from pushlane.model.read_bounds import ReadBounds
 from pushlane.operations import long_reads
@@ -263,6 +263,17 @@ async def test_a_push_that_there_is_not_is_refused(
     async with filled(memory, settings) as backend:
         with pytest.raises(kind, match=told):
             await do(backend, settings, of_shop(), GetPush(push=push))
+
+
+async def test_where_seqs_have_steps_a_push_behind_the_total_is_shown(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with filled(memory, settings) as backend:
+        await backend.registry.change("of-shop", seal(3, 9))
+
+        assert plain(await do(backend, settings, of_shop(), GetPush(push="of-shop-9")))["seq"] == 9
+        with pytest.raises(NotFound, match="there is no push 10"):
+            await do(backend, settings, of_shop(), GetPush(push="of-shop-10"))
 
 
 async def test_who_looks_leaves_nothing_in_the_audit(
