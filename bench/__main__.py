@@ -49,6 +49,7 @@ APART = {
     "exit-codes": "exit_codes",
     "faults": "faults",
     "first-hour": "first_hour",
+    "ingest": "ingest",
     "keys": "keys",
     "soak": "soak",
 }

@@ -215,6 +215,8 @@ def _filter(given: Any) -> Callable[[Any], bool]:
     """Return what tells whether a record is wanted: each field is one of the values given."""
     if not isinstance(given, dict):
         raise BadInput('when is no table such as when = { status = "paid" }')
+    if not given:
+        return lambda _: True
     wanted = [
         (_found(name, None), value if isinstance(value, list) else [value])
         for name, value in given.items()

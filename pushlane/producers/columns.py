@@ -269,6 +269,8 @@ def read_labels(options: TaskOptions, names: Sequence[str]) -> ReadLabels | None
 
 def checked(attributes: Mapping[str, str] | None, trace_id: str) -> dict[str, str] | None:
     """Return the attributes given with a push, if any. Raises BadInput for bad ones or trace id."""
+    if attributes is None and trace_id == "":  # as most have none
+        return None
     if not isinstance(attributes, Mapping | None) or not isinstance(trace_id, str):
         raise BadInput("the attributes of a push map texts to texts, and its trace_id is a text")
     found = dict(attributes or {})
