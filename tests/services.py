@@ -10,6 +10,7 @@ local.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from dev.stack.services import (
 )
 from pushlane.core.errors import Unreachable, UserError
 from pushlane.settings import Settings
+from tests.certificates import Authority
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -92,12 +94,29 @@ def redis_url() -> str:
 
 @pytest.fixture(scope="session")
 def kafka_servers() -> str:
-    """HOST:PORT of a broker that makes no topic by itself; see `tests.ingest.kafka`."""
-    ways: dict[str, Start] = {
-        "env": lambda _: _from_env("PUSHLANE_TEST_KAFKA"),
-        "local": _kafka_process,
-    }
-    return _shared("kafka", ways).urls[0]
+    """HOST:PORT of a broker that makes no topic by itself; see `tests.ingest.kafka_topics`."""
+    return _shared("kafka", _KAFKA).urls[0]
+
+
+class SecureKafka(NamedTuple):
+    """A listener of the same broker, for who has a certificate of `ca` and the password."""
+
+    servers: str
+    ca: Path
+    cert: Path
+    key: Path
+    password: Path
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> SecureKafka:
+    """That of a broker which the run has started itself."""
+    servers = _shared("kafka", {"local": _kafka_process}).urls
+    if len(servers) < 2:
+        pytest.skip("the broker of PUSHLANE_TEST_KAFKA has no such listener that is known")
+    folder = run_dir() / _KAFKA_TLS
+    names = ("ca.pem", "client.pem", "client.key.pem", "password")
+    return SecureKafka(servers[1], *(folder / name for name in names))
 
 
 @pytest.fixture
@@ -275,10 +294,46 @@ def _redis_process(folder: Path) -> Started:
 
 def _kafka_process(folder: Path) -> Started:
     process = KafkaProcess(folder)
-    port, inner = free_ports(2)
-    process.start(_cache_dir(), (port, inner), lambda _: None)
+    port, inner, secure = free_ports(3)
+    more = _secure_listener(secure, folder / _KAFKA_TLS)
+    process.start(_cache_dir(), (port, inner), lambda _: None, more)
     _wait_for_process(process, "kafka", lambda: kafka_answers(port))
-    return Started((f"{HOST}:{port}",))
+    return Started((f"{HOST}:{port}", f"{HOST}:{secure}"))
+
+
+_KAFKA_TLS = "kafka-tls"
+_KAFKA: dict[str, Start] = {
+    "env": lambda _: _from_env("PUSHLANE_TEST_KAFKA"),
+    "local": _kafka_process,
+}
+
+
+def _secure_listener(port: int, folder: Path) -> dict[str, str]:
+    """Return the settings of one more listener; the certificates for it go into the folder."""
+    authority = Authority(folder)
+    authority.sign("client")
+    own = authority.sign("broker", [HOST])
+    both = folder / "both.pem"
+    both.write_bytes(own.key.read_bytes() + own.cert.read_bytes())
+    password = secrets.token_hex(8)
+    (folder / "password").write_text(f"{password}\n")
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(both),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca),
+        "ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "plain.sasl.jaas.config": f'{login} user_pushlane="{password}";',
+    }
+    protocols = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SECURE:SASL_SSL")
+    return {
+        "listeners": f"SECURE://{HOST}:{port}",
+        "advertised.listeners": f"SECURE://{HOST}:{port}",
+        "listener.security.protocol.map": ",".join(protocols),
+        **{f"listener.name.secure.{name}": value for name, value in settings.items()},
+    }
 
 
 def _local_way(folder: Path) -> LocalWay:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from dev import alone
@@ -131,8 +132,16 @@ def kafka_settings(port: int, controller_port: int, data: Path) -> dict[str, str
 class KafkaProcess(Processes):
     """A broker whose settings, data, pid and log lie in a run folder."""
 
-    def start(self, cache_dir: Path, ports: tuple[int, int], on_step: OnStep) -> None:
+    def start(
+        self,
+        cache_dir: Path,
+        ports: tuple[int, int],
+        on_step: OnStep,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it; its own controller listens on the second of the ports.
+
+        `more` are settings, of which lists are appended to those that there are.
 
         Raises:
             UserError: there is no Java that it runs on, or no jars.
@@ -144,6 +153,8 @@ class KafkaProcess(Processes):
         folder.mkdir(parents=True, exist_ok=True)
         conf, log_conf = folder / "server.properties", folder / "log4j2.properties"
         found = kafka_settings(*ports, folder / "data")
+        for name, value in (more or {}).items():
+            found[name] = f"{found[name]},{value}" if name in found else value
         conf.write_text("".join(f"{name}={value}\n" for name, value in found.items()))
         log_conf.write_text(_LOG)
         home = os.environ.get("JAVA_HOME")

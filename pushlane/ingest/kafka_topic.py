@@ -192,7 +192,7 @@ def as_ours(place: Place, error: KafkaError) -> PushlaneError:
         )
     if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
         return BadInput(f"Kafka's client cannot be set up so: {text}")
-    if code in _DENIED:
+    if code in _DENIED or "SSL alert" in text:  # a broker tells of our certificate as TLS does
         return Denied(
             f"Kafka at {place.servers} and we do not accept each other: {text}. See --kafka "
             "security.protocol, sasl.*, ssl.*, and the ACLs of topic and group"

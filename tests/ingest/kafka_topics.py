@@ -48,8 +48,9 @@ class Topic:
         self.group = f"group-{uuid.uuid4().hex[:12]}"
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
-    def make(self, partitions: int) -> None:
-        new = NewTopic(self.place.topic, partitions, 1)
+    def make(self, partitions: int, largest: int = 1 << 20) -> None:
+        config = {"max.message.bytes": str(largest)}
+        new = NewTopic(self.place.topic, partitions, 1, config=config)
         self._admin.create_topics([new])[self.place.topic].result(_ASK_S)
         end = time.monotonic() + _ASK_S
         while self._admin.list_topics(timeout=_ASK_S).topics.get(self.place.topic) is None:
@@ -79,7 +80,13 @@ class Topic:
 
     def add(self, partition: int, *values: bytes | None, at_ms: int = 0) -> None:
         """Append records, each durable when this returns; of this Unix time, or of now."""
-        producer = Producer({"bootstrap.servers": self.place.servers, "log_level": 0})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.place.servers,
+                "message.max.bytes": 40 << 20,
+                "log_level": 0,
+            }
+        )
         name, end = self.place.topic, time.monotonic() + _ASK_S
         while partition not in producer.list_topics(name, _ASK_S).topics[name].partitions:
             assert time.monotonic() < end

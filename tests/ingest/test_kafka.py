@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,15 @@ from pushlane.core.task import now_ms
 from pushlane.ingest import ingest, kafka_topic, partition
 from pushlane.ingest.ingest import OnGap
 from pushlane.ingest.kafka import KafkaSource
-from pushlane.ingest.kafka_topic import Place
+from pushlane.ingest.kafka_topic import Place, client_settings
+from pushlane.ingest.mapping import compiled
 from pushlane.ingest.source import SourceChanged
 from pushlane.ingest.steering import Seek, ask_for
+from pushlane.util.errors import Denied
+from tests.certificates import Authority
 from tests.ingest.kafka_topics import CLASSIC, PROTOCOLS, Topic, reading
 from tests.ingest.sources import STREAM, recipients, value
+from tests.services import SecureKafka
 
 Client = dict[str, str]
 
@@ -194,6 +199,85 @@ async def test_a_seek_to_a_time_sends_what_came_since_once_more(
         await one.until_pushes(17)
 
         assert Counter(await recipients(backend)) == named((0, 12), (5, 10))
+
+
+def secure(there: SecureKafka, **more: object) -> Client:
+    """Settings as the command line gives them."""
+    settings = {
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": there.ca,
+        "ssl.certificate.location": there.cert,
+        "ssl.key.location": there.key,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "pushlane",
+        "sasl.password": f"@{there.password}",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    return {**CLASSIC, **client_settings([f"{n}={value}" for n, value in settings.items()])}
+
+
+async def test_a_topic_behind_tls_and_a_password_is_read(
+    settings: Settings, topic: Topic, secure_kafka: SecureKafka
+) -> None:
+    topic.make(1)
+    topic.add(0, *devices(0, 5))
+    place = Place(secure_kafka.servers, topic.place.topic)
+    source = KafkaSource(place, topic.group, secure(secure_kafka))
+    async with connect(settings) as backend, reading(backend, settings, source) as one:
+        await one.until_pushes(5)
+
+
+@pytest.mark.parametrize("what", ["password", "authority", "certificate"])
+async def test_what_broker_and_client_do_not_accept_of_each_other_is_told(
+    settings: Settings,
+    secure_kafka: SecureKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    monkeypatch.setattr(kafka_topic, "ASK_S", 3.0)
+    other = Authority(tmp_path / "other")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("hunter2")
+    stranger = other.sign("client")
+    given: dict[str, Client] = {
+        "password": secure(secure_kafka, sasl_password=f"@{wrong}"),
+        "authority": secure(secure_kafka, ssl_ca_location=other.ca),
+        "certificate": secure(
+            secure_kafka, ssl_certificate_location=stranger.cert, ssl_key_location=stranger.key
+        ),
+    }
+    source = KafkaSource(Place(secure_kafka.servers, "orders"), "group", given[what])
+    async with connect(settings) as backend:
+        with pytest.raises(Denied, match=_DENIED[what]) as error:
+            async with reading(backend, settings, source) as one:
+                await one.running
+    assert "hunter2" not in str(error.value)
+
+
+_DENIED = {
+    "password": "Authentication failed",
+    "authority": "certificate verify failed",
+    "certificate": "certificate",
+}
+
+
+async def test_a_record_of_20_mib_is_a_bad_one(
+    settings: Settings, topic: Topic, tmp_path: Path
+) -> None:
+    topic.make(1, largest=30 << 20)
+    topic.add(0, value("d0"), value("big", body="x" * (20 << 20)), value("d1"))
+    bad = tmp_path / "bad.jsonl"
+    mapping = compiled({"recipient": "device", "body": {"field": "body", "default": ""}}, "one")
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, topic.source(), mapping=mapping, bad=bad) as one,
+    ):
+        await one.until_pushes(2)
+        assert await recipients(backend) == ["d0", "d1"]
+    [line] = bad.read_bytes().splitlines()
+    assert b'"offset":1' in line
+    assert len(line) < 100_000
 
 
 async def test_a_broker_that_is_not_there_is_named(
