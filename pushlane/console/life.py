@@ -45,7 +45,7 @@ async def _life(ask: Ask, task: TaskNow) -> Mapping[str, Any]:
     moments.sort(key=lambda one: one.at_ms)
     end_ms = task.finished_at_ms or now_ms()
     spells = [
-        *stood(task, changes, end_ms, is_whole=is_told and not is_cut),
+        *stood(task, changes, end_ms, _pause(hour.spans), is_whole=is_told and not is_cut),
         *_seen(hour.spans, is_told=is_told),
     ]
     marks = [(one.at_ms, f"{one.what} {one.who and f'by {one.who}'}") for one in moments]
@@ -89,11 +89,18 @@ def _firsts(task: TaskNow, hour: TaskHourView, results: ResultsView | None) -> l
     return [Moment(hour.first_end.before_ms, f"first push ended, seen within {within_s:,.1f} s")]
 
 
-def stood(task: TaskNow, changes: Sequence[Entry], end_ms: int, *, is_whole: bool) -> list[Spell]:
+def stood(
+    task: TaskNow,
+    changes: Sequence[Entry],
+    end_ms: int,
+    pause: SpanView | None = None,
+    *,
+    is_whole: bool,
+) -> list[Spell]:
     """Return when a task was scheduled, could go and was paused, as its changes tell.
 
     They are in the order of their times; all of them, if that `is_whole`. Between two that do not
-    fit together nobody knows what was.
+    fit together nobody knows what was. `pause` is the one that somebody sees now.
     """
     starts_ms = max(task.created_at_ms, task.not_before_ms)
     found = []
@@ -107,7 +114,9 @@ def stood(task: TaskNow, changes: Sequence[Entry], end_ms: int, *, is_whole: boo
         """Note how it stood until then, since the last change, if that is known."""
         name, text = ("paused", f"by {who}") if was_paused else ("running", "")
         at_ms = end_ms if until_ms is None else until_ms
-        if was_paused != is_paused and was_paused:
+        if was_paused != is_paused and was_paused and until_ms is None and pause is not None:
+            found.append(spell_of(pause, {})._replace(name=name, text=""))
+        elif was_paused != is_paused and was_paused:
             found.append(Spell(name, name, "", at_ms, until_ms, may_begin_sooner=True))
         elif was_paused == is_paused:
             from_ms = since_ms if was_paused else max(since_ms, starts_ms)
@@ -127,10 +136,20 @@ def stood(task: TaskNow, changes: Sequence[Entry], end_ms: int, *, is_whole: boo
     return found
 
 
+def _pause(spans: Sequence[SpanView]) -> SpanView | None:
+    """Return the pause of the task itself that goes on, if somebody sees it."""
+    seen = [one for one in spans if one.kind == State.PAUSED and one.until_ms is None]
+    return seen[-1] if seen else None
+
+
 def _seen(spans: Sequence[SpanView], *, is_told: bool) -> list[Spell]:
     """Return what was seen of the task itself in the last hour, and no change tells."""
-    kinds = _SEEN if is_told else (*_SEEN, State.PAUSED.value)
-    seen = [one for one in spans if one.what.startswith("task/") and one.kind in kinds]
+    seen = [
+        one
+        for one in spans
+        if one.kind in _SEEN
+        or (one.kind == State.PAUSED and not is_told and one.until_ms is not None)
+    ]
     return [spell_of(one, {})._replace(name=one.kind) for one in seen]
 
 

@@ -19,6 +19,7 @@ from pushlane.diagnosis.preview import EndMoved, Flows, compare
 from pushlane.diagnosis.situation import resting_since
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.states import FAILING, STALLED
+from pushlane.model.task_changes import PAUSED_AT_SUBMIT
 from pushlane.now.picture import Picture, SinkPicture, TaskPicture
 
 UNSERVED, RESTS, LIMITED, SPENT = "unserved", "rests", "limited", "spent"
@@ -137,12 +138,15 @@ def _tasks(tasks: Sequence[TaskPicture]) -> Iterator[Held]:
         why = f"{one.status.state}: {reason}" if reason else one.status.state
         paused = one.status.state == State.PAUSED
         command = f"pushlane {'resume' if paused else 'why'} {task.id}"
+        since_ms = task.stalled_at_ms
+        if paused and task.reason == PAUSED_AT_SUBMIT:
+            since_ms = task.created_at_ms
         yield Held(
             str(one.status.state),
             f"task/{task.id}",
             why,
             command,
-            task.stalled_at_ms,
+            since_ms,
             is_wanted=paused and not task.stopped,
             app=task.app,
         )

@@ -16,6 +16,7 @@ from pushlane.core.task import Finished, Level, State, Task, now_ms
 from pushlane.model.audit import Entry
 from pushlane.operations.access import CreateToken
 from pushlane.operations.doing import do
+from pushlane.operations.hour import SpanView
 from pushlane.operations.task_views import TaskNow, view_of
 from pushlane.operations.tasks import PauseTask, ResumeTask
 from tests.console.browsing import browsing
@@ -102,6 +103,12 @@ def test_of_changes_that_are_not_all_told_nothing_is_made_up(task: TaskNow) -> N
         *(("paused", 3_000, 5_000), ("running", 5_000, None))
     ]
     assert lines(task, [PAUSE]) == [("running", MADE_MS, 3_000)]  # and runs again since when?
+
+
+def test_a_pause_that_somebody_sees_began_when_it_was_seen_to(task: TaskNow) -> None:
+    seen = SpanView("task/a", "", "paused", "paused: x", 7_000, None, False, False)
+    [spell] = stood(replace(task, state="paused"), [], END_MS, seen, is_whole=True)
+    assert (spell.name, spell.from_ms, spell.may_begin_sooner) == ("paused", 7_000, False)
 
 
 async def test_its_life_is_drawn_with_who_did_what(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from pushlane.core.task import Level, Progress, State, Task, Weights
 from pushlane.model.limits import Limit, Subject
 from pushlane.model.load import SinkLoad
 from pushlane.model.presence import MOST_LANES, Process, Resting, ServedSink
+from pushlane.model.task_changes import PAUSED_AT_SUBMIT
 from pushlane.now.picture import Picture, picture_of, shares
 from pushlane.now.rates import MOST_AT_ONCE, Rates
 from pushlane.now.verdict import held, length, to_show, verdict, without
@@ -245,6 +246,12 @@ def test_of_many_paused_tasks_a_hundred_are_known_and_five_shown() -> None:
     holds = held(now, now.tasks)
     assert len(holds) == 100
     assert [one.subject for one in to_show(holds)] == [f"task/p{one}" for one in range(5)]
+
+
+def test_what_was_submitted_paused_is_so_since_then() -> None:
+    paused: dict[str, Any] = {"state": State.PAUSED, "created_at_ms": 5}
+    now = seen([task("a", reason=PAUSED_AT_SUBMIT, **paused), task("b", reason="x", **paused)])
+    assert [one.since_ms for one in held(now, now.tasks)] == [5, 0]
 
 
 def test_a_few_pushes_are_too_few_to_tell_that_a_task_gets_less() -> None:
