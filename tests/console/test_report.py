@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from html import unescape
@@ -125,7 +126,7 @@ async def test_without_the_extra_it_is_said_how_to_install_it(
     store_of(settings.reports_root, [{"task_id": "a"}])
     for name in [one for one in sys.modules if one.startswith("pushlane.pipeline.reports.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("pushlane.pipeline.reports.query_runner", raising=False)
+    monkeypatch.delattr(importlib.import_module("pushlane.pipeline.reports"), "query_runner", False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     async with browsing(settings) as browser:
         await add(browser)
