@@ -115,7 +115,11 @@ class KafkaSource:
             [found] = consumer.offsets_for_times(where, timeout=ASK_S)
             end = consumer.get_watermark_offsets(where[0], timeout=ASK_S)[1]
             at = found.offset if found.offset >= 0 else end
-            asked.get_loop().call_soon_threadsafe(asked.set_result, at)
+            asked.get_loop().call_soon_threadsafe(tell, at)
+
+        def tell(at: int) -> None:
+            if not asked.done():
+                asked.set_result(at)
 
         self._do(ask)
         try:
@@ -176,8 +180,8 @@ class _Thread:
     def seek(self, partition: str, offset: int) -> None:
         """Go on elsewhere; called on the loop."""
 
-        def go(consumer: Consumer) -> None:
-            consumer.seek(TopicPartition(self._place.topic, int(partition), offset))
+        def go(_: Consumer) -> None:
+            self._go_to(int(partition), offset)
             self._loop.call_soon_threadsafe(self._receiver.sought, partition)
 
         self.commands.put(go)
@@ -259,10 +263,25 @@ class _Thread:
 
     def look_at_ends(self, consumer: Consumer) -> None:
         """Take the ends that the client has heard of with what it has fetched."""
-        for name in self.ends:
+        for name in list(self.ends):  # the loop changes it, too
             where = TopicPartition(self._place.topic, int(name))
             end = consumer.get_watermark_offsets(where, cached=True)[1]
-            self.ends[name] = max(self.ends[name], end)
+            self._saw(name, end)
+
+    def _saw(self, name: str, end: int) -> None:
+        if (was := self.ends.get(name)) is not None:
+            self.ends[name] = max(was, end)
+
+    def _go_to(self, number: int, offset: int) -> None:
+        """Go on with this offset of a partition, if it is still ours."""
+        where = TopicPartition(self._place.topic, number, offset)
+        if self._names[number] not in self.ends:
+            return
+        try:
+            self._consumer.seek(where)
+        except KafkaException:  # it fetches nothing now, as behind an offset that is out of range
+            self._consumer.incremental_unassign([where])
+            self._consumer.incremental_assign([where])
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask again until the brokers answer, or all is closed."""
@@ -304,6 +323,8 @@ class _Thread:
             extra={"action": "ingest_partitions_lost"},
         )
         self._loop.call_soon_threadsafe(self._receiver.lost, names)
+        for name in names:
+            self.ends.pop(name, None)
         self._consumer.incremental_unassign(list(partitions))
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
@@ -322,8 +343,7 @@ class _Thread:
             batch.append(record)
         for number in self._begun.keys() & batches.keys():  # some may be of before they were given
             del batches[number]
-            where = TopicPartition(self._place.topic, number, self._begun[number])
-            self._consumer.seek(where)
+            self._go_to(number, self._begun[number])
         if batches:
             self.trouble = ""
             self._hand_over(batches)
@@ -349,7 +369,7 @@ class _Thread:
             self._room.release()
             for number, records in batches.items():
                 name = self._names[number]
-                self.ends[name] = max(self.ends.get(name, 0), records[-1].offset + 1)
+                self._saw(name, records[-1].offset + 1)
                 self._receiver.take(name, records)
 
         self._loop.call_soon_threadsafe(take)
@@ -373,7 +393,8 @@ class _Thread:
         """Look what there is where an offset is out of range; go on, or stop, as at a start."""
         self._taken_away([number])
         for partition, start in self._given([number]).items():
-            self._consumer.seek(TopicPartition(self._place.topic, partition, start))
+            self._go_to(partition, start)
+            self._consumer.resume([TopicPartition(self._place.topic, partition)])
 
     def _on_trouble(self, error: KafkaError) -> None:
         found = as_ours(self._place, error)

@@ -178,6 +178,23 @@ async def test_records_that_are_gone_stop_it_unless_they_may_be(
         assert Counter(await recipients(backend)) == named((0, 10), (15, 20))
 
 
+async def test_records_that_go_while_they_are_waited_for_are_a_gap_too(
+    settings: Settings, topic: Topic
+) -> None:
+    topic.make(1)
+    topic.add(0, *devices(0, 5))
+    async with connect(settings) as backend:
+        async with reading(backend, settings, topic.source(), on_gap=OnGap.GO) as one:
+            await one.until_kept("0", 5)
+            one.ingest.source.pause("0")
+            topic.add(0, *devices(5, 10))
+            topic.delete_records(0, 8)
+            one.ingest.source.seek("0", 6)  # as if it were behind: these are gone
+            one.ingest.source.resume("0")
+            await one.until_pushes(7)
+        assert Counter(await recipients(backend)) == named((0, 5), (8, 10))
+
+
 async def test_a_seek_to_a_time_sends_what_came_since_once_more(
     settings: Settings, topic: Topic
 ) -> None:
