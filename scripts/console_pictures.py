@@ -66,12 +66,12 @@ def _take(url: str, token: str) -> None:
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("is held by its limit").wait_for()
         page.wait_for_timeout(_SEEN_S * 1000)  # the lines of the last hour have to begin
-        _show(page, "now", 960)
+        _show(page, "now", 1190)
         page.goto(f"{url}/tasks")
         _show(page, "tasks", 740)
         page.get_by_role("link", name="order-paid", exact=True).click()
         page.wait_for_url("**/tasks/*")
-        _show(page, "task", 960)
+        _show(page, "task", 1000)
         task = page.url.rpartition("/")[2]
         page.goto(f"{url}/preview?operation=promote-task&task={task}&back=tasks")
         _show(page, "preview", 560, is_live=False)
