@@ -167,6 +167,7 @@ class Ingest:
             self.mapping.fingerprint,
             kept,
             position,
+            self.mapping.ordered,
         )
 
         def on_room() -> None:

@@ -28,6 +28,7 @@ from pushlane.model.names import submit_lease
 from pushlane.model.streams import Stream, find_stream, partition_key, source_of
 from pushlane.producers.feed import task_of
 from pushlane.producers.outbox.sender import KEYS_WAIT
+from pushlane.producers.predecessors import Predecessors
 from pushlane.producers.producer import Content, encoder
 from pushlane.producers.published import announce, published_of, reached
 from pushlane.producers.stream_tasks import as_stream, share_limits
@@ -42,6 +43,9 @@ HELD_S = 12.0
 SEEN_EVERY_MS = 10_000
 LONGEST_S = 86_400.0
 MOST_OFFSETS = 2**31
+ORDER_KEYS = 4_096
+"""So many hashes of order keys there are: keys of one hash wait for each other."""
+
 AHEAD = 2**17
 """So many offsets may be on the lane beyond the position that is kept: what is looked through at a
 start, once the broker has forgotten what it had of the partition."""
@@ -55,7 +59,8 @@ class Lost(PushlaneError):
 class PartitionLane:
     """One partition of a stream on its way to its lane, in the one process that has it.
 
-    `position` is what is done by now, which `save` keeps. `of` is the fingerprint of the mapping.
+    `position` is what is done by now, which `save` keeps. `of` is the fingerprint of the mapping,
+    and `ordered` tells whether pushes of it may be ordered by something.
     """
 
     backend: Backend
@@ -65,11 +70,16 @@ class PartitionLane:
     of: str
     kept: Kept
     position: Position
+    ordered: bool = False
     clock_s: Callable[[], float] = time.monotonic
     holder: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
         self._last = 0  # the highest seq that is on the lane
+        self._order = Predecessors(ORDER_KEYS)
+        if self.position.order:
+            self._order = Predecessors.unpack(self.position.order, ORDER_KEYS)
+        self._next_order = self._order  # with what is encoded, and may not be on the lane
         self._limits = payload_limits(self.settings, task_of(self.stream, self.settings).chain)
         self._publication: Publication | None = None
         self._opened_at_s = 0.0
@@ -144,6 +154,7 @@ class PartitionLane:
             await self.seal()
         if self._publication is None:
             self._publication = await self._begin(offset)
+        self._next_order = self._order.copy()
         await self._hold_if_late()
         kept = self.kept.position
         if kept is None or offset >= kept.at + AHEAD // 2:
@@ -172,8 +183,10 @@ class PartitionLane:
             number += 1
             made = task_of(self.stream, self.settings)
             key = partition_key(self.stream, self.partition, number)
-            task = await self.backend.add(replace(made, key=key), self.settings)
-            is_new = task.state is State.SUBMITTED and task.total is None
+            made = replace(made, key=key, ordered=self.ordered)
+            task = await self.backend.add(made, self.settings)
+            is_unused = task.state is State.SUBMITTED and task.total is None
+            is_new = is_unused and task.ordered == self.ordered
         position = replace(
             self.position,
             at=max(self.at, offset),
@@ -183,8 +196,8 @@ class PartitionLane:
             of=self._options,
             number=number,
         )
+        self._last, self._order = 0, Predecessors(ORDER_KEYS)
         await self._change(position)
-        self._last = 0
         await self._hold()
         task = await self.backend.registry.change(task.id, as_stream(self.stream))
         await share_limits(self.backend, self.stream)
@@ -196,14 +209,16 @@ class PartitionLane:
     def encoded(self, offset: int, content: Content, submitted_at_ms: int) -> bytes | None:
         """Return the push of a record as it goes on the lane; None if it is there already.
 
-        After `ready`. Raises BadInput for one that cannot be.
+        After `ready`. Raises BadInput for one that cannot be, and that is not there either.
         """
-        seq = offset - self.position.base + 1
-        if seq <= self._last:
-            return None
         assert self._publication is not None
-        task = self._publication.task
-        return encoder(task, self._limits, content, submitted_at_ms)(seq, 0)
+        task, key = self._publication.task, content.ordered_by
+        seq = offset - self.position.base + 1
+        after = self._next_order.of(key) if key else 0
+        body = encoder(task, self._limits, content, submitted_at_ms)(seq, after)
+        if key:
+            self._next_order.add(key, seq)
+        return body if seq > self._last else None
 
     async def put(self, bodies: Sequence[bytes], last: int, pushes: int, collapses: bool) -> None:
         """Put pushes on the lane, in rising order, and note that all up to offset `last` is done.
@@ -213,7 +228,7 @@ class PartitionLane:
         """
         if bodies:
             await self._publish(bodies, collapses)
-        position = self.position
+        position, self._order = self.position, self._next_order
         self.position = replace(position, at=last + 1, pushes=position.pushes + pushes)
 
     async def _publish(self, bodies: Sequence[bytes], collapses: bool) -> None:
@@ -262,8 +277,9 @@ class PartitionLane:
             self.position = position
 
     async def _keep(self, position: Position) -> None:
+        order = self._order.pack() if self.ordered and position.task_id else b""
         try:
-            await self.kept.save(position)
+            await self.kept.save(replace(position, order=order))
         except TaskConflict as error:
             raise Lost(str(error)) from error
 

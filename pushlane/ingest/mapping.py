@@ -19,7 +19,7 @@ from pushlane.util.texts import did_you_mean
 Get = Callable[[Any], Any]
 ToContent = Callable[[Record], Content | None]
 
-_TEXTS = ("recipient", "title", "body", "key", "collapse", "zone", "trace_id")
+_TEXTS = ("recipient", "title", "body", "key", "collapse", "ordered_by", "zone", "trace_id")
 _TIMES = ("expires_at", "not_before")
 _MANY = ("data", "attributes", "address")
 _PARTS = (*_TEXTS, *_TIMES, *_MANY, "payload", "when", "function")
@@ -30,12 +30,14 @@ class Made(NamedTuple):
     """A mapping: what makes a push of a record, and what tells it from another mapping.
 
     `of` raises BadRecord for a record that cannot be a push, and returns None for one that is left
-    out. `runs_code` when it is somebody's function, which may hang.
+    out. `runs_code` when it is somebody's function, which may hang. `ordered` when pushes may be
+    ordered by something.
     """
 
     of: ToContent
     fingerprint: str
     runs_code: bool = False
+    ordered: bool = False
 
 
 def load_mapping(path: Path) -> Made:
@@ -65,12 +67,14 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
         others = [name for name in given if name not in ("function", "when")]
         if others:
             raise BadInput(f"function makes the whole push; leave {', '.join(others)} out")
-        of = _by_function(given["function"], when)
+        of = _by_function(given["function"], when if "when" in given else None)
         return Made(of, fingerprint, runs_code=True)
     if "recipient" not in given:
         raise BadInput('it needs recipient, such as recipient = "device"')
+    if "ordered_by" in given and "collapse" in given:
+        raise BadInput("ordered_by sends every push, collapse the newest alone; leave one out")
     of = _by_fields(given, when)
-    return Made(of, fingerprint)
+    return Made(of, fingerprint, ordered="ordered_by" in given)
 
 
 def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToContent:
@@ -100,7 +104,7 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
     return of
 
 
-_OPTIONAL = ("key", "collapse", "zone")
+_OPTIONAL = ("key", "collapse", "ordered_by", "zone")
 
 
 def _object(decode: Callable[[bytes], Any], record: Record) -> dict[str, Any]:
@@ -224,10 +228,12 @@ def _filter(given: Any) -> Callable[[Any], bool]:
     return lambda found: all(get(found) in values for get, values in wanted)
 
 
-def _by_function(given: Any, when: Callable[[Any], bool]) -> ToContent:
-    function = load_function(given)
+def _by_function(given: Any, when: Callable[[Any], bool] | None) -> ToContent:
+    function, decode = load_function(given), msgspec.json.decode
 
     def of(record: Record) -> Content | None:
+        if when is not None and not when(_object(decode, record)):
+            return None
         made = function(record)
         if made is None or isinstance(made, Content):
             return made

@@ -37,8 +37,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source_id` tells the partition from one of the same name that was made later. Each record below
     `at` is done, and `pushes` of them are of the task that is fed now, whose seq 1 is the offset
-    `base`. `of` is the fingerprint of the mapping that this task began with, and `number` tells how
-    many tasks the partition has had. `seen` is for who looks.
+    `base`; `order` has the last seq of each order key among them, packed. `of` is the fingerprint
+    of the mapping that this task began with, and `number` tells how many tasks the partition has
+    had. `seen` is for who looks.
     """
 
     source_id: str
@@ -48,11 +49,12 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pushes: int = 0
     of: str = ""
     number: int = 0
+    order: bytes = b""
     seen: Seen | None = None
 
     def without_task(self, at: int) -> Position:
         """Return it as it is once its task is over: what comes from `at` on is another's."""
-        return replace(self, at=at, task_id="", base=0, pushes=0, of="")
+        return replace(self, at=at, task_id="", base=0, pushes=0, of="", order=b"")
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -184,3 +185,69 @@ async def test_records_that_are_gone_stop_it_unless_they_may_be(settings: Settin
             await reader.read()
 
         assert await recipients(backend) == [f"d{n}" for n in (*range(10), *range(15, 20))]
+
+
+BY_ORDER = {"recipient": "device", "ordered_by": "order"}
+
+
+async def test_pushes_of_one_key_go_one_after_another_over_a_kill(settings: Settings) -> None:
+    log = Log()
+    log.add("0", value("a", order="x"), value("b", order="y"), value("c", order="x"))
+    mapping = compiled(BY_ORDER, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+        log.add("0", value("d", order="y"), value("e", order=7))
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+            await reader.kill(backend)
+        log.add("0", value("f", order="x"), value("g", order="7"), value("h", order="y"))
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+
+        [task] = await tasks(backend)
+        after = {push.recipient: push.after_seq for push in await pushes(backend)}
+        assert task.ordered
+        assert after == {"a": 0, "b": 0, "c": 1, "d": 2, "e": 0, "f": 3, "g": 5, "h": 4}
+
+
+async def test_a_kill_leaves_no_push_that_waits_for_a_bad_record(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log = Log()
+    log.add("0", value("a", order="x"), value(" ", order="x"), value("b", order="x"))
+    options: dict[str, Any] = {"mapping": compiled(BY_ORDER, "one"), "bad": tmp_path / "bad.jsonl"}
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", **options) as reader:
+            await reader.read()
+            await reader.kill(backend)
+        log.add("0", value("c", order="x"))
+        async with reading(backend, settings, log, "0", **options) as reader:
+            await reader.read()
+            [held] = reader.ingest.held.values()
+            await held.partition.lane.seal()
+
+        [task] = await tasks(backend)
+        found = await pushes(backend)
+        assert [(push.seq, push.after_seq) for push in found] == [(1, 0), (3, 1), (4, 3)]
+        assert task.total == 3
+
+
+async def test_another_task_begins_another_order(settings: Settings) -> None:
+    log = Log()
+    log.add("0", value("a", order="x"))
+    mapping = compiled(BY_ORDER, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+            [held] = reader.ingest.held.values()
+            await held.partition.lane.seal()
+            log.add("0", value("b", order="x"), value("c", order="x"))
+            await reader.read()
+
+        found = await pushes(backend)
+        assert [(push.recipient, push.seq, push.after_seq) for push in found] == [
+            ("a", 1, 0),
+            ("b", 1, 0),
+            ("c", 2, 1),
+        ]

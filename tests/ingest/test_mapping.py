@@ -59,6 +59,13 @@ def test_data_is_a_table_a_list_of_fields_or_one_object() -> None:
     assert content({"data": "cart"}).data == ORDER["cart"]
 
 
+def test_what_pushes_are_ordered_by_is_a_text_or_nothing() -> None:
+    assert content({"ordered_by": "id"}).ordered_by == "7"
+    assert content({"ordered_by": {"field": "gone", "default": ""}}).ordered_by is None
+    assert compiled({"recipient": "device", "ordered_by": "id"}, "one").ordered
+    assert not compiled({"recipient": "device"}, "one").ordered
+
+
 def test_what_is_not_wanted_is_left_out() -> None:
     wanted = {"when": {"status": ["paid", "sent"], "/cart/total": 12.5}}
 
@@ -99,6 +106,7 @@ def test_a_record_that_is_no_push_says_why_and_never_what_it_holds(
         ({"when": "paid"}, "when is no table"),
         ({"payload": "fcm"}, "payload is no table of sinks"),
         ({"function": "shop:of"}, "function makes the whole push; leave recipient out"),
+        ({"ordered_by": "id", "collapse": "id"}, "ordered_by sends every push"),
     ],
 )
 def test_what_is_no_mapping_is_refused_with_its_part(mapping: dict[str, Any], why: str) -> None:
@@ -156,6 +164,13 @@ def test_a_function_makes_the_push_and_its_errors_hold_nothing_of_the_record(
     assert mapped(made.of, record({**ORDER, "status": "open"})) is None
     bad = mapped(made.of, record({**ORDER, "status": status}))
     assert str(bad) == why
+
+
+def test_what_is_not_wanted_comes_to_no_function() -> None:
+    made = compiled({"function": f"{__name__}:by_hand", "when": {"id": 7}}, "one")
+
+    assert mapped(made.of, record()) is not None
+    assert mapped(made.of, record({**ORDER, "id": 8, "status": "other"})) is None
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
+from pushlane.core.push import Push
 from pushlane.ingest import ingest
 from pushlane.ingest.mapping import compiled
 from pushlane.model.names import submit_lease
-from tests.ingest.sources import Log, Reader, reading, recipients, value
+from tests.ingest.sources import Log, Reader, pushes, reading, recipients, value
 
 PARTITIONS = ("0", "1")
-MAPPING = compiled({"recipient": "device", "when": {"paid": True}}, "one")
+MAPPING = compiled(
+    {"recipient": "device", "ordered_by": "who", "data": ["who"], "when": {"paid": True}}, "one"
+)
 _WHAT = ["add", "add", "read", "work", "work", "keep", "kill", "end", "move", "freeze", "thaw"]
 _STEPS = st.lists(st.tuples(st.sampled_from(_WHAT), st.integers(0, 7)), max_size=25)
 
@@ -69,7 +72,7 @@ class Group:
     def _add(self, partition: str, number: int) -> None:
         for n in range(number + 1):
             device, is_paid = f"{partition}-{self.log.end(partition)}", n % 3 < 2
-            self.log.add(partition, value(device, paid=is_paid), step=1 + number % 3)
+            self.log.add(partition, value(device, paid=is_paid, who=f"w{n}"), step=1 + number % 3)
             if is_paid:
                 self.wanted[partition].append(device)
 
@@ -110,6 +113,16 @@ class Group:
             await self._backend.lease.release(submit_lease(lane.position.task_id), lane.holder)
 
 
+def refuse_out_of_order(some: list[Push]) -> None:
+    """See that each push goes after the one before it, in its task, that has the same key."""
+    last: dict[tuple[str, str], int] = {}
+    for push in some:
+        assert push.data is not None
+        key = push.task_id, str(push.data["who"])
+        assert push.after_seq == last.get(key, 0)
+        last[key] = push.seq
+
+
 async def _try(steps: list[tuple[str, int]], folder: Path) -> None:
     settings = Settings(broker="embedded", data_dir=folder)
     async with connect(settings) as backend, AsyncExitStack() as stack:
@@ -122,6 +135,7 @@ async def _try(steps: list[tuple[str, int]], folder: Path) -> None:
         found = await recipients(backend)
         for name in PARTITIONS:
             assert [one for one in found if one.startswith(name)] == group.wanted[name]
+        refuse_out_of_order(await pushes(backend))
         await stack.aclose()
 
 
