@@ -17,6 +17,14 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 NOTHING_COMES_MS, SILENT_MS, POLL_MS, RETRY_MS = 5_000, 12_000, 5_000, 61_000
 
+HOLD_ALL = """() => {
+  for (const name of [0, 1, 2, 3]) {
+    navigator.locks.request(`pushlane-stream-${name}`, () => new Promise(() => {}));
+  }
+  document.getElementById("pause").click();
+}"""
+"""Has one page keep the places of all streams; what it shows is of no interest."""
+
 
 @pytest.fixture
 def behind(served: Served) -> Iterator[Between]:
@@ -36,6 +44,13 @@ def comes(visitor: Come, behind: Between, token: str, path: str = "audit") -> Vi
     return me
 
 
+def reads_again(me: Visitor, after_ms: int = POLL_MS) -> None:
+    """Let so much time pass for a page that has no stream, and have it answered once."""
+    with me.page.expect_response(lambda answer: "/live/" not in answer.url) as answered:
+        me.page.clock.fast_forward(after_ms)
+    answered.value.finished()
+
+
 def forgets_breaks(me: Visitor) -> None:
     """A browser tells of each connection that breaks, and htmx of the same; of nothing else."""
     kinds = ("Failed to load resource: net::ERR_", "htmx: htmx:sse:error: ", "htmx: htmx:error: ")
@@ -49,13 +64,13 @@ def test_behind_a_proxy_that_buffers_a_page_is_read_again_and_says_why(
 ) -> None:
     behind.hold(what)
     me = comes(visitor, behind, served.token())
-    me.page.clock.fast_forward(NOTHING_COMES_MS)
+    reads_again(me, NOTHING_COMES_MS)
     assert "does a proxy buffer it?" in me.sees_state("polled")
-    me.page.clock.fast_forward(POLL_MS)
+    reads_again(me)
     until(lambda: len(served.console.live) == 0)  # a stream that nobody hears is closed
 
     weigh(served, "5:4:1")
-    me.page.clock.fast_forward(POLL_MS)
+    reads_again(me)
     me.sees("weights 5:4:1")
     behind.hold("")
     me.page.clock.fast_forward(RETRY_MS)
@@ -70,7 +85,7 @@ def test_a_page_that_is_read_again_pauses_and_ends_with_its_token(
 ) -> None:
     behind.hold("all")
     me = comes(visitor, behind, served.token(name="gone"))
-    me.page.clock.fast_forward(NOTHING_COMES_MS)
+    reads_again(me, NOTHING_COMES_MS)
     me.sees_state("polled")
     me.page.get_by_role("button", name="Pause view").click()
     weigh(served, "5:4:1")
@@ -81,7 +96,7 @@ def test_a_page_that_is_read_again_pauses_and_ends_with_its_token(
 
     [gone] = [one for one in served.do(ListTokens()) if one.name == "gone"]
     served.do(RevokeToken.made(token=gone.id))
-    me.page.clock.fast_forward(POLL_MS)
+    reads_again(me)
 
     assert me.sees_state("ended") == "Your session is over. Log in again"
     assert all("401" in one for one in me.wrong)
@@ -182,6 +197,32 @@ def test_a_server_that_has_another_key_since_its_restart_asks_for_a_login(
     me.page.get_by_role("link", name="Log in again").click()
     me.types(served.token(name="again"))
     me.sees_state("live")
+
+
+def test_a_page_without_a_stream_asks_in_peace_while_nobody_answers(
+    served: Served, visitor: Come
+) -> None:
+    me = visitor(served)
+    me.logs_in(served.token(), "audit")
+    me.page.evaluate(HOLD_ALL)
+    other = Visitor(me.context, served)
+    other.page.clock.install()
+    other.goes_to("audit")
+    other.sees_state("polled")
+    asked: list[str] = []
+    other.page.on("request", lambda request: asked.append(request.url))
+
+    served.stop()
+    for _ in range(3):
+        other.page.clock.fast_forward(POLL_MS)
+        other.sees_state("lost")
+    assert 1 <= len(asked) <= 6
+    served.start()
+    other.page.clock.fast_forward(POLL_MS)
+
+    other.sees_state("polled")
+    for one in (me, other):
+        forgets_breaks(one)
 
 
 def test_seven_windows_of_one_browser_are_up_to_date(served: Served, visitor: Come) -> None:

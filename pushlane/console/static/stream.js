@@ -73,10 +73,15 @@
     const may = await mayStream();
     if (isEnded || document.hidden || !may) {
       disconnect();
-      if (!may) poll(FULL);
+      if (may) return;
+      polls = FULL;
+      poll(FULL);
     } else if (connection?.reader) connection.reader.cancel(); // and htmx connects again
     else if (connection) connection.abortController.abort();
-    else htmx.trigger(live, "reconnect");
+    else {
+      htmx.trigger(live, "htmx:abort"); // what is asked for and not answered
+      htmx.trigger(live, "reconnect");
+    }
   };
   const end = () => {
     if (isEnded) return;
@@ -105,7 +110,7 @@
     if (isEnded || document.hidden || heardAt > polledAt) return; // the stream has come meanwhile
     if (answer === null) {
       lost();
-      connect();
+      if (!polls) connect();
     } else if (answer.status === 401) end();
     else {
       away = answer.status < 400 ? "" : "The server cannot show it now";
