@@ -128,6 +128,7 @@ class Served:
             self._stopping = door.stopping
             is_ready.set_result(None)
             await self._server.run()
+            await self.console.close()
             await door.close()
 
     def stop(self) -> None:
