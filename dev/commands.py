@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -92,6 +92,11 @@ def up(
     broker_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().broker,
     admin_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().admin,
     redis_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.Ports().redis,
+    with_: Annotated[
+        Literal["kafka"] | None,
+        option("kafka", "A Kafka beside them, on the Java of this machine.", "--with"),
+    ] = None,
+    kafka_port: Annotated[int, typer.Option(help="0 takes a free one.")] = stack.KAFKA_PORT,
     cache_dir: CacheDir = None,
     as_json: JsonFlag = False,
     debug: DebugFlag = False,
@@ -99,6 +104,7 @@ def up(
     """Start a local Pulsar and Redis, and print what to export for them.
 
     In Docker when it answers, else on a local Java. `eval "$(pushlane up)"` sets the variables.
+    With Kafka, `pushlane ingest kafka://$KAFKA_SERVERS/TOPIC` reads from it.
     """
     try:
         with errors_told(debug):
@@ -108,6 +114,7 @@ def up(
                 prefer=_preferred(docker, local),
                 ports=stack.Ports(broker_port, admin_port, redis_port),
             )
+            kafka = with_ and stack.up_kafka(_folder(cache_dir), note, kafka_port)
     except typer.Exit:
         if not as_json and not sys.stdout.isatty():
             typer.echo("false")  # so that `eval` fails too
@@ -116,6 +123,7 @@ def up(
         "PUSHLANE_BROKER": urls.broker,
         "PUSHLANE_ADMIN_URL": urls.admin,
         "PUSHLANE_REDIS_URL": urls.redis,
+        **({"KAFKA_SERVERS": kafka} if kafka else {}),
     }
     if as_json:
         print_json(variables)

@@ -20,6 +20,7 @@ import msgspec
 from dev import alone
 from dev.stack import docker, services
 from dev.stack.docker import DockerWay
+from dev.stack.kafka import KafkaProcess, kafka_answers
 from dev.stack.local import LocalWay
 from dev.stack.services import OnStep, Ports, Prefer, StackUrls
 from pushlane.core.errors import UserError
@@ -34,9 +35,11 @@ __all__ = [
     "status",
     "temporary",
     "up",
+    "up_kafka",
 ]
 
 START_DEADLINE_S = 120.0
+KAFKA_PORT = 9092
 Way = LocalWay | DockerWay
 
 
@@ -83,6 +86,37 @@ def up(
         return settled.urls
 
 
+def up_kafka(cache_dir: Path, on_step: OnStep, port: int = KAFKA_PORT) -> str:
+    """Start a Kafka beside it, on a local Java, and wait until it answers; return HOST:PORT.
+
+    One that runs stays as it is. Its own controller listens on the next port.
+
+    Raises:
+        UserError: something is missing or a port is taken; says what.
+        Unreachable: it does not come up; shows the end of its log.
+    """
+    with _alone(cache_dir, on_step):
+        kafka = KafkaProcess(_run_dir(cache_dir))
+        if kafka.is_running("kafka"):
+            on_step("Kafka is already up")
+            return kafka.servers
+        port, inner = services.free_ports(2) if not port else (port, port + 1)
+        services.check_free({"Kafka": port, "Kafka's controller": inner})
+        try:
+            kafka.start(cache_dir, (port, inner), on_step)
+            services.wait_until(
+                partial(kafka_answers, port),
+                what="kafka",
+                deadline_s=START_DEADLINE_S,
+                is_running=partial(kafka.is_running, "kafka"),
+                log_tail=partial(kafka.log_tail, "kafka"),
+            )
+        except BaseException:  # Ctrl-C too
+            kafka.stop(delete_data=False)
+            raise
+        return kafka.servers
+
+
 @contextmanager
 def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
     """A stack of local processes on free ports, gone with its data in the end.
@@ -106,6 +140,7 @@ def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
 def down(cache_dir: Path, on_step: OnStep = lambda step: None, *, delete_data: bool) -> None:
     """Stop what `up` started. With `delete_data`, its messages and tasks go too."""
     with _alone(cache_dir, on_step):
+        KafkaProcess(_run_dir(cache_dir)).stop(delete_data=delete_data)
         _stop(cache_dir, delete_data=delete_data)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -177,6 +178,14 @@ class KafkaProcess(Processes):
             raise UserError(
                 f"Kafka's storage cannot be formatted:\n{(ran.stdout + ran.stderr)[-600:]}"
             )
+
+    @property
+    def servers(self) -> str:
+        """HOST:PORT of the one that was started last."""
+        conf = (self._run_dir / "kafka" / "server.properties").read_text()
+        found = re.search(r"^advertised\.listeners=PLAINTEXT://([^,\n]+)", conf, re.MULTILINE)
+        assert found is not None
+        return found[1]
 
     def stop(self, *, delete_data: bool) -> None:
         self.end("kafka")

@@ -6,7 +6,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Literal
 from urllib.parse import urlsplit
@@ -85,6 +85,13 @@ def settle(wanted: Ports) -> Ports:
             admin=_bind(held, wanted.admin, "admin"),
             redis=_bind(held, wanted.redis, "redis"),
         )
+
+
+def check_free(ports: Mapping[str, int]) -> None:
+    """Raise UserError when somebody listens on one of these ports, which are by what they are."""
+    with ExitStack() as held:
+        for what, port in ports.items():
+            _bind(held, port, what)
 
 
 def free_port() -> int:

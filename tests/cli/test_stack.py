@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dev import stack
-from dev.stack import Ports, docker, local, processes, services
+from dev.stack import Ports, docker, kafka, local, processes, services
 from dev.stack.local import LocalWay
 from dev.stack.processes import Processes
 from pushlane.core.errors import Unreachable, UserError
@@ -38,6 +38,18 @@ http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
 BROKEN_BROKER = """#!/bin/sh
 echo "no space left for the bookie"
 exit 1
+"""
+
+
+KAFKA = f"""#!{sys.executable}
+import re, socket, sys
+if "kafka.Kafka" in sys.argv:
+    conf = open(sys.argv[-1]).read()
+    port = int(re.search("advertised.listeners=PLAINTEXT://127.0.0.1:([0-9]+)", conf)[1])
+    with socket.create_server(("127.0.0.1", port)) as server:
+        while True:
+            server.accept()
+print('openjdk version "17.0.15"', file=sys.stderr)
 """
 
 
@@ -169,6 +181,51 @@ class TestDown:
     def test_without_a_stack_it_is_harmless(self, cache: Path) -> None:
         stack.down(cache, delete_data=True)
         assert stack.status(cache) is None
+
+
+class TestKafka:
+    @pytest.fixture
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A Java that listens as the broker does, and an unpacked distribution without jars."""
+        program(tmp_path / "jdk" / "bin" / "java", KAFKA)
+        (tmp_path / "kafka" / "libs").mkdir(parents=True)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+        monkeypatch.setenv(kafka.HOME_VARIABLE, str(tmp_path / "kafka"))
+        return tmp_path
+
+    def test_it_answers_stays_as_it_is_and_goes_down_with_the_stack(
+        self, home: Path, cache: Path
+    ) -> None:
+        steps: list[str] = []
+        first = stack.up_kafka(cache, steps.append, 0)
+        again = stack.up_kafka(cache, steps.append, 0)
+        answered = kafka.kafka_answers(int(first.rpartition(":")[2]))
+        stack.down(cache, delete_data=True)
+
+        assert answered
+        assert again == first
+        assert steps[-1] == "Kafka is already up"
+        assert not Processes(cache / "run").is_running("kafka")
+        assert not (cache / "run" / "kafka").exists()
+
+    def test_one_that_ends_shows_its_log(self, home: Path, cache: Path) -> None:
+        broken = KAFKA.replace("while True:", "sys.exit('no space left for the log')")
+        program(home / "jdk" / "bin" / "java", broken.replace("        server.accept()", ""))
+        with pytest.raises(Unreachable, match="no space left for the log"):
+            stack.up_kafka(cache, print, 0)
+
+    def test_a_port_that_is_taken_is_named(self, home: Path, cache: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = other.getsockname()[1]
+            with pytest.raises(UserError, match=f"Kafka port {taken}"):
+                stack.up_kafka(cache, print, taken)
+
+    def test_a_home_without_kafka_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(kafka.HOME_VARIABLE, str(tmp_path))
+        with pytest.raises(UserError, match=str(tmp_path)):
+            kafka.kafka_jars(tmp_path, print)
 
 
 class TestProcesses:

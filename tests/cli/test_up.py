@@ -96,3 +96,17 @@ def test_down_deletes_data_only_when_told(
 
     assert ran.exit_code == 0
     assert calls == [{"cache_dir": command.folder, "delete_data": delete}]
+
+
+def test_with_kafka_a_shell_gets_to_know_where_it_is(
+    command: Command, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def up_kafka(cache_dir: Path, on_step: Callable[[str], None], port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    monkeypatch.setattr(stack, "up_kafka", up_kafka)
+    ran = command("up", "--with", "kafka", "--kafka-port", "1092")
+    without = command("up")
+
+    assert ran.stdout.splitlines()[-1] == "export KAFKA_SERVERS=127.0.0.1:1092"
+    assert "KAFKA" not in without.stdout
