@@ -102,6 +102,29 @@ _JOB = _closed(
     },
     required=["schedule", "audience", "task"],
 )
+_INGEST = _closed(
+    {
+        "source": {"type": "string", "minLength": 1},
+        "stream": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
+        "app": _TEXT,
+        "mapping": {"type": "object", "minProperties": 1},
+        "replicas": _COUNT,
+        "from": {"enum": ["first", "end"]},
+        "onGap": {"enum": ["stop", "go"]},
+        "mapTimeout": {"type": "number", "minimum": 0.1},
+        "change": {"type": "boolean"},
+        "kafka": {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+        "existingSecret": _TEXT,
+        "badRecords": _closed({"size": _SIZE, "storageClassName": _TEXT}),
+        "terminationGracePeriodSeconds": _SECONDS,
+        "resources": _RESOURCES,
+        "pod": _POD,
+    },
+    required=["source", "stream", "mapping"],
+)
 _ANY_NAME: dict[str, Schema] = {  # by the last word of the path
     "resources": _RESOURCES,
     "pod": _POD,
@@ -122,6 +145,7 @@ SHAPES: dict[str, Schema] = {
     "imagePullSecrets": _OBJECTS,
     "settings": _ANYTHING,  # replaced by those of Settings
     "sparkJobs": _named(_JOB),
+    "ingests": _named(_INGEST),
     "dispatcherDefaults.sinks": {**_TEXTS, "uniqueItems": True},
     "dispatcherDefaults.workers": {**_COUNT, "maximum": 64},
     "dispatcherDefaults.slots": {**_SOME, "maximum": 100_000},

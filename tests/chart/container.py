@@ -135,8 +135,9 @@ class Container:
 
     def _mounted(self) -> dict[str, Path]:
         """The folder of each mount path; what stands in them is written with paths of here."""
-        volumes = {each["name"]: each for each in self._spec["volumes"]}
         mounts = self._container["volumeMounts"]
+        volumes = {each["name"]: {"name": each["name"]} for each in mounts}  # a claim of its own
+        volumes |= {each["name"]: each for each in self._spec["volumes"]}
         places = {each["mountPath"]: self._place_of(volumes[each["name"]]) for each in mounts}
         self._places = dict(sorted(places.items(), key=lambda each: -len(each[0])))
         for mount in mounts:

@@ -44,7 +44,7 @@ class Rendered:
         """Every pod's template, with the name of what it is of."""
         for each in self.manifests:
             name = f"{each['kind']} {each['metadata']['name']}"
-            if each["kind"] == "Deployment":
+            if each["kind"] in ("Deployment", "StatefulSet"):
                 yield name, each["spec"]["template"]
             elif each["kind"] == "CronJob":
                 yield name, each["spec"]["jobTemplate"]["spec"]["template"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from pushlane.backends.backend import connect
+from pushlane.core.task import Level
+from pushlane.model.streams import Stream, change_stream
 from pushlane.settings import Settings
 from scripts.chart import CHART
 from tests.certificates import Authority
 from tests.chart.container import Container
 from tests.chart.manifests import PROBES, Rendered, render
-from tests.processes import Pushlane
+from tests.processes import Pushlane, until
 
 _EMBEDDED = CHART / "ci/embedded.yaml"
 _ONE_MACHINE = CHART / "ci/one-machine.yaml"
@@ -91,6 +95,30 @@ def test_a_deployment_on_pulsar(start: Start, on_pulsar: Sequence[str], name: st
     rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *more])
 
     ends_well(start(rendered, f"Deployment push-pushlane-{name}"))
+
+
+@pytest.mark.pulsar
+def test_an_ingest_on_pulsar_keeps_a_bad_record(
+    start: Start, on_pulsar: Sequence[str], pulsar_settings: Settings, tmp_path: Path
+) -> None:
+    stream = Stream(name="events", app="shop", level=Level.LOW)
+    events = tmp_path / "events"
+    events.mkdir()
+    (events / "a.jsonl").write_text("[]\n")
+    given = {"source": events, "stream": "events", "badRecords.size": "1Gi"}
+    given |= {"mapping.recipient": "device"}
+    sets = [f"ingests.files.{name}={value}" for name, value in given.items()]
+    asyncio.run(_add(pulsar_settings, stream))
+    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *sets])
+
+    container = start(rendered, "StatefulSet push-pushlane-ingest-files")
+    until(lambda: any(tmp_path.rglob("records.jsonl")))
+    ends_well(container)
+
+
+async def _add(settings: Settings, stream: Stream) -> None:
+    async with connect(settings) as backend:
+        await change_stream(backend.documents, stream.app, stream.name, lambda _: stream)
 
 
 @pytest.mark.pulsar

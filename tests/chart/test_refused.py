@@ -38,6 +38,8 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
     (_SMALLEST, ["serve.replicas=0"], ["/serve/replicas", "minimum"]),
     (_SMALLEST, ["storage.reports.size=lots"], ["/storage/reports/size"]),
     (_SMALLEST, ["pod.nodeselector.a=b"], ["/pod", "'nodeselector'"]),
+    (_EVERYTHING, ["ingests.orders.onGap=skip"], ["/ingests/orders/onGap", "'stop'"]),
+    (_EVERYTHING, ["ingests.orders.stream=a b"], ["/ingests/orders/stream"]),
     # settings that are missing, or in a place that all can read
     (_SMALLEST, ["settings.broker="], ["settings.broker is needed"]),
     (_SMALLEST, ["settings.redis_url="], ["settings.admin_url and settings.redis_url are needed"]),
@@ -63,6 +65,37 @@ _REFUSED: list[tuple[Path, list[str], list[str]]] = [
         _SMALLEST,
         ["settings.sinks.a.kind=webhook", "settings.sinks.a.headers.X-Api-Key=k"],
         ["settings.sinks.a.headers.X-Api-Key would stand in a ConfigMap"],
+    ),
+    (
+        _EVERYTHING,
+        ["ingests.orders.kafka.sasl\\.password=p"],
+        ["ingests.orders.kafka has sasl.password", "@/run/secrets/pushlane/kafka/KEY"],
+    ),
+    (
+        _EVERYTHING,
+        ["ingests.orders.kafka.group\\.instance\\.id=a"],
+        ["ingests.orders.kafka has group.instance.id"],
+    ),
+    (
+        _EVERYTHING,
+        ["ingests.files.existingSecret=kafka"],
+        ["ingests.files has what is for Kafka alone", "/audiences/events"],
+    ),
+    (
+        _EVERYTHING,
+        ["ingests.files.stream=orders", "ingests.files.app=shop"],
+        ["ingests.orders and ingests.files are of one stream"],
+    ),
+    (
+        _SMALLEST,
+        [
+            "fullnameOverride=pushes-of-a-very-long-company",
+            *(
+                f"ingests.orders-of-a-shop.{one}"
+                for one in ("source=/x", "stream=x", "mapping.a=b")
+            ),
+        ],
+        ["pushes-of-a-very-long-company-ingest-orders-of-a-shop", "52 characters"],
     ),
     (
         _ONE_MACHINE,

@@ -12,6 +12,8 @@ import yaml
 
 from pushlane.cli.dispatch import _LEAVE_S
 from pushlane.door.server import GRACE_S
+from pushlane.ingest.mapping import load_mapping
+from pushlane.ingest.record import Record
 from pushlane.settings import Settings
 from scripts.chart import CHART
 from tests.chart.manifests import EXAMPLES, HELMS, PROBES, Rendered, render, run_helm
@@ -373,6 +375,47 @@ def test_a_claim_of_one_node_holds_up_no_upgrade() -> None:
         stores = [one for one in template["volumes"] if one["name"] in ("reports", "fanout")]
         if any(volume.get("persistentVolumeClaim") for volume in stores):
             assert each["spec"]["strategy"] == {"type": "Recreate"}, each["metadata"]["name"]
+
+
+def test_each_pod_of_an_ingest_is_known_to_kafka_by_its_name_and_keeps_its_bad_records() -> None:
+    ingest = render(everything).one("StatefulSet", "pushes-ingest-orders")["spec"]
+
+    pod = ingest["template"]["spec"]
+    [container] = pod["containers"]
+    args = container["args"]
+    assert args[:4] == ["ingest", "kafka://kafka:9093/orders", "--stream", "orders"]
+    settings = {args[at + 1] for at, each in enumerate(args) if each == "--kafka"}
+    assert "group.instance.id=$(POD_NAME)" in settings
+    assert "sasl.password=@/run/secrets/pushlane/kafka/password" in settings
+    assert "POD_NAME" in {each["name"] for each in container["env"]}
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    assert mounts["/run/secrets/pushlane/kafka"] == "kafka-secret"
+    assert args[args.index("--bad") + 1] == "/var/lib/pushlane/bad/records.jsonl"
+    assert mounts["/var/lib/pushlane/bad"] == ingest["volumeClaimTemplates"][0]["metadata"]["name"]
+    assert mounts["/audiences"] == "audiences"  # of all pods
+    assert ingest["replicas"] == 4
+
+
+def test_without_a_claim_a_bad_record_stops_the_ingest() -> None:
+    rendered = render(everything)
+
+    ingest = rendered.one("StatefulSet", "pushes-ingest-files")["spec"]
+    assert "volumeClaimTemplates" not in ingest
+    assert not {"--bad", "--kafka"} & set(ingest["template"]["spec"]["containers"][0]["args"])
+
+
+def test_an_ingest_reads_its_mapping_as_it_was_given(tmp_path: Path) -> None:
+    data = render(everything).one("ConfigMap", "pushes")["data"]
+    file = tmp_path / "mapping.toml"
+    file.write_text(data["orders.mapping.toml"])
+
+    made = load_mapping(file)
+
+    paid = Record("0", 0, b'{"device": "d", "id": 7, "status": "paid"}')
+    content = made.of(paid)
+    assert content is not None
+    assert (content.recipient, content.title, content.ordered_by) == ("d", "Order 7", "7")
+    assert made.of(paid._replace(value=b'{"device": "d", "id": 7, "status": "open"}')) is None
 
 
 def test_changed_settings_replace_the_pods() -> None:

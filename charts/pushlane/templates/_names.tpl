@@ -49,6 +49,10 @@ labels:
 {{ include "pushlane.fullname" .root }}-dispatch-{{ .group }}
 {{- end -}}
 
+{{- define "pushlane.ingestName" -}}
+{{ include "pushlane.fullname" .root }}-ingest-{{ .group }}
+{{- end -}}
+
 {{/* dict "root" $ "image" .Values.image */}}
 {{- define "pushlane.image" -}}
 {{- if .image.digest -}}

@@ -129,7 +129,7 @@ emptyDir: {}
 {{- end }}
 {{- end -}}
 
-{{/* What a driver of Spark on Kubernetes and a job name in their arguments. */}}
+{{/* What a driver of Spark on Kubernetes, a job and an ingest name in their arguments. */}}
 {{- define "pushlane.podIdentity" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -163,6 +163,7 @@ A pod's template. Of dict:
   stores: the shared folders it has, of "reports" and "fanout"
   spark: the image with Java, and executors where they are asked for; driverless: without these
   job: it ends by itself, so nobody probes it
+  identity: its arguments name the pod: $(POD_NAME)
   http: it serves HTTP behind a service, with the certificate of the secret `certificate`, and the key of the secret `sessions`, if these are given
 */}}
 {{- define "pushlane.podTemplate" -}}
@@ -229,7 +230,7 @@ spec:
         {{- end }}
       env:
         {{- include "pushlane.environment" $mounted | nindent 8 }}
-        {{- if or $drives .job }}
+        {{- if or $drives .job .identity }}
         {{- include "pushlane.podIdentity" . | nindent 8 }}
         {{- end }}
         {{- if .job }}

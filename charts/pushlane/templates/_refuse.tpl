@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" "Serve" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Variables" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Memory" "Parts" "Serve" "Ingests" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -116,7 +116,7 @@ secrets.{{ $kind }}.certKey and keyKey go together: give both or none
 {{- define "pushlane.refuseVariables" -}}
 {{- $owners := list .Values .Values.serve .Values.rules .Values.alerts .Values.receipts }}
 {{- range include "pushlane.groups" . | fromYaml }}{{ $owners = append $owners . }}{{ end }}
-{{- range .Values.sparkJobs }}{{ $owners = append $owners . }}{{ end }}
+{{- range list .Values.sparkJobs .Values.ingests }}{{ range . }}{{ $owners = append $owners . }}{{ end }}{{ end }}
 {{- $told := list }}
 {{- range $owners }}
 {{- range (.pod | default dict).extraEnv }}
@@ -178,7 +178,7 @@ dispatchers.{{ $name }}.autoscaling.keda.serverAddress is needed by the trigger 
 {{- end }}
 {{- if gt (len $groups) 1 }}{{ $pods = append $pods (printf "%d groups of dispatchers" (len $groups)) }}{{ end }}
 {{- range list "serve" "rules" "alerts" "receipts" }}{{ if (get $.Values .).enabled }}{{ $pods = append $pods . }}{{ end }}{{ end }}
-{{- with .Values.sparkJobs }}{{ $pods = append $pods "sparkJobs" }}{{ end }}
+{{- range list "sparkJobs" "ingests" }}{{ if get $.Values . }}{{ $pods = append $pods . }}{{ end }}{{ end }}
 {{- with $pods }}
 settings.broker is embedded, an SQLite file that one pod alone can use; leave out {{ join ", " . }}, or name a Pulsar
 {{- end }}
@@ -290,5 +290,29 @@ serve.enabled is true, and tokens would cross the network in the clear: give ser
 {{- end }}
 {{- if and $serve.ingress.enabled (not $serve.enabled) }}
 serve.ingress.enabled is true, and serve.enabled is not
+{{- end }}
+{{- end -}}
+
+{{- define "pushlane.refuseIngests" -}}
+{{- $streams := dict }}
+{{- range $name, $ingest := .Values.ingests }}
+{{- if gt (len (include "pushlane.ingestName" (dict "root" $ "group" $name))) 52 }}
+ingests.{{ $name }}: the name {{ include "pushlane.ingestName" (dict "root" $ "group" $name) }} is longer than the 52 characters of a StatefulSet's: set fullnameOverride
+{{- end }}
+{{- if and (or $ingest.kafka $ingest.existingSecret) (not (hasPrefix "kafka:" $ingest.source)) }}
+ingests.{{ $name }} has what is for Kafka alone (kafka, existingSecret), and its source is {{ $ingest.source }}
+{{- end }}
+{{- range $setting, $value := $ingest.kafka }}
+{{- if eq $setting "group.instance.id" }}
+ingests.{{ $name }}.kafka has group.instance.id, which is the chart's to set: the name of the pod
+{{- else if and (include "pushlane.secretName" $setting) (not (hasPrefix "@" (include "pushlane.text" $value))) }}
+ingests.{{ $name }}.kafka has {{ $setting }}, which would stand in the pods for all to read: name a secret in existingSecret, and give "@/run/secrets/pushlane/kafka/KEY"
+{{- end }}
+{{- end }}
+{{- $stream := printf "%s of app %s" $ingest.stream ($ingest.app | default "-") }}
+{{- with get $streams $stream }}
+ingests.{{ $name }} and ingests.{{ . }} are of one stream, {{ $ingest.stream }}: each ingest needs a stream of its own
+{{- end }}
+{{- $_ := set $streams $stream $name }}
 {{- end }}
 {{- end -}}
