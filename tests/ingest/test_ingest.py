@@ -16,6 +16,7 @@ from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
 from pushlane.ingest.lane import Lost
 from pushlane.ingest.mapping import compiled
+from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
 from pushlane.model.names import submit_lease
 from tests.core.support import until
@@ -231,6 +232,27 @@ async def test_a_kill_leaves_no_push_that_waits_for_a_bad_record(
         found = await pushes(backend)
         assert [(push.seq, push.after_seq) for push in found] == [(1, 0), (3, 1), (4, 3)]
         assert task.total == 3
+
+
+async def test_what_is_kept_of_an_order_is_on_the_lane(settings: Settings) -> None:
+    log = Log()
+    log.add("0", value("a", order="x"))
+    mapping = compiled(BY_ORDER, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+            lane = reader.ingest.held["0"].partition.lane
+            await lane.ready(1)
+            content = mapping.of(Record("0", 1, value("b", order="x")))
+            assert content is not None
+            lane.encoded(1, content, 0)
+            await lane.save()
+            await reader.kill(backend)
+        log.add("0", value("b", order="x"), value("c", order="x"))
+        async with reading(backend, settings, log, "0", mapping=mapping) as reader:
+            await reader.read()
+
+        assert [push.after_seq for push in await pushes(backend)] == [0, 1, 2]
 
 
 async def test_another_task_begins_another_order(settings: Settings) -> None:
