@@ -74,9 +74,8 @@ async def dry_run(
             refuse_other(task, existing)
         return existing
 
-    return await try_rows(
-        request, settings, tell, partial(known_limits, backend, settings), refuse_key
-    )
+    told = partial(known_limits, backend, settings)
+    return await try_rows(request, settings, tell, told, refuse_key, most_counted=MOST_COUNTED)
 
 
 async def _no_task(task: Task) -> Task | None:
@@ -90,7 +89,8 @@ async def try_rows(
     tell: OnProgress,
     limits_of: LimitsOf,
     existing_of: Callable[[Task], Awaitable[Task | None]] = _no_task,
-    most_counted: int = MOST_COUNTED,
+    *,
+    most_counted: int,
 ) -> DryRun:
     """Check a submit, and return what it would do, wherever its task would be made.
 
