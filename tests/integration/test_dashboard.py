@@ -87,6 +87,22 @@ def other_port(pushlane: Pushlane) -> Iterator[int]:
         server.server_close()
 
 
+@pytest.fixture
+def ingest_port(pushlane: Pushlane) -> Iterator[int]:
+    """Where an ingest of a folder is shown."""
+    folder = pushlane.folder / "events"
+    folder.mkdir()
+    (folder / "0.jsonl").write_text('{"device": "d"}\n' * 3)
+    mapping = pushlane.folder / "mapping.toml"
+    mapping.write_text('recipient = "device"\ntitle = { value = "Hi" }\n')
+    pushlane("streams", "put", "events", "--level", "low")
+    port = free_port()
+    words = ("--stream", "events", "--mapping", mapping, "--metrics-port", str(port))
+    ingest = pushlane.start("ingest", folder, *words)
+    yield port
+    assert ingest.stop() == 0, ingest.text
+
+
 def shown(metrics: Sequence[ReadMetric[Any]], stats: object) -> MetricCollector[Any]:
     return MetricCollector(metrics, lambda: [(stats, ())])
 
@@ -110,10 +126,11 @@ def test_every_panel_has_an_answer_and_every_metric_is_scraped(
     pushlane: Pushlane,
     dispatching: tuple[Running, int],
     other_port: int,
+    ingest_port: int,
     prometheus: OwnPrometheus,
 ) -> None:
     dispatch, port = dispatching
-    targets = [f"127.0.0.1:{port}", f"127.0.0.1:{other_port}"]
+    targets = [f"127.0.0.1:{one}" for one in (port, other_port, ingest_port)]
     prometheus.start(targets, CHART / "rules" / "pushlane.yaml")
     missing = [one for one in panel_queries() if one[0] not in NOT_IN_THIS_RUN]
     assert missing

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.ingest.kafka_topics import Topic
-from tests.processes import Pushlane, Received, Running
+from tests.processes import Pushlane, Received, Running, until
 
 PARTITIONS = 4
 
@@ -70,10 +70,16 @@ def test_each_record_is_sent_once_while_processes_are_killed_and_scaled(
     source.add(50)
     assert second.stop() == 0, second.text
     receiver.until(source.count, sending)
-    shown = pushlane.json("ingest", "status", "orders")
+    shown: list[dict[str, int]] = []
+
+    def all_read() -> bool:  # a partition that is between two processes has no lag
+        shown[:] = pushlane.json("ingest", "status", "orders")
+        return all(one["lag"] == 0 for one in shown)
+
+    until(all_read)
     assert third.stop() == 0, third.text
     assert sending.stop() == 0
 
     assert (receiver.count(), receiver.duplicates) == (source.count, 0)
     assert len(shown) == PARTITIONS
-    assert all(one["lag"] >= 0 and one["bad"] == 0 and one["seen_at_ms"] for one in shown)
+    assert all(one["bad"] == 0 and one["seen_at_ms"] for one in shown)
