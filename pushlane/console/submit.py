@@ -21,7 +21,7 @@ from pushlane.core.task import Level
 from pushlane.door.drafts import Draft, Drafts
 from pushlane.door.uploads import size_text
 from pushlane.operations.doing import refuse_role
-from pushlane.operations.drafts import LISTED, NAMES, Columns, Typed, columns_of
+from pushlane.operations.drafts import LISTED, NAMES, NO_COLUMNS, Typed
 from pushlane.operations.previewing import NEW
 from pushlane.operations.receiving import CreateTask
 from pushlane.operations.session import Caller
@@ -211,7 +211,7 @@ async def _draft(ask: Ask) -> Mapping[str, Any]:
         "json_text": json_text,
         "new": NEW,
     }
-    return shown if ask.is_again else {**shown, **_form_of(draft), "sinks": await _sinks(ask)}
+    return shown if ask.is_again else {**shown, **await _form_of(draft), "sinks": await _sinks(ask)}
 
 
 async def _sinks(ask: Ask) -> Sequence[str]:
@@ -226,15 +226,9 @@ def json_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _form_of(draft: Draft) -> Mapping[str, Any]:
+async def _form_of(draft: Draft) -> Mapping[str, Any]:
     """Return what the form of a draft is made of: the columns of its file, and what was typed."""
-    wrong = ""
-    columns = Columns((), False, "")
-    if draft.done is None:
-        try:
-            columns = columns_of(draft.rows, draft.typed)
-        except BadInput as error:
-            wrong = str(error)
+    columns, wrong = (NO_COLUMNS, "") if draft.done else await draft.read()
     return {
         "columns": columns,
         "wrong": wrong,

@@ -38,7 +38,17 @@ from pushlane.door.uploads import (
     unkept,
 )
 from pushlane.door.within import Within
-from pushlane.operations.drafts import StoredRows, Typed, command_of, request_of, uses_of
+from pushlane.operations.drafts import (
+    NO_COLUMNS,
+    OF_FILE,
+    Columns,
+    StoredRows,
+    Typed,
+    columns_of,
+    command_of,
+    request_of,
+    uses_of,
+)
 from pushlane.operations.previewing import Preview, PreviewView
 from pushlane.operations.receiving import CreateTask
 from pushlane.operations.sending import Tried, submitted_by, tried_by
@@ -140,6 +150,24 @@ class Draft:
     rejects: Sequence[Reject] = ()
     tests: list[SubmitResult] = field(default_factory=list)
     done: SubmitResult | None = None
+    _columns: tuple[Typed, Columns, str] | None = None
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self) -> tuple[Columns, str]:
+        """Return the columns of its file, and why they cannot be told, if so.
+
+        It is read once, and again when what is typed says that it is written otherwise.
+        """
+        written = {name: self.typed[name] for name in OF_FILE if name in self.typed}
+        async with self._reading:
+            if self._columns is None or self._columns[0] != written:
+                columns, wrong = NO_COLUMNS, ""
+                try:
+                    columns = await asyncio.to_thread(columns_of, self.rows, written)
+                except BadInput as error:
+                    wrong = str(error)
+                self._columns = written, columns, wrong
+            return self._columns[1:]
 
     @property
     def is_busy(self) -> bool:

@@ -35,6 +35,11 @@ SWITCHES = ("silent", "literal_braces")
 OF_FILE = ("format", "delimiter", "encoding")
 """How the text of a file is written."""
 
+MOST_COLUMNS = 200
+"""So many columns of a file are listed."""
+
+_LONGEST_COLUMN = 200
+
 OF_START = ("rate", "in_flight", "paused", "test_to")
 """How a submit is begun: what limits it, how much of it goes, and to whom."""
 
@@ -51,29 +56,46 @@ class StoredRows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of a file. If they are not `fixed`, its rows may have others.
+    """The first columns of a file. If they are not `fixed`, its rows may have others.
 
     `recipient` is the one that most likely has the recipients; empty where nothing tells. `told` is
-    empty but where the names look like data, and are not to be shown.
+    empty but where the names look like data, and are not to be shown. The names are cut where they
+    are long, and `more` are not among them; `can_choose` says that there is no such name.
     """
 
     names: tuple[str, ...]
     fixed: bool
     recipient: str
     told: str = ""
+    more: int = 0
+    can_choose: bool = False
+
+
+NO_COLUMNS = Columns((), False, "")
 
 
 def columns_of(rows: StoredRows, typed: Typed) -> Columns:
-    """Return the columns of a file. Raises BadInput for a wrong file; says what to do."""
+    """Return the columns of a file. Raises BadInput for a wrong file; says what to do.
+
+    It reads from the disk, and may take a second: it is for a thread.
+    """
     request = SubmitRequest(
         level=Level.LOW, source=rows.path, called=rows.called, **_of_file(typed)
     )
     source = open_source(*row_file(request, rows.path))
     told = shown_columns(source)
-    likely = likely_recipient("recipient", source.columns) or ""
     if told.startswith("(not shown"):
         return Columns((), source.fixed, "", told)
-    return Columns(source.columns, source.fixed, likely)
+    first = source.columns[:MOST_COLUMNS]
+    names = tuple(name[:_LONGEST_COLUMN] for name in first)
+    more = len(source.columns) - len(names)
+    return Columns(
+        names,
+        source.fixed,
+        likely_recipient("recipient", names) or "",
+        more=more,
+        can_choose=source.fixed and not more and names == first,
+    )
 
 
 def request_of(rows: StoredRows, typed: Typed, now_ms: int) -> SubmitRequest:

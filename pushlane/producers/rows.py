@@ -230,6 +230,7 @@ class JsonRows:
         self._file = file
         self.name = file.name
         self.misfit = file.dialect.misfit
+        self._refuse_blank()
         first = next(self._objects(), (0, None))[1]
         self.columns = tuple(first) if isinstance(first, dict) else ()
 
@@ -247,6 +248,20 @@ class JsonRows:
             if optional:
                 values += map(found.get, optional)
             yield line, values
+
+    def _refuse_blank(self) -> None:
+        """Raise BadInput for a file that is blank for long: packed, it may be a small one."""
+        blank = 0
+        with self._file.lines("\n") as lines:
+            for line in lines:
+                if not line.isspace():
+                    return
+                blank += len(line)
+                if blank > MAX_LINE:
+                    raise BadInput(
+                        f"{self.name} has over {MAX_LINE} characters of blank lines before its "
+                        "first row; remove them"
+                    )
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
         decode = msgspec.json.Decoder(dict[str, Any]).decode

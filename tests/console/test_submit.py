@@ -8,8 +8,10 @@ import fcntl
 import gzip
 import os
 import re
+import threading
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,9 @@ from pushlane.door.upload_folder import remove_left
 from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
-from pushlane.operations.drafts import NAMES
+from pushlane.operations.drafts import MOST_COLUMNS, NAMES, Columns, columns_of
 from pushlane.operations.listing import ListTasks
+from pushlane.producers.text_file import MAX_LINE
 from tests.console.browsing import Browser, browsing, form_of, led_to
 from tests.console.test_tasks import SCRIPT, add, get
 from tests.door.asking import ADMIN, Answer
@@ -276,6 +279,61 @@ async def test_a_wrong_file_is_told(settings: Settings, name: str, body: bytes, 
 
     assert told in page
     assert path not in page
+
+
+async def test_the_columns_are_read_once_and_by_another_thread(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def watched(*given: Any) -> Columns:
+        threads.append(threading.current_thread())
+        return columns_of(*given)
+
+    monkeypatch.setattr(keeping, "columns_of", watched)
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, body=ROWS.replace(",", ";"))
+        await get(browser, address)
+        await get(browser, address)
+        before = len(threads)
+        page = await checked(browser, address, title="x", delimiter=";")
+
+    assert before == 1
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+    assert '<span class="chip">city</span>' in page
+
+
+async def test_a_file_that_is_blank_for_long_is_not_read_on(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        packed = gzip.compress(b"\n" * (MAX_LINE + 1) + b'{"recipient": "device-9"}\n')
+        address = await kept(browser, "sale.jsonl.gz", packed)
+        page = await get(browser, address)
+
+    assert "characters of blank lines before its first row; remove them" in page
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("recipient," + ",".join("a" * MOST_COLUMNS), "and 141 more"),
+        ("recipient," + "long" * 1_000, "long</span>"),
+    ],
+)
+async def test_columns_that_are_too_many_or_too_long_are_typed(
+    settings: Settings, header: str, told: str
+) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        page = await get(browser, await kept(browser, body=f"{header}\n"))
+        few = await get(browser, await kept(browser))
+
+    assert '<input id="recipient" name="recipient" value="recipient"' in page
+    assert told in page
+    assert "long" * 51 not in page
+    assert '<select id="recipient"' in few
 
 
 async def test_a_column_that_is_not_there_is_told(settings: Settings) -> None:
