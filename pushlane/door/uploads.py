@@ -18,8 +18,9 @@ from pushlane.util.errors import NotAllowed, NotNow, OversizedPush
 
 FORM_TOKEN = "_form"  # noqa: S105 - the name of a field
 BESIDE_BYTES = 64 * 1024
-"""What a form has beside its file, at most."""
+"""What a form has beside its file, at most: its fields, and the heads of its parts."""
 
+_PART_BYTES = 64
 _WRITE_BYTES = 1024 * 1024
 _DRAINED_BYTES = 16 * 1024 * 1024
 _DRAINED_S = 5.0
@@ -117,13 +118,16 @@ class _Form:
         self.waiting = bytearray()
 
     def begin(self) -> None:
+        self._count(_PART_BYTES)
         self._head, self._name, self._value = {}, b"", b""
         self._is_file = False
 
     def name(self, data: bytes, start: int, end: int) -> None:
+        self._count(end - start)
         self._name += data[start:end]
 
     def value(self, data: bytes, start: int, end: int) -> None:
+        self._count(end - start)
         self._value += data[start:end]
 
     def header(self) -> None:
@@ -151,13 +155,17 @@ class _Form:
             refuse_longer(self._size, self._most)
             self.waiting += data[start:end]
             return
-        self._beside += end - start
-        if self._beside > BESIDE_BYTES:
-            raise BadInput("the form has too much beside its file")
+        self._count(end - start)
         self._fields[self._field] += data[start:end]
 
     def end(self) -> None:
         self._is_whole = True
+
+    def _count(self, size: int) -> None:
+        """Count what is in memory. Raises BadInput for too much of it."""
+        self._beside += size
+        if self._beside > BESIDE_BYTES:
+            raise BadInput("the form has too much beside its file")
 
     def uploaded(self) -> Uploaded:
         """Return what came. Raises BadInput without a file, and for a form that was cut off."""

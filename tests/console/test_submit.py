@@ -24,6 +24,7 @@ from pushlane.door.app import build
 from pushlane.door.drafts import Draft
 from pushlane.door.gate import Gate
 from pushlane.door.upload_folder import remove_left
+from pushlane.door.uploads import BESIDE_BYTES
 from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
@@ -233,6 +234,34 @@ async def test_a_form_that_is_no_whole_one_is_refused_and_nothing_kept(settings:
     for html, why in zip(told, whys, strict=True):
         assert why in html
     assert left == ["lock"]
+
+
+async def test_what_a_form_has_beside_its_file_is_bounded(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        token = form_of(await get(browser, "submit"), "submit")["_form"]
+        whole = form_with_file(token, "sale.csv", ROWS.encode())
+        begun = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="'.encode()
+        answers = []
+        for more in (
+            b"".join(begun + b'%d"\r\n\r\n\r\n' % number for number in range(2_000)),
+            begun + b'a"\r\n\r\n' + b"x" * BESIDE_BYTES + b"\r\n",
+        ):
+            headers = {
+                "content-type": f"multipart/form-data; boundary={BOUNDARY}",
+                "content-length": str(len(more + whole)),
+            }
+            answers.append(
+                await browser(
+                    "POST", "/console/submit", headers=headers, parts=[more + whole], token=""
+                )
+            )
+        drafts = browser.console.drafts._kept
+
+    assert [one.status for one in answers] == [400] * 2
+    for one in answers:
+        assert "too much beside its file" in one.body.decode()
+    assert drafts == {}
 
 
 async def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
