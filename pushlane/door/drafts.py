@@ -16,7 +16,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from socket import gethostname
 from time import monotonic
@@ -75,7 +74,6 @@ IDLE_S = 3_600.0
 _SWEEP_S = 60.0
 _AT_ONCE = 2
 _CLOSE_S = 10.0
-_REJECTS_SHOWN = 100
 
 
 class KeptElsewhere(NotFound):
@@ -465,8 +463,8 @@ def _write_new(path: Path, body: bytes) -> None:
 
 
 def _rejects(path: Path | None) -> list[Reject]:
-    """Return the first rows of a list of bad ones."""
+    """Return the rows of a list of bad ones, which is short."""
     if path is None or not path.exists():
         return []
     with path.open("rb") as lines:
-        return [msgspec.json.decode(line, type=Reject) for line in islice(lines, _REJECTS_SHOWN)]
+        return [msgspec.json.decode(line, type=Reject) for line in lines]

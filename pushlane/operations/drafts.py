@@ -40,6 +40,9 @@ MOST_COLUMNS = 200
 
 _LONGEST_COLUMN = 200
 
+MOST_REJECTS = 100
+"""So many rows that cannot be used are listed: a list of all could be far larger than the file."""
+
 OF_START = ("rate", "in_flight", "paused", "test_to")
 """How a submit is begun: what limits it, how much of it goes, and to whom."""
 
@@ -108,6 +111,7 @@ def request_of(rows: StoredRows, typed: Typed, now_ms: int) -> SubmitRequest:
         source=rows.path,
         called=rows.called,
         rejects=rows.rejects,
+        most_rejects=MOST_REJECTS,
         **_of_file(typed),
         **_of_start(typed),
         **read_options(written, now_ms),

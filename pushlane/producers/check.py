@@ -128,7 +128,8 @@ async def _checked(
     encoder = Encoder(request, source)
     given = request.source
     name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
-    rejects = RejectsFile(request.rejects or Path(f"{name}.rejects.jsonl"), source.unit)
+    path_of_rejects = request.rejects or Path(f"{name}.rejects.jsonl")
+    rejects = RejectsFile(path_of_rejects, source.unit, request.most_rejects)
     on_bad = rejects.add if request.bad_rows == "skip" else _stop(source, request.recipient)
     accepted = 0
     try:
@@ -234,15 +235,23 @@ def _stop(source: RowSource, recipient: str) -> OnBad:
 
 
 class RejectsFile:
-    """Lists bad rows as JSON lines, number and reason alone; the first of them makes the file."""
+    """Lists bad rows as JSON lines, number and reason alone; the first of them makes the file.
 
-    def __init__(self, path: Path, unit: str) -> None:
+    With `most` only so many are listed; `count` has all.
+    """
+
+    def __init__(self, path: Path, unit: str, most: int | None = None) -> None:
         self.path = path
+        self._most = most
         self.count = self.empty = 0
         self._unit = unit
         self._file: IO[bytes] | None = None
 
     def add(self, number: int, bad: BadRow) -> None:
+        self.count += 1
+        self.empty += bad.is_empty
+        if self._most is not None and self.count > self._most:
+            return
         line = msgspec.json.encode({self._unit: number, "reason": bad.reason})
         try:
             if self._file is None:
@@ -250,8 +259,6 @@ class RejectsFile:
             self._file.write(line + b"\n")
         except OSError as error:
             raise self._unwritable(error) from error
-        self.count += 1
-        self.empty += bad.is_empty
 
     def close(self) -> None:
         try:

@@ -57,8 +57,9 @@ class SubmitRequest(TaskOptions):
     An empty `key` is none: each submit then makes another task. `delimiter` stands between the
     columns of CSV: a comma unless given, another character or a word such as `tab`. `encoding` is
     that of CSV and JSON Lines: UTF-8 unless given, or what else Python can read text in. `rejects`
-    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `called`
-    is what a file is named by, in messages and as its task, where its path is not what it was.
+    is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given; all of
+    them, or the first `most_rejects`. `called` is what a file is named by, in messages and as its
+    task, where its path is not what it was.
 
     `rate_per_s` and `in_flight` are limits that the task has before anything of it can go; the rate
     may be a text like `100/s`. One that is `paused` sends nothing until it is resumed. With `first`
@@ -72,6 +73,7 @@ class SubmitRequest(TaskOptions):
     delimiter: str | None = None
     encoding: str | None = None
     rejects: Path | None = None
+    most_rejects: int | None = None
     called: str = ""
     rate_per_s: float | None = None
     in_flight: int | None = None
@@ -143,6 +145,10 @@ def _first(given: Any) -> int | None:
     return None if given is None else whole("first", given, 1, hint=hint)
 
 
+def _most_rejects(given: Any) -> int | None:
+    return None if given is None else whole("most rejects", given, 1)
+
+
 def _test_to(given: Any) -> tuple[str, ...]:
     """Raises BadInput without any of the addresses in it."""
     found = tuple(dict.fromkeys(one.strip() for one in texts("test_to", given)))
@@ -158,6 +164,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "in_flight": _in_flight,
     "paused": lambda given: instance("paused", given, bool),
     "first": _first,
+    "most_rejects": _most_rejects,
     "test_to": _test_to,
 }
 

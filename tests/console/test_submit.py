@@ -28,7 +28,7 @@ from pushlane.door.uploads import BESIDE_BYTES
 from pushlane.model.presence import Process, ServedSink
 from pushlane.operations.access import CreateToken, RevokeToken
 from pushlane.operations.doing import do
-from pushlane.operations.drafts import MOST_COLUMNS, NAMES, Columns, columns_of
+from pushlane.operations.drafts import MOST_COLUMNS, MOST_REJECTS, NAMES, Columns, columns_of
 from pushlane.operations.listing import ListTasks
 from pushlane.producers.text_file import MAX_LINE
 from tests.console.browsing import Browser, browsing, form_of, led_to
@@ -411,6 +411,24 @@ async def test_every_row_that_cannot_be_used_is_told(settings: Settings) -> None
     assert sent_anyway.status == 400
     assert "Submit 3 pushes" in skipping
     assert "It is submitted: 3 pushes." in done
+
+
+@pytest.mark.parametrize("bad_rows", ["stop", "skip"])
+async def test_of_many_rows_that_cannot_be_used_the_first_are_listed(
+    settings: Settings, bad_rows: str
+) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser, body=ROWS + "a\n" * (MOST_REJECTS + 20))
+        page = await checked(browser, address, title="x", bad_rows=bad_rows)
+        listed = draft_at(browser, address).rows.rejects.read_bytes()
+        if bad_rows == "skip":
+            assert "It is submitted: 3 pushes." in await submitted(browser, address)
+
+    assert len(listed.splitlines()) == MOST_REJECTS
+    assert f"line {MOST_REJECTS + 4} has 1 column" in page
+    assert "and 20 more, which are not listed" in page
+    assert f"{MOST_REJECTS + 20} rows" in page
 
 
 async def test_names_and_rows_with_script_in_them_are_text(settings: Settings) -> None:
