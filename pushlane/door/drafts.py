@@ -13,8 +13,8 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import gethostname
@@ -55,7 +55,7 @@ from pushlane.operations.session import Caller
 from pushlane.operations.submitting import SubmitResult
 from pushlane.producers.request import SubmitProgress
 from pushlane.producers.samples import by_sink
-from pushlane.util.errors import NotFound, NotNow
+from pushlane.util.errors import NotAllowed, NotFound, NotNow
 
 if TYPE_CHECKING:
     from pushlane.door.app import Door
@@ -183,6 +183,7 @@ class Drafts:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._kept: dict[str, Draft] = {}
+        self._coming: list[Draft] = []
         place = f"{gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self.place = re.sub(r"[^A-Za-z0-9-]", "-", place)
         self._folder: UploadFolder | None = None
@@ -207,17 +208,13 @@ class Drafts:
         try:
             size = length_of(request)
             refuse_longer(size - BESIDE_BYTES, self.most_bytes)
-            draft = self._added(caller, session, min(size, self.most_bytes))
-            try:
+            with self._coming_in(caller, session, min(size, self.most_bytes)) as draft:
                 file = await receive_file(request, parts, draft.rows.path, self.most_bytes, is_ours)
-            except BaseException:
-                self._remove(draft)
-                raise
+                draft.size = file.size
+                draft.rows = draft.rows._replace(called=file.called)
         except PushlaneError:
             await drain(parts)
             raise
-        draft.size = file.size
-        draft.rows = draft.rows._replace(called=file.called)
         return draft
 
     async def write(self, text: str, kind: str, caller: Caller, session: str) -> Draft:
@@ -226,13 +223,9 @@ class Drafts:
         if not body.strip():
             raise BadInput("no rows were typed; the first line names the columns")
         refuse_longer(len(body), self.most_bytes)
-        draft = self._added(caller, session, len(body))
-        draft.rows = draft.rows._replace(called=f"rows.{kind}")
-        try:
+        with self._coming_in(caller, session, len(body)) as draft:
+            draft.rows = draft.rows._replace(called=f"rows.{kind}")
             await asyncio.to_thread(_write_new, draft.rows.path, body)
-        except BaseException:
-            self._remove(draft)
-            raise
         return draft
 
     def of(self, draft_id: str, caller: Caller) -> Draft:
@@ -298,7 +291,10 @@ class Drafts:
         self._remove(draft)
 
     def end_session(self, session: str) -> None:
-        """Remove what a session has left, but what is being sent."""
+        """Remove what a session has left, but what is being sent; refuse what still comes."""
+        for draft in self._coming:
+            if draft.session == session:
+                draft.session = ""
         for draft in [*self._kept.values()]:
             if draft.session == session and not draft.is_sent:
                 self._remove(draft)
@@ -318,9 +314,33 @@ class Drafts:
         if self._folder is not None:
             await asyncio.to_thread(self._folder.close)
 
-    def _added(self, caller: Caller, session: str, size: int) -> Draft:
+    @contextmanager
+    def _coming_in(self, caller: Caller, session: str, size: int) -> Iterator[Draft]:
+        """Give a draft with room for so many bytes, and keep it once they have come.
+
+        Until then it is shown to nobody. Raises NotNow without room, and NotAllowed when its
+        session has ended meanwhile.
+        """
+        draft = self._new(caller, session, size)
+        self._coming.append(draft)
+        try:
+            yield draft
+            if not draft.session:
+                raise NotAllowed("you logged out while the file came: log in and send it again")
+        except BaseException:
+            _remove_file(draft)
+            raise
+        finally:
+            self._coming.remove(draft)
+        for done in [one for one in self._kept.values() if one.done is not None][:-MOST]:
+            self._remove(done)
+        draft.used_s = monotonic()
+        self._kept[draft.id] = draft
+        self._sweep_later()
+
+    def _new(self, caller: Caller, session: str, size: int) -> Draft:
         """Return a draft with room for so many bytes. Raises NotNow without any."""
-        waiting = [one for one in self._kept.values() if one.done is None]
+        waiting = [one for one in self._kept.values() if one.done is None] + self._coming
         if sum(one.owner == caller.name for one in waiting) >= MOST_OF_ONE:
             raise NotNow(f"{MOST_OF_ONE} files of yours wait already; submit or discard one")
         kept_bytes = sum(one.size for one in waiting)
@@ -343,10 +363,6 @@ class Drafts:
         draft.typed = {"key": (f"console-{secrets.token_hex(4)}",)}
         if caller.access.apps is not None and len(caller.access.apps) == 1:
             draft.typed["app"] = (*caller.access.apps,)
-        for done in [one for one in self._kept.values() if one.done is not None][:-MOST]:
-            self._remove(done)
-        self._kept[draft.id] = draft
-        self._sweep_later()
         return draft
 
     def _remove(self, draft: Draft) -> None:

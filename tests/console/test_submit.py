@@ -11,6 +11,7 @@ import re
 import threading
 from html import unescape
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -652,6 +653,88 @@ async def test_files_go_with_the_session_or_when_nobody_looks(settings: Settings
     assert (after_logout, before, after, left) == (False, True, False, ["lock"])
     assert led_to(discarded, f"/console/{third}/discard") == "/console/submit"
     assert not folder.exists()
+
+
+class Upload:
+    """A file of which one half has come, and the other comes when it is `finished`."""
+
+    def __init__(self, browser: Browser, token: str) -> None:
+        form = form_with_file(token, "sale.csv", ROWS.encode())
+        self._halves = [form[: len(form) - 30], form[len(form) - 30 :]]
+        self._half = asyncio.Event()
+        self._rest = asyncio.Event()
+        self._status = 0
+        headers = {
+            "content-type": f"multipart/form-data; boundary={BOUNDARY}",
+            "content-length": str(len(form)),
+        }
+        scope = browser._scope("POST", "/console/submit", {}, headers)
+        self._running = asyncio.ensure_future(browser.app(scope, self._receive, self._send))
+
+    async def half_way(self) -> None:
+        await asyncio.wait_for(self._half.wait(), 30)
+
+    async def finished(self) -> int:
+        """Send the rest; return the status of the answer."""
+        self._rest.set()
+        await asyncio.wait_for(self._running, 30)
+        return self._status
+
+    async def _receive(self) -> dict[str, Any]:
+        if len(self._halves) == 1:
+            self._half.set()
+            await self._rest.wait()
+        part = self._halves.pop(0) if self._halves else b""
+        return {"type": "http.request", "body": part, "more_body": bool(self._halves)}
+
+    async def _send(self, message: Any) -> None:
+        self._status = message.get("status", self._status)
+
+
+async def test_a_file_is_there_once_it_has_come(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        fields = form_of(await get(browser, "submit"), "submit/rows")
+        upload = Upload(browser, fields["_form"])
+        await upload.half_way()
+        drafts = browser.console.drafts
+        name = next(one for one in os.listdir(drafts._folder.path) if one != "lock")  # type: ignore[union-attr]
+        address = f"submit/{drafts.place}.{name}"
+        drafts.forget(monotonic() + keeping.IDLE_S + 60)
+        refused = [
+            (await browser.get(f"/console/{address}")).status,
+            (await browser.post(f"/console/{address}/discard", fields)).status,
+            (await browser.post(f"/console/{address}/check", fields)).status,
+        ]
+        before = await get(browser, "submit")
+        for _ in range(keeping.MOST_OF_ONE - 1):
+            await kept(browser)
+        many = (await sent(browser)).status
+        status = await upload.finished()
+        drafts.forget(drafts._kept[f"{drafts.place}.{name}"].used_s + keeping.IDLE_S - 1)
+        page = await checked(browser, address, title="x")
+
+    assert refused == [404] * 3
+    assert "Files of yours" not in before
+    assert many == 503
+    assert status == 303
+    assert "3 pushes of level high" in page
+
+
+async def test_a_file_that_comes_when_its_session_ends_is_not_kept(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        fields = form_of(await get(browser, "submit"), "logout")
+        upload = Upload(browser, fields["_form"])
+        await upload.half_way()
+        await browser.post("/console/logout", fields)
+        status = await upload.finished()
+        left = os.listdir(browser.console.drafts._folder.path)  # type: ignore[union-attr]
+        drafts = browser.console.drafts._kept
+
+    assert status == 403
+    assert left == ["lock"]
+    assert drafts == {}
 
 
 async def test_files_are_bounded_in_number_and_bytes(settings: Settings) -> None:
