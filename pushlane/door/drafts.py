@@ -32,6 +32,7 @@ from pushlane.door.uploads import (
     BESIDE_BYTES,
     drain,
     length_of,
+    new_file,
     receive_file,
     refuse_longer,
     unkept,
@@ -349,13 +350,8 @@ class Drafts:
                 "too many files of others wait to be submitted; try again soon, or use pushlane "
                 "submit"
             )
-        if self._folder is None:
-            try:
-                self._folder = UploadFolder()
-            except OSError as error:
-                raise unkept(error) from error
         name = secrets.token_urlsafe(12)
-        path = self._folder.path / name
+        path = self._folder_there().path / name
         rows = StoredRows(path, "", path.with_name(f"{name}.rejects"))
         draft = Draft(
             id=f"{self.place}.{name}", owner=caller.name, session=session, rows=rows, size=size
@@ -364,6 +360,18 @@ class Drafts:
         if caller.access.apps is not None and len(caller.access.apps) == 1:
             draft.typed["app"] = (*caller.access.apps,)
         return draft
+
+    def _folder_there(self) -> UploadFolder:
+        """Return our folder, a new one if a cleaner of temporary files took it. Raises NotNow."""
+        if self._folder is not None and not self._folder.is_there:
+            self._folder.close()
+            self._folder = None
+        if self._folder is None:
+            try:
+                self._folder = UploadFolder()
+            except OSError as error:
+                raise unkept(error) from error
+        return self._folder
 
     def _remove(self, draft: Draft) -> None:
         self._kept.pop(draft.id, None)
@@ -466,16 +474,20 @@ def _without_test(typed: Typed) -> dict[str, Sequence[str]]:
 
 
 def _remove_file(draft: Draft) -> None:
+    """Remove what a draft has on the disk; what cannot be removed now goes with the folder."""
     draft.size = 0
     for path in (draft.rows.path, draft.rows.rejects):
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             path.unlink()
 
 
 def _write_new(path: Path, body: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "wb") as out:
-        out.write(body)
+    """Write a new file. Raises NotNow when the disk takes no more."""
+    try:
+        with os.fdopen(new_file(path), "wb") as out:
+            out.write(body)
+    except OSError as error:
+        raise unkept(error) from error
 
 
 def _rejects(path: Path | None) -> list[Reject]:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 from pathlib import Path
+from stat import S_ISDIR
 from tempfile import gettempdir, mkdtemp
 
 _PREFIX = "pushlane-submit-"
@@ -23,6 +24,15 @@ class UploadFolder:
         self.path = Path(mkdtemp(prefix=_PREFIX))
         self._lock = os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    @property
+    def is_there(self) -> bool:
+        """False when somebody has removed it, as cleaners of temporary files do."""
+        try:
+            found = self.path.lstat()
+        except OSError:
+            return False
+        return S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
     def close(self) -> None:
         """Remove it, with all that is in it."""

@@ -88,7 +88,7 @@ async def receive_file(
     """
     form = _Form(most, is_ours)
     parser = _parser(request, form)
-    file = await asyncio.to_thread(_new, path)
+    file = await asyncio.to_thread(new_file, path)
     try:
         async for part in _timely(parts):
             _feed(parser, part)
@@ -210,8 +210,12 @@ def _plain(name: str) -> str:
     return "".join(one if one.isprintable() else "_" for one in last)[-_LONGEST_NAME:].strip()
 
 
-def _new(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def new_file(path: Path) -> int:
+    """Open a new file that nobody else can read. Raises NotNow where none can be made."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise unkept(error) from error
 
 
 async def _write(file: int, form: _Form) -> None:

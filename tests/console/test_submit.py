@@ -8,10 +8,12 @@ import fcntl
 import gzip
 import os
 import re
+import shutil
 import threading
 from html import unescape
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -278,6 +280,38 @@ async def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.Monke
     assert refused.status == 503
     assert "No space left on device" in refused.body.decode()
     assert drafts == {}
+
+
+async def test_a_file_that_cannot_be_made_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        fields = form_of(await get(browser, "submit"), "submit/rows")
+        names = SimpleNamespace(token_urlsafe=lambda _: "x" * 300, token_hex=lambda _: "x")
+        monkeypatch.setattr(keeping, "secrets", names)
+        typed = {**fields, "rows": ROWS, "format": "csv"}
+        refused = [await sent(browser), await browser.post("/console/submit/rows", typed)]
+        drafts = browser.console.drafts._kept
+
+    assert [one.status for one in refused] == [503] * 2
+    for one in refused:
+        assert "the file cannot be kept: File name too long" in one.body.decode()
+    assert drafts == {}
+
+
+async def test_the_folder_is_made_again_when_it_was_removed(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        first = draft_at(browser, await kept(browser)).rows.path.parent
+        shutil.rmtree(first)
+        address = await kept(browser)
+        page = await checked(browser, address, title="x")
+        second = draft_at(browser, address).rows.path.parent
+
+    assert "3 pushes of level high" in page
+    assert first != second
+    assert not second.exists()
 
 
 async def test_a_longer_file_than_it_said_is_cut(settings: Settings) -> None:
