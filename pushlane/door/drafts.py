@@ -235,15 +235,16 @@ class Drafts:
         if draft is not None and draft.owner == caller.name:
             draft.used_s = monotonic()
             return draft
-        place = draft_id.rpartition(".")[0]
+        place, _, name = draft_id.rpartition(".")
+        again = "choose it again" + _under_its_key(name)
         if place != self.place and re.fullmatch(r"[A-Za-z0-9-]{1,100}", place):
             raise KeptElsewhere(
                 f"this file is at the process {place} of `serve`, and {self.place} answers. Try "
-                "again; if that process has stopped, the file is gone: choose it again"
+                f"again; if that process has stopped, the file is gone: {again}"
             )
         raise NotFound(
             "no such file of yours is kept: it is submitted, discarded, or nobody looked at it for "
-            "an hour; choose it again"
+            f"an hour; {again}"
         )
 
     def of_owner(self, caller: Caller) -> list[Draft]:
@@ -350,13 +351,13 @@ class Drafts:
                 "too many files of others wait to be submitted; try again soon, or use pushlane "
                 "submit"
             )
-        name = secrets.token_urlsafe(12)
+        name = secrets.token_hex(8)
         path = self._folder_there().path / name
         rows = StoredRows(path, "", path.with_name(f"{name}.rejects"))
         draft = Draft(
             id=f"{self.place}.{name}", owner=caller.name, session=session, rows=rows, size=size
         )
-        draft.typed = {"key": (f"console-{secrets.token_hex(4)}",)}
+        draft.typed = {"key": (_key(name),)}
         if caller.access.apps is not None and len(caller.access.apps) == 1:
             draft.typed["app"] = (*caller.access.apps,)
         return draft
@@ -467,6 +468,22 @@ class Drafts:
         way = Within(self._door, authorization)
         draft.done = await submitted_by(way, self._door.settings, request, job.tell)
         await asyncio.to_thread(_remove_file, draft)
+
+
+def _key(name: str) -> str:
+    """Return the key of a draft of this name, unless another is typed."""
+    return f"console-{name}"
+
+
+def _under_its_key(name: str) -> str:
+    """Return what to do so that a submit that was cut sends nothing twice."""
+    if re.fullmatch("[0-9a-f]{16}", name) is None:
+        return ""
+    return (
+        f". If it was being submitted, look for its task first: its key is {_key(name)}, unless "
+        "you gave another. Give that key and the same options when you submit the file again: it "
+        "goes on where it stopped. Under a new key all recipients get it once more"
+    )
 
 
 def _without_test(typed: Typed) -> dict[str, Sequence[str]]:

@@ -288,7 +288,7 @@ async def test_a_file_that_cannot_be_made_is_told(
     async with browsing(settings) as browser:
         await browser.log_in()
         fields = form_of(await get(browser, "submit"), "submit/rows")
-        names = SimpleNamespace(token_urlsafe=lambda _: "x" * 300, token_hex=lambda _: "x")
+        names = SimpleNamespace(token_hex=lambda _: "x" * 300)
         monkeypatch.setattr(keeping, "secrets", names)
         typed = {**fields, "rows": ROWS, "format": "csv"}
         refused = [await sent(browser), await browser.post("/console/submit/rows", typed)]
@@ -626,6 +626,25 @@ async def test_a_draft_of_another_process_is_named(settings: Settings) -> None:
 
     assert gone.status == 404
     assert "this file is at the process host-7-41 of `serve`" in gone.body.decode()
+
+
+async def test_a_file_that_is_gone_is_told_with_the_key_of_its_task(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await browser.log_in()
+        address = await kept(browser)
+        [key] = draft_at(browser, address).typed["key"]
+        await checked(browser, address, title="x")
+        await submitted(browser, address)
+        browser.console.drafts._kept.clear()
+        here = (await browser.get(f"/console/{address}")).body.decode()
+        name = address.rpartition(".")[2]
+        there = (await browser.get(f"/console/submit/host-7-41.{name}?hop=15")).body.decode()
+        task = await get(browser, f"tasks/{key}")
+
+    for html in (here, there):
+        assert f"look for its task first: its key is {key}," in html
+        assert "Give that key" in html
+    assert "sale" in task
 
 
 async def test_a_balancer_leads_to_the_process_that_has_the_file(settings: Settings) -> None:
