@@ -330,8 +330,8 @@ class Ingest:
                 to = await self._retried(lambda: self.source.offset_at(name, seek.at_ms))
             await self._idle(held)
             to = min(to, max((await self.source.ends()).get(name, 0), partition.lane.at))
-            if self.held.get(name) is not held:  # whoever has it now does what was asked for
-                return
+            if self.held.get(name) is not held or held.running.done():
+                return  # whoever has it now, or next, does what was asked for
             await partition.go_to(to, again=seek.again)
             told = "partition %s goes on at %d"
             log.info(told, name, to, extra={"action": "ingest_sought"})

@@ -74,8 +74,7 @@ class Partition:
         self._is_paused = False
         self._is_over = False
         self._news = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle = asyncio.Event()  # not before the lane is open
 
     @property
     def is_full(self) -> bool:
@@ -107,7 +106,7 @@ class Partition:
             await self._work(list(islice(self._waiting, _CHUNK)))
 
     async def idle(self) -> None:
-        """Wait until all that came is done."""
+        """Wait until it is taken over, and all that came is done."""
         await self._idle.wait()
 
     async def go_to(self, offset: int, *, again: bool) -> None:

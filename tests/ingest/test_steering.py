@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import BadInput, UserError
+from pushlane.core.task import Task
 from pushlane.ingest import ingest
+from pushlane.ingest.lane import PartitionLane
 from pushlane.ingest.mapping import compiled
 from pushlane.ingest.position import kept_of
 from pushlane.ingest.source import SourceChanged
@@ -113,6 +117,37 @@ async def test_who_has_the_partition_next_does_what_was_asked_for(settings: Sett
             await reader.read()
 
         assert await recipients(backend) == named((0, 5), (0, 5))
+
+
+async def test_a_seek_waits_until_a_partition_is_taken_over(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    add(log, 0, 5)
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+    last_of = PartitionLane._last_of
+
+    async def slow(lane: PartitionLane, task: Task) -> int:
+        asked.set()
+        await goes_on.wait()
+        return await last_of(lane, task)
+
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+        monkeypatch.setattr(PartitionLane, "_last_of", slow)
+        await ask_for(backend.documents, STREAM, ["0"], Seek(offset=0, again=True))
+        async with reading(backend, settings, log, "0") as reader:
+            idle = asyncio.create_task(reader.ingest.held["0"].partition.idle())
+            await asked.wait()
+            await until(lambda: "0" in reader.source.paused or "0" in reader.source.seeks)
+            assert not idle.done()  # though the seek has begun
+            goes_on.set()
+            await until(lambda: "0" in reader.source.seeks)
+            await reader.read()
+
+        assert await recipients(backend) == named((0, 5), (0, 5))
+        assert [task.total for task in reversed(await tasks(backend))] == [5, None]
 
 
 async def test_another_mapping_is_refused_unless_it_is_a_change(settings: Settings) -> None:
