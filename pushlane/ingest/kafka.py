@@ -113,6 +113,8 @@ class KafkaSource:
 
         def ask(consumer: Consumer) -> None:
             [found] = consumer.offsets_for_times(where, timeout=ASK_S)
+            if found.error is not None:  # as while a leader changes: no offset is the end then
+                raise KafkaException(found.error)
             end = consumer.get_watermark_offsets(where[0], timeout=ASK_S)[1]
             at = found.offset if found.offset >= 0 else end
             asked.get_loop().call_soon_threadsafe(tell, at)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError
 
 from pushlane import Settings
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import now_ms
-from pushlane.ingest import ingest, kafka_topic, partition
+from pushlane.ingest import ingest, kafka, kafka_topic, partition
 from pushlane.ingest.ingest import OnGap
-from pushlane.ingest.kafka import KafkaSource
+from pushlane.ingest.kafka import KafkaSource, _Thread
 from pushlane.ingest.kafka_topic import Place, client_settings
 from pushlane.ingest.mapping import compiled
 from pushlane.ingest.source import SourceChanged
@@ -306,3 +310,30 @@ async def test_a_broker_that_is_not_there_is_named(
         with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
             async with reading(backend, settings, source) as one:
                 await one.running
+
+
+def thread(source: KafkaSource, consumer: Any) -> _Thread:
+    """The thread of a source, not begun, with a consumer in place of the client's."""
+    made = _Thread(source._place, source._settings, source._topic, Mock())
+    made._consumer = consumer
+    source._thread = made
+    return made
+
+
+async def test_a_time_that_a_broker_gives_no_answer_for_is_not_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka, "ASK_S", 0.01)
+    consumer = Mock()
+    found = Mock(offset=-1001, error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    consumer.offsets_for_times.return_value = [found]
+    consumer.get_watermark_offsets.return_value = 0, 10
+    source = KafkaSource(Place("127.0.0.1:1", "orders"), "group", CLASSIC)
+    there = thread(source, consumer)
+
+    asking = asyncio.create_task(source.offset_at("0", 1))
+    await asyncio.sleep(0)
+    there._obey()
+
+    with pytest.raises(Unreachable, match="does not tell the offset of a time"):
+        await asking
