@@ -294,9 +294,13 @@ def seek(
 
 
 def _sought(read: Sequence[int], offset: int | None, to: str, *, again: bool) -> str:
-    """Return what cannot be undone of a seek; empty when nothing is."""
+    """Return what cannot be undone of a seek; by a time, which only a source knows, what may be.
+
+    Empty when nothing is.
+    """
     if offset is None:
-        return f"all records from {to} on are sent once more" if again else ""
+        parts = [f"all records from {to} on are sent once more"] if again else []
+        return " and ".join([*parts, f"records from before {to} are passed over if unsent"])
     passed = sum(max(0, offset - at) for at in read)
     sent = sum(max(0, at - offset) for at in read) if again else 0
     parts = [f"{sent:,} records are sent once more"] if sent else []

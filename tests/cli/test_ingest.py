@@ -88,14 +88,16 @@ def test_a_seek_asks_before_what_cannot_be_undone_with_the_number(read_up_to_9: 
     back = read_up_to_9("ingest", "seek", "orders", "--to", "4")
     again = read_up_to_9("ingest", "seek", "orders", "--to", "4", "--again")
     ahead = read_up_to_9("ingest", "seek", "orders", "--to", "14", "--partition", "2")
-    hour = read_up_to_9("ingest", "seek", "orders", "--to", "1h", "--again")
+    hour = read_up_to_9("ingest", "seek", "orders", "--to", "1h")
+    hour_again = read_up_to_9("ingest", "seek", "orders", "--to", "1h", "--again")
     sure = read_up_to_9("ingest", "seek", "orders", "--to", "4", "--again", "--yes", "--json")
 
     assert (back.exit_code, sure.exit_code) == (0, 0)
-    assert (again.exit_code, ahead.exit_code, hour.exit_code) == (1, 1, 1)
+    assert {one.exit_code for one in (again, ahead, hour, hour_again)} == {1}
     assert "10 records are sent once more" in again.stderr
     assert "5 offsets are passed over unsent" in ahead.stderr
-    assert "all records from 1h on are sent once more" in hour.stderr
+    assert "going to 1h (records from before 1h are passed over if unsent)" in hour.stderr
+    assert "all records from 1h on are sent once more and records" in hour_again.stderr
     assert sure.json == {"partitions": ["10", "2"], "offset": 4, "at_ms": 0, "again": True}
 
 
