@@ -314,7 +314,11 @@ class Ingest:
         documents = self.backend.documents
         await refuse_other(documents, self.stream, self.mapping.fingerprint)
         for name, asked in (await asked_for(documents, self.stream)).items():
-            if name in held:
+            if name not in held:
+                continue
+            if held[name].partition.lane.position.sought == asked.version:  # by one that died then
+                await carried_out(documents, self.stream, name, asked)
+            else:
                 held[name].seeks = True  # what still comes is of before
                 seeking = asyncio.create_task(self._seek(name, held[name], asked), name="seek")
                 self._seeks.add(seeking)
@@ -332,7 +336,7 @@ class Ingest:
             to = min(to, max((await self.source.ends()).get(name, 0), partition.lane.at))
             if self.held.get(name) is not held or held.running.done():
                 return  # whoever has it now, or next, does what was asked for
-            await partition.go_to(to, again=seek.again)
+            await partition.go_to(to, again=asked.version if seek.again else 0)
             told = "partition %s goes on at %d"
             log.info(told, name, to, extra={"action": "ingest_sought"})
         except Lost as error:

@@ -312,15 +312,15 @@ class PartitionLane:
             )
         await self.seal()
 
-    async def go_to(self, offset: int, *, again: bool) -> None:
+    async def go_to(self, offset: int, *, again: int = 0) -> None:
         """Go on elsewhere, once nothing is in progress. Can be repeated. Raises Lost.
 
-        With `again` in a new task, which sends what is behind that once more; else what lies
-        before `at` stays done.
+        With `again`, the version of a seek, in a new task, which sends what is behind that once
+        more: the position tells that this seek is done. Else what lies before `at` stays done.
         """
         if again:
             await self.seal()
-            await self._change(self.position.without_task(offset))
+            await self._change(replace(self.position.without_task(offset), sought=again))
         else:
             await self.save(offset)
 

@@ -109,8 +109,8 @@ class Partition:
         """Wait until it is taken over, and all that came is done."""
         await self._idle.wait()
 
-    async def go_to(self, offset: int, *, again: bool) -> None:
-        """Go on elsewhere; only while it is idle. Raises Lost."""
+    async def go_to(self, offset: int, *, again: int = 0) -> None:
+        """Go on elsewhere, see `PartitionLane.go_to`; only while it is idle. Raises Lost."""
         await self._retried(partial(self.lane.go_to, offset, again=again))
         self.offsets.empty(offset)
         self._bad_kept = offset - 1 if again else self._bad_kept

@@ -150,6 +150,35 @@ async def test_a_seek_waits_until_a_partition_is_taken_over(
         assert [task.total for task in reversed(await tasks(backend))] == [5, None]
 
 
+async def test_what_is_sent_once_more_is_so_once_though_the_process_dies_in_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    add(log, 0, 5)
+    died = asyncio.Event()
+
+    async def dies(*_: object) -> None:
+        died.set()
+        await asyncio.Event().wait()
+
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+            await ask_for(backend.documents, STREAM, ["0"], Seek(offset=0, again=True))
+            with monkeypatch.context() as patch:
+                patch.setattr(ingest, "carried_out", dies)
+                await died.wait()
+                await reader.kill(backend)
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+            while await asked_for(backend.documents, STREAM):
+                await asyncio.sleep(0)
+            await reader.read()
+
+            assert reader.source.seeks == {}
+            assert await recipients(backend) == named((0, 5), (0, 5))
+
+
 async def test_another_mapping_is_refused_unless_it_is_a_change(settings: Settings) -> None:
     log = Log()
     add(log, 0, 5)
