@@ -215,7 +215,9 @@ class Ingest:
         try:
             await partition.run()
         except Lost as error:
-            self._again_soon(given, partition, error)
+            held = self.held.get(given.partition)
+            if held is not None and held.partition is partition:  # else it was taken away
+                self._again_soon(given, partition, error)
         except Exception as error:  # noqa: BLE001 - of ours, too: it ends the process
             self._fail(error)
 
@@ -262,7 +264,7 @@ class Ingest:
             with suppress(Lost, Unreachable):
                 await one.partition.lane.let_go()
                 done[name] = one.partition.offsets.committable()
-            self.held.pop(name, None)
+            await self._drop([name])  # if it was lost meanwhile, it is about to be taken over again
         return done
 
     async def _idle(self, held: Held) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from pushlane.core.errors import BadInput
 from pushlane.ingest import ingest
 from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
-from pushlane.ingest.lane import Lost
+from pushlane.ingest.lane import Lost, PartitionLane
 from pushlane.ingest.mapping import compiled
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
@@ -273,3 +275,36 @@ async def test_another_task_begins_another_order(settings: Settings) -> None:
             ("b", 1, 0),
             ("c", 2, 1),
         ]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["let go", "lost"])
+async def test_a_partition_that_is_lost_as_it_is_taken_away_does_not_come_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    monkeypatch.setattr(ingest, "_AGAIN_S", 0.0)
+    goes_on = asyncio.Event()
+
+    async def lost(_: object) -> None:
+        with suppress(asyncio.CancelledError):
+            await goes_on.wait()
+        raise Lost("partition 0 is read by another process")
+
+    log = Log()
+    log.add("0", *devices(0, 5))
+    async with connect(settings) as backend, reading(backend, settings, log) as reader:
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLane, "open", lost)
+            await reader.source.give("0")
+            working = reader.ingest.held["0"].running
+            await asyncio.sleep(0)
+            if is_told:
+                taking = asyncio.create_task(reader.source.take_away("0"))
+                await asyncio.sleep(0)
+                goes_on.set()
+                await taking
+            else:
+                reader.ingest.lost(["0"])
+            await asyncio.wait({working})
+        await until(lambda: not any(t.get_name() == "again 0" for t in asyncio.all_tasks()))
+
+        assert reader.ingest.held == {}
