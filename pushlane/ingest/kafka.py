@@ -275,15 +275,19 @@ class _Thread:
             self.ends[name] = max(was, end)
 
     def _go_to(self, number: int, offset: int) -> None:
-        """Go on with this offset of a partition, if it is still ours."""
+        """Go on with this offset of a partition, if it is still ours.
+
+        Raises what ends the thread: a partition that is nowhere would not be read for ever.
+        """
         where = TopicPartition(self._place.topic, number, offset)
         if self._names[number] not in self.ends:
             return
         try:
             self._consumer.seek(where)
         except KafkaException:  # it fetches nothing now, as behind an offset that is out of range
-            self._consumer.incremental_unassign([where])
-            self._consumer.incremental_assign([where])
+            with translated(self._place):
+                self._consumer.incremental_unassign([where])
+                self._consumer.incremental_assign([where])
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask again until the brokers answer, or all is closed."""

@@ -9,11 +9,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from pushlane import Settings
 from pushlane.backends.backend import connect
-from pushlane.core.errors import BadInput, Unreachable
+from pushlane.core.errors import BadInput, PushlaneError, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.ingest import ingest, kafka, kafka_topic, partition
 from pushlane.ingest.ingest import OnGap
@@ -337,3 +337,17 @@ async def test_a_time_that_a_broker_gives_no_answer_for_is_not_the_end(
 
     with pytest.raises(Unreachable, match="does not tell the offset of a time"):
         await asking
+
+
+async def test_a_seek_that_cannot_be_done_ends_it() -> None:
+    consumer = Mock()
+    error = KafkaException(KafkaError(KafkaError._STATE, "gone"))
+    consumer.seek.side_effect = consumer.incremental_unassign.side_effect = error
+    source = KafkaSource(Place("127.0.0.1:1", "orders"), "group", CLASSIC)
+    there = thread(source, consumer)
+    there._names[0], there.ends["0"] = "0", 10
+
+    source.seek("0", 4)
+
+    with pytest.raises(PushlaneError, match="gone"):
+        there._obey()
