@@ -56,6 +56,7 @@ class InThread:
             for record in records:
                 at[:] = record, self._clock_s()
                 found.append(mapped(self._of, record))
+            at[:] = None, 0.0  # the last one came back, though the loop may hear of it late
             return found
 
         running = asyncio.create_task(self._threads.run(all_of))

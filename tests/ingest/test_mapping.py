@@ -201,3 +201,11 @@ async def test_a_function_that_hangs_ends_the_process_with_the_records_offset() 
             await of([record(offset=3), record(offset=4)])
     finally:
         release.set()
+
+
+async def test_a_function_that_came_back_did_so_though_the_loop_hears_of_it_late() -> None:
+    times_s = iter([0.0])
+
+    of = InThread(lambda _: None, 5.0, clock_s=lambda: next(times_s, 60.0))
+
+    assert await of([record()]) == [None]
