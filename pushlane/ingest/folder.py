@@ -30,14 +30,13 @@ _LONGEST_LINE = 16 << 20
 class _File:
     """A file that is read: behind `place` bytes is the line of number `offset`.
 
-    `end` lines were counted so far, in `end_place` bytes.
+    `counted` has how many lines were counted so far, and in how many bytes.
     """
 
     path: Path
     offset: int = 0
     place: int = 0
-    end: int = 0
-    end_place: int = 0
+    counted: tuple[int, int] = (0, 0)
     is_paused: bool = False
 
 
@@ -166,13 +165,18 @@ def _look_at(path: Path) -> tuple[str, int]:
 
 
 def _end_of(file: _File) -> int:
-    """Return how many lines a file has by now; only what is new of it is read."""
+    """Return how many lines a file has by now; only what is new of it is read.
+
+    Two threads may do so at once.
+    """
+    lines, place = file.counted
     with file.path.open("rb") as reading:
-        reading.seek(file.end_place)
+        reading.seek(place)
         while block := reading.read(_BLOCK):
-            file.end += block.count(b"\n")
-            file.end_place += len(block)
-    return file.end
+            lines += block.count(b"\n")
+            place += len(block)
+    file.counted = lines, place
+    return lines
 
 
 def _go_to(file: _File, offset: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import BadInput
-from pushlane.ingest.folder import FolderSource
+from pushlane.ingest.folder import FolderSource, _end_of, _File
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource
 from tests.core.support import until
@@ -228,3 +229,22 @@ async def test_it_can_be_closed_before_it_begins(place: Placed) -> None:
         source = there.opened()
         source.close()
         await source.run(Heard())
+
+
+def test_the_lines_of_a_file_that_two_count_at_once_are_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "0.jsonl"
+    path.write_bytes(b"{}\n" * 5)
+
+    class Reading(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            assert not meanwhile or _end_of(meanwhile.pop()) == 5
+            return super().read(size)
+
+    class Slow(type(path)):  # type: ignore[misc]
+        def open(self, *_: object, **__: object) -> io.BytesIO:
+            return Reading(path.read_bytes())
+
+    file = _File(Slow(path))
+    meanwhile = [file]
+
+    assert _end_of(file) == _end_of(file) == 5
