@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
@@ -108,7 +108,8 @@ class Ingest:
         self._in_thread = (
             InThread(self.mapping.of, self.map_timeout_s) if self.mapping.runs_code else None
         )
-        self._seeks: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
+        """Seeks, and a commit, which nothing waits for but the end."""
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -124,9 +125,9 @@ class Ingest:
         finally:
             self.source.close()
             await asyncio.gather(reading, return_exceptions=True)  # it lets go of what it has
-            for task in (keeping, *self._seeks):
+            for task in (keeping, *self._beside):
                 task.cancel()
-            await asyncio.gather(keeping, *self._seeks, return_exceptions=True)
+            await asyncio.gather(keeping, *self._beside, return_exceptions=True)
             await self._drop(list(self.held))
             self._failed.cancel()
         for ended in (self._failed, keeping, reading):
@@ -291,7 +292,8 @@ class Ingest:
     async def _keep_up(self) -> None:
         """Keep positions and commit them every second; hold the leases."""
         ticks = 0
-        looked_at_s = time.monotonic()
+        looked_at_s = renewed_at_s = time.monotonic()
+        committing: asyncio.Task[None] | None = None
         while True:
             await asyncio.sleep(_COMMIT_EVERY_S)
             ticks += 1
@@ -305,11 +307,28 @@ class Ingest:
             if ticks % _STEERED_EVERY == 0:
                 with suppress(Unreachable):
                     await self._steered(held)
+            if is_due := now_s - renewed_at_s >= HELD_S / 3:
+                renewed_at_s = now_s
             for one in held.values():
-                await self._tended(one, renew=ticks % round(HELD_S / 3) == 0)
-            offsets = {name: one.partition.offsets.committable() for name, one in held.items()}
+                await self._tended(one, renew=is_due)
+            if committing is None or committing.done():
+                offsets = {name: one.partition.offsets.committable() for name, one in held.items()}
+                committing = self._do_beside(self._commit(offsets), "commit")
+
+    async def _commit(self, offsets: Mapping[str, int]) -> None:
+        """Commit to the source, which may take long while it is away: leases go on meanwhile."""
+        ours = {name: at for name, at in offsets.items() if name in self.held}
+        try:
             with suppress(Unreachable):
-                await self.source.commit(offsets)
+                await self.source.commit(ours)
+        except Exception as error:  # noqa: BLE001 - of ours, too: it ends the process
+            self._fail(error)
+
+    def _do_beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
 
     async def _steered(self, held: Mapping[str, Held]) -> None:
         """Do what others have asked for. Raises BadInput once the mapping is another one."""
@@ -322,9 +341,7 @@ class Ingest:
                 await carried_out(documents, self.stream, name, asked)
             else:
                 held[name].seeks = True  # what still comes is of before
-                seeking = asyncio.create_task(self._seek(name, held[name], asked), name="seek")
-                self._seeks.add(seeking)
-                seeking.add_done_callback(self._seeks.discard)
+                self._do_beside(self._seek(name, held[name], asked), "seek")
 
     async def _seek(self, name: str, held: Held, asked: Asked) -> None:
         """Go on elsewhere with a partition, unless it is taken away first."""

@@ -308,3 +308,48 @@ async def test_a_partition_that_is_lost_as_it_is_taken_away_does_not_come_back(
         await until(lambda: not any(t.get_name() == "again 0" for t in asyncio.all_tasks()))
 
         assert reader.ingest.held == {}
+
+
+async def test_positions_and_leases_are_kept_while_a_commit_takes_long(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.01)
+    monkeypatch.setattr(ingest, "HELD_S", 0.0)
+    commits = asyncio.Event()
+    renewed: list[bool] = []
+    renew = PartitionLane.renew
+
+    async def long(_: object) -> None:
+        commits.set()
+        await asyncio.Event().wait()
+
+    async def noted(lane: PartitionLane) -> None:
+        renewed.append(commits.is_set())
+        await renew(lane)
+
+    log = Log()
+    log.add("0", *devices(0, 5))
+    async with connect(settings) as backend, reading(backend, settings, log, "0") as reader:
+        monkeypatch.setattr(reader.source, "commit", long)
+        monkeypatch.setattr(PartitionLane, "renew", noted)
+        await commits.wait()
+        await reader.read()
+        kept = reader.ingest.held["0"].partition.lane.kept
+
+        await until(lambda: (found := kept.position) and found.at == 5 and any(renewed))
+
+
+async def test_a_source_that_was_made_anew_ends_it_by_the_next_commit(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.01)
+
+    async def changed(_: object) -> None:
+        raise SourceChanged("log was made anew")
+
+    log = Log()
+    log.add("0", *devices(0, 5))
+    async with connect(settings) as backend, reading(backend, settings, log, "0") as reader:
+        monkeypatch.setattr(reader.source, "commit", changed)
+        with pytest.raises(SourceChanged, match="log was made anew"):
+            await reader.running
