@@ -108,9 +108,10 @@ def _opener(source: str, kafka: list[str]) -> Opener:
             from pushlane.ingest.kafka_topic import client_settings, place_of
         place, given = place_of(source), client_settings(kafka)
         return lambda _, stream: KafkaSource(place, f"pushlane-{stream.app}-{stream.name}", given)
-    if "://" in source:
+    scheme, is_url, _ = source.partition("://")  # behind which may be a password
+    if is_url:
         raise BadInput(
-            f"{source[:60]!r} is no source; give kafka://HOST:PORT/TOPIC, or a folder with files "
+            f"{scheme[:20]}:// is no source; give kafka://HOST:PORT/TOPIC, or a folder with files "
             "that end in .jsonl"
         )
     if kafka:
