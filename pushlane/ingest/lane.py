@@ -55,6 +55,10 @@ class Lost(PushlaneError):
     """Another process has the partition, or may have."""
 
 
+class Forgotten(BadInput):
+    """Nobody can know any more what of a partition is on the lane of its task."""
+
+
 @dataclass(eq=False)
 class PartitionLane:
     """One partition of a stream on its way to its lane, in the one process that has it.
@@ -96,7 +100,7 @@ class PartitionLane:
 
         Raises:
             Lost: another process has its lease.
-            TaskConflict: nobody can know any more what is on the lane.
+            Forgotten: nobody can know any more what is on the lane.
         """
         if not self.position.task_id:
             return
@@ -105,7 +109,11 @@ class PartitionLane:
             self.position = self.position.without_task(self.at)
             return
         await self._hold()
-        self._last = await self._last_of(task)
+        try:
+            self._last = await self._last_of(task)
+        except Forgotten:
+            await self._release(task)
+            raise
         if task.state.is_terminal:
             self.position = self.position.without_task(self._behind_last)
             return
@@ -132,10 +140,11 @@ class PartitionLane:
         try:
             [last] = await reached(self.backend, task, [range(first, first + AHEAD)])
         except TaskConflict as error:
-            raise BadInput(
+            raise Forgotten(
                 f"partition {self.partition} was not read for too long: nobody knows any more "
-                f"which records behind {self.at:,} are on the lane of task {task.id}. Ingest what "
-                "is new for a stream of another name: --from end"
+                f"which records behind {self.at:,} are on the lane of task {task.id}. Begin anew "
+                f"with: pushlane ingest reset {self.stream.name}; and to leave out what the source "
+                "has by now, start with --from end"
             ) from error
         return last
 
@@ -299,7 +308,7 @@ class PartitionLane:
     async def close_task(self) -> None:
         """Take the task over and end it, though records of what is on its lane may be gone.
 
-        Raises Lost, TaskConflict.
+        Raises Lost, TaskConflict, Forgotten.
         """
         await self.open()
         if self._publication is None:

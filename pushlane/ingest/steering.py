@@ -5,6 +5,7 @@ Whoever steers writes a document, which the processes look for; none of them has
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,11 +13,13 @@ import msgspec
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, TaskConflict, UserError
-from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
+from pushlane.ingest.lane import HELD_S, Forgotten, Lost, PartitionLane
 from pushlane.ingest.position import Position, all_kept, name_of
 from pushlane.model.documents import DocumentStore, as_json
 from pushlane.model.streams import Stream
 from pushlane.settings import Settings
+
+log = logging.getLogger("pushlane.ingest")
 
 _MAPPING = "ingest-mapping"
 _SEEK = "ingest-seek"
@@ -108,7 +111,8 @@ async def carried_out(
 async def reset(backend: Backend, settings: Settings, stream: Stream) -> int:
     """Forget how far each partition was read, and end its task; return how many there were.
 
-    What is on lanes is sent. Raises UserError while a process reads one. Can be repeated.
+    What is on lanes is sent. A task of which nobody knows any more what is on its lane is left as
+    it is. Raises UserError while a process reads one. Can be repeated.
     """
     kept = await all_kept(backend.documents, stream)
     for partition, one in kept.items():
@@ -117,7 +121,12 @@ async def reset(backend: Backend, settings: Settings, stream: Stream) -> int:
             continue
         lane = PartitionLane(backend, settings, stream, partition, was.of, one, was)
         try:
-            await lane.close_task()
+            try:
+                await lane.close_task()
+            except Forgotten:
+                told = "task %s is not ended: nobody knows how many pushes it has; see: %s"
+                extra = {"action": "ingest_task_left"}
+                log.warning(told, was.task_id, f"pushlane cancel {was.task_id}", extra=extra)
             await one.save(Position(source_id="", at=0, number=lane.position.number))
         except (Lost, TaskConflict) as error:
             raise UserError(

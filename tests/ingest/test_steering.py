@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
-from pushlane.core.errors import BadInput, UserError
+from pushlane.core.errors import BadInput, TaskConflict, UserError
 from pushlane.core.task import Task
-from pushlane.ingest import ingest
+from pushlane.ingest import ingest, lane
+from pushlane.ingest.ingest import Start
 from pushlane.ingest.lane import PartitionLane
 from pushlane.ingest.mapping import compiled
 from pushlane.ingest.position import kept_of
@@ -223,3 +225,33 @@ async def test_a_reset_begins_with_what_a_source_that_was_made_anew_has(
         kept = await kept_of(backend.documents, STREAM, "0")
         assert kept.position is not None
         assert kept.position.source_id == "second"
+
+
+async def test_a_reset_leaves_a_task_of_which_nobody_knows_what_is_on_its_lane(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log()
+    add(log, 0, 5)
+
+    async def forgotten(*_: object) -> list[int]:
+        raise TaskConflict("publishing stopped too long ago to go on")
+
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+        [task] = await tasks(backend)
+        with monkeypatch.context() as patch:
+            patch.setattr(lane, "reached", forgotten)
+            patch.setattr(PartitionLane, "_remembers", lambda *_: False)
+            patch.setattr(backend.broker, "last_of", AsyncMock(return_value=0))
+            with pytest.raises(BadInput, match="with: pushlane ingest reset orders"):
+                async with reading(backend, settings, log, "0") as reader:
+                    await reader.read()
+            assert await reset(backend, settings, STREAM) == 1
+        add(log, 5, 8)
+        async with reading(backend, settings, log, "0", start=Start.END) as reader:
+            add(log, 8, 10)
+            await reader.read()
+
+        assert f"pushlane cancel {task.id}" in caplog.text
+        assert await recipients(backend) == named((0, 5), (8, 10))
