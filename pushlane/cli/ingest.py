@@ -198,7 +198,8 @@ def status(
             if one.position is not None and one.position.source_id
         ]
 
-    nothing = f"nothing was ingested for stream {stream}; begin with: pushlane ingest SOURCE"
+    begin = f"pushlane ingest SOURCE --stream {stream} --mapping FILE"
+    nothing = f"nothing was ingested for stream {stream}; begin with: {begin}"
     print_rows(_COLUMNS, on_backend(settings, look), dict, as_json=as_json, nothing=nothing)
 
 

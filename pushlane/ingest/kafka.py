@@ -96,7 +96,8 @@ class KafkaSource:
         if now != self._id:
             raise SourceChanged(
                 f"{self.name} was made anew while it was read: its offsets begin again, and would "
-                "be taken for known ones. If that is right, begin anew with: pushlane ingest reset"
+                "be taken for known ones. If that is right, begin anew with: pushlane ingest reset "
+                "STREAM"
             )
         self._thread.trouble = ""
         committed = self._thread.committed
@@ -390,7 +391,7 @@ class _Thread:
             raise SourceChanged(
                 f"partition {number} of {self._place.url} was cut off behind what was read: "
                 f"{error.str()}. Its offsets would be taken for known ones; if that is right, "
-                "begin anew with: pushlane ingest reset"
+                "begin anew with: pushlane ingest reset STREAM"
             )
         else:
             self._on_trouble(error)

@@ -55,7 +55,7 @@ def test_status_of_a_stream_that_nothing_was_ingested_for(command: Command) -> N
 
     shown, listed = command("ingest", "status", "orders"), command("ingest", "status", "gone")
 
-    assert "begin with: pushlane ingest SOURCE" in shown.stderr
+    assert "with: pushlane ingest SOURCE --stream orders --mapping FILE" in shown.stderr
     assert "there is no stream 'gone'" in listed.stderr
 
 
