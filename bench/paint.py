@@ -1,4 +1,4 @@
-"""How long a browser takes until a page of the console is painted, with what is of use on it.
+"""Measures how long a browser takes to paint a page of the console with its content.
 
 That is Chromium's largest paint: pages come whole from the server, so that nothing of use is
 painted later. The browser has kept nothing, and the server has looked at nothing before.

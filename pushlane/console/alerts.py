@@ -24,7 +24,7 @@ from pushlane.util.errors import NotFound, Unauthorized
 _SHOWN = 200
 _OVER = 10
 _GROUPS = 20
-"""Of so many alerts over their thresholds it is shown which groups are, of each so many."""
+"""The page shows the groups of this many alerts, and this many groups of each."""
 
 
 class GroupRow(NamedTuple):
@@ -35,7 +35,7 @@ class GroupRow(NamedTuple):
 
     @property
     def state(self) -> str:
-        """How it stands: alarming, firing, acknowledged or recovered."""
+        """Return its state: alarming, firing, acknowledged or recovered."""
         if self.group.pending == "recovered":
             return "recovered"
         if not self.group.told:
@@ -114,7 +114,7 @@ def _rows(alert: AlertNow) -> list[GroupRow]:
 
 
 class Wanted(NamedTuple):
-    """What somebody is about to acknowledge: a group, or all that fires of an alert.
+    """An acknowledgement that is being typed: of a group, or of all that fires of an alert.
 
     `error` says why that cannot be.
     """

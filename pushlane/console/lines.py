@@ -63,7 +63,7 @@ class Track:
 
 
 class Spell(NamedTuple):
-    """What was so for a time (Unix ms), of which kind; `until_ms` is None while it still is.
+    """A state of some kind over a time (Unix ms); `until_ms` is None while it lasts.
 
     It `may_begin_sooner` or `may_end_later` where nobody knows.
     """
@@ -97,7 +97,7 @@ class Chart:
 
 
 Points = Sequence[tuple[int, Mapping[str, float | None]]]
-"""What went a second by name, at each time (Unix ms): None is what nobody knew, nothing is 0."""
+"""Pushes a second by name, at each time (Unix ms): None is unknown, and 0 is none."""
 
 
 def chart(

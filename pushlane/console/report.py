@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
 
 class OverTime(NamedTuple):
-    """What ended in each step that has something; `chart` has those without, too."""
+    """The outcomes of each step that has some; `chart` has the empty steps, too."""
 
     step: str
     names: Sequence[str]

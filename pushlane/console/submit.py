@@ -32,7 +32,7 @@ MOST_TYPED = 48 * 1024
 
 _SINKS_SHOWN = 20
 _DATE_TIME = re.compile(r"[0-9-]{10}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
-"""What an input of a date and a time has; ours are in UTC."""
+"""The format of an input of a date and a time; ours are in UTC."""
 
 Fields = ImmutableMultiDict[str, str]
 Acting = Callable[[Request, Reader, Fields], Awaitable[Response]]

@@ -21,7 +21,7 @@ from pushlane.model.presence import Process
 
 
 class Pace(NamedTuple):
-    """How many pushes of a task end a second, how many have to, and in how many seconds it ends.
+    """The pushes a second of a task: its rate, the rate it needs, and the seconds to its end.
 
     None is what nobody knows.
     """

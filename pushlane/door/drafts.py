@@ -83,7 +83,7 @@ class KeptElsewhere(NotFound):
 
 @dataclass(eq=False)
 class Job:
-    """What is done with a draft in the background: `check`, `test` or `submit`, and how far."""
+    """Work on a draft in the background, `check`, `test` or `submit`, and its progress."""
 
     word: str
     progress: SubmitProgress | None = None
@@ -105,7 +105,7 @@ class Reject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What a check found. It can be submitted if `why_not` is empty.
+    """The result of a check. The draft can be submitted if `why_not` is empty.
 
     `samples` are a few pushes at each sink, with recipients masked; `uses` has by column what it is
     used as.

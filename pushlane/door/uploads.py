@@ -18,7 +18,7 @@ from pushlane.util.errors import NotAllowed, NotNow, OversizedPush
 
 FORM_TOKEN = "_form"  # noqa: S105 - the name of a field
 BESIDE_BYTES = 64 * 1024
-"""What a form has beside its file, at most: its fields, and the heads of its parts."""
+"""The most bytes of a form beside its file: its fields, and the heads of its parts."""
 
 _PART_BYTES = 64
 _WRITE_BYTES = 1024 * 1024

@@ -43,7 +43,7 @@ _STEERED_EVERY = 2
 
 
 class OnGap(StrEnum):
-    """Whether to stop where the source has lost records that were not read."""
+    """Says if an ingest stops where the source has lost records that were not read."""
 
     STOP = "stop"
     GO = "go"
@@ -68,7 +68,7 @@ class Held:
     done: int = 0
     bad: int = 0
     per_s: float = 0.0
-    """How many records were done, and bad, at the last look; and how many were done each second."""
+    """The records that were done, and bad, at the last look, and the rate since the one before."""
 
     def seen(self, end: int, passed_s: float) -> Seen:
         """Return what is to be seen of it, so many seconds after the last look."""

@@ -1,4 +1,4 @@
-"""Where a Kafka topic is and how it is reached: its URL, the client's settings, its id, errors."""
+"""The address of a Kafka topic, the settings of its client, its id, and errors in our words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that ingests counts, and how it is shown."""
+"""The metrics of a process that ingests."""
 
 from __future__ import annotations
 

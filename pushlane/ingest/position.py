@@ -19,7 +19,7 @@ KIND = "ingest-partition"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a process saw of a partition at `at_ms`, in Unix milliseconds.
+    """The state of a partition as a process saw it at `at_ms`, in Unix milliseconds.
 
     The source ended at `end`. So many records were `in_progress`, were done each second lately, and
     have been `bad` in all.

@@ -61,7 +61,7 @@ async def refuse_other(documents: DocumentStore, stream: Stream, mine: str) -> N
 
 
 class Seek(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a partition is to go on: at an offset, or at the first record of a Unix time.
+    """The place where a partition is to go on: an offset, or the first record of a Unix time.
 
     With `again` what was sent from there on is sent once more, by a new task.
     """

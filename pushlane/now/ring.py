@@ -24,7 +24,7 @@ _ASKED_S = 60.0
 
 
 class TaskRates:
-    """What some tasks get and are entitled to, in pushes a second; in eight bytes a task."""
+    """The rates of some tasks, and the entitled ones, in pushes a second; 8 bytes a task."""
 
     def __init__(self, tasks: Sequence[TaskPicture], before: TaskRates | None) -> None:
         ids = tuple(one.task.id for one in tasks)
@@ -48,7 +48,7 @@ class TaskRates:
 
 
 class Point(NamedTuple):
-    """What went a second at a moment (Unix ms): by sink, level and app, and of tasks."""
+    """The pushes a second at a moment (Unix ms): by sink, level and app, and of tasks."""
 
     at_ms: int
     per_s: Mapping[tuple[str, str, str], float]

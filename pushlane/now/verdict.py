@@ -53,7 +53,7 @@ class Held:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is the same from look to look."""
+        """Return the fields that are the same from look to look."""
         return self.kind, self.subject, self.sink
 
 

@@ -180,7 +180,7 @@ class ListTokens(Operation[list[TokenView]], frozen=True, kw_only=True):
 
 
 class IssuerView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose tokens a server takes beside ours, and what they may do; all absent for nobody's.
+    """The issuer whose tokens a server takes beside ours, and their rights; absent without one.
 
     `roles` are ours by the words of the issuer for them, which are in `role_claim`. Without an
     `apps_claim` its tokens are of all apps. `requests_per_s` bounds each bearer, but who has a

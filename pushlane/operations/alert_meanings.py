@@ -14,7 +14,7 @@ _BY_REASON = "pushlane report --since 1h --by sink,reason"
 
 
 class _Meaning(NamedTuple):
-    """What the figure is, why it may be alarming, and the command that looks for the cause.
+    """The meaning of a figure, why it may be alarming, and the command that looks for the cause.
 
     One that `takes_where` is asked of just the pushes of the group. The figure is a part of 1 if it
     `is_part`, else it is in a `unit`. `why_under` says why it may be too low.

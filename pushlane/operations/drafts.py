@@ -25,7 +25,7 @@ from pushlane.producers.task_options import (
 )
 
 Typed = Mapping[str, Sequence[str]]
-"""What was typed, by the name of an option; one that was left empty is not there."""
+"""The typed texts by the name of their option, without those that were left empty."""
 
 _WRITTEN = written_options()
 LISTED = ("data", "address", "attribute")
@@ -33,7 +33,7 @@ LISTED = ("data", "address", "attribute")
 
 SWITCHES = ("silent", "literal_braces")
 OF_FILE = ("format", "delimiter", "encoding")
-"""How the text of a file is written."""
+"""The options on the text format of a file."""
 
 MOST_COLUMNS = 200
 """So many columns of a file are listed."""
@@ -44,7 +44,7 @@ MOST_REJECTS = 100
 """So many rows that cannot be used are listed: a list of all could be far larger than the file."""
 
 OF_START = ("rate", "in_flight", "paused", "test_to")
-"""How a submit is begun: what limits it, how much of it goes, and to whom."""
+"""The options on the start of a submit: its limits, its size, and its test recipients."""
 
 NAMES = (*OF_FILE, *OF_START, *_WRITTEN)
 """The names of all that can be typed."""

@@ -31,14 +31,14 @@ _MARKS, _SPANS, _LOOKED_AT = 200, 200, 2_000
 
 
 class By(StrEnum):
-    """Whose lines the last hour is shown in."""
+    """The groups that the last hour is shown by."""
 
     LEVEL = "level"
     APP = "app"
 
 
 class PointView(msgspec.Struct, frozen=True):
-    """What went a second at a moment (Unix ms), by level."""
+    """The pushes a second at a moment (Unix ms), by level."""
 
     at_ms: int
     per_s: Mapping[str, float]
@@ -110,7 +110,7 @@ class GetHour(Operation[HourView], frozen=True, kw_only=True):
 
 
 class TaskPointView(msgspec.Struct, frozen=True):
-    """What a task got at a moment (Unix ms) beside what it was entitled to, in pushes a second.
+    """The rate of a task at a moment (Unix ms) beside its entitled one, in pushes a second.
 
     Absent is what nobody knew.
     """

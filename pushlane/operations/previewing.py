@@ -269,7 +269,7 @@ class _Copy(Session):
 
 @dataclass(frozen=True)
 class _World:
-    """What a change leaves of what it changes; `was` is the task before, None of a new one."""
+    """The state after a change; `was` is the task before, None for a new one."""
 
     tag: str
     was: Task | None

@@ -268,7 +268,7 @@ class ListReported(_Asked[list[ReportedReceipt]], frozen=True, kw_only=True):
 
 
 class TaskSharesView(msgspec.Struct, frozen=True):
-    """What a task got of its sinks in steps of `step_s` seconds, beside what it was entitled to.
+    """The share of a task of its sinks in steps of `step_s` seconds, beside its entitled share.
 
     Each point is the mean of the step that begins then: there is none for one in which it sent
     nothing. It was entitled to its part of all that went, by weights and quotas of what was sent in

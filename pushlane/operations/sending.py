@@ -50,7 +50,7 @@ class TaskLines(Protocol):
 
 
 class Way(Protocol):
-    """Where operations are done, and lines are sent."""
+    """A place that does operations and takes lines."""
 
     async def do(self, operation: Operation[Result]) -> Result:
         """Do an operation. Raises what that raises, and Unreachable without an answer."""
@@ -74,7 +74,7 @@ async def submitted_by(
 
 @dataclass(frozen=True)
 class Tried:
-    """What a submit would do. `wanted` is what would make its task; `existing` has its key."""
+    """The result of a dry run. `wanted` would make its task; `existing` has the same key."""
 
     ran: DryRun
     wanted: CreateTask

@@ -113,7 +113,7 @@ class Between:
                 gone.cancel()
                 back.cancel()
         except (OSError, asyncio.IncompleteReadError):
-            pass
+            pass  # a broken connection is what this is for; both ends are closed below
         finally:
             if server is not None:
                 server.transport.abort()

@@ -98,7 +98,7 @@ class Group:
             held = owner.ingest.held[partition]
             if not held.seeks and held.partition.lane.at >= self.log.end(partition):
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
     async def _reader(self, partition: str) -> Reader:
         opened = reading(self._backend, self._settings, self.log, partition, mapping=MAPPING)
