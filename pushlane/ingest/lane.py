@@ -157,7 +157,9 @@ class PartitionLane:
     async def ready(self, offset: int) -> None:
         """See that a task takes pushes from this offset on, which is not below `at`.
 
-        Can be repeated. Raises Lost, and Ended where the task has ended meanwhile.
+        Where another task has to follow that of a process that was killed, `at` may rise beyond the
+        offset: what lies below is on the lane of the one before. Can be repeated. Raises Lost, and
+        Ended where the task has ended meanwhile.
         """
         if self._publication is not None and self._is_over(offset):
             await self.seal()
@@ -238,7 +240,8 @@ class PartitionLane:
         if bodies:
             await self._publish(bodies, collapses)
         position, self._order = self.position, self._next_order
-        self.position = replace(position, at=last + 1, pushes=position.pushes + pushes)
+        at = max(position.at, last + 1)
+        self.position = replace(position, at=at, pushes=position.pushes + pushes)
 
     async def _publish(self, bodies: Sequence[bytes], collapses: bool) -> None:
         publication = self._publication
@@ -293,11 +296,19 @@ class PartitionLane:
             raise Lost(str(error)) from error
 
     async def seal(self) -> None:
-        """End the task that is fed: all of it is on its lane. Can be repeated. Raises Lost."""
+        """End the task that is fed; what of it is on its lane is done. Can be repeated.
+
+        Raises Lost.
+        """
         publication = self._publication
         if publication is None:
             return
         await self._hold_if_late()
+        seqs = range(self.at - self.position.base + 1, self._last + 1)
+        if seqs:  # of a process that was killed before it could keep how far it was
+            found = await published_of(self.backend, publication.task, seqs)
+            pushes = self.position.pushes + len(found)
+            self.position = replace(self.position, at=self._behind_last, pushes=pushes)
         await self.save()
         with suppress(Ended):
             await publication.seal(self.position.pushes, self._last)
@@ -311,14 +322,6 @@ class PartitionLane:
         Raises Lost, TaskConflict, Forgotten.
         """
         await self.open()
-        if self._publication is None:
-            return
-        seqs = range(self.at - self.position.base + 1, self._last + 1)
-        if seqs:
-            found = await published_of(self.backend, self._publication.task, seqs)
-            self.position = replace(
-                self.position, at=self._behind_last, pushes=self.position.pushes + len(found)
-            )
         await self.seal()
 
     async def go_to(self, offset: int, *, again: int = 0) -> None:

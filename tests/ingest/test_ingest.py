@@ -13,7 +13,7 @@ import pytest
 from pushlane import Settings
 from pushlane.backends.backend import connect
 from pushlane.core.errors import BadInput
-from pushlane.ingest import ingest
+from pushlane.ingest import ingest, lane
 from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
 from pushlane.ingest.lane import Lost, PartitionLane
@@ -22,7 +22,7 @@ from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
 from pushlane.model.names import submit_lease
 from tests.core.support import until
-from tests.ingest.sources import Log, pushes, reading, recipients, tasks, value
+from tests.ingest.sources import STREAM, Log, pushes, reading, recipients, tasks, value
 
 
 def devices(first: int, last: int) -> list[bytes]:
@@ -73,6 +73,33 @@ async def test_a_kill_puts_nothing_on_the_lane_twice(settings: Settings) -> None
         assert started_at == 0
         assert await recipients(backend) == [f"d{n}" for n in range(800)]
         assert reader.ingest.counted.repeated == 700
+
+
+@pytest.mark.parametrize("why", ["another mapping", "a day is over", "other options"])
+async def test_a_kill_puts_nothing_on_the_lane_twice_where_another_task_follows(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    log = Log()
+    log.add("0", *devices(0, 700))
+    other: dict[str, Any] = {"stream": STREAM}
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+            await reader.kill(backend)
+        log.add("0", *devices(700, 800))
+        if why == "another mapping":
+            made = compiled({"recipient": "device", "title": {"value": "Hi"}}, "other")
+            other = {"mapping": made, "change": True}
+        elif why == "a day is over":
+            monkeypatch.setattr(lane, "LONGEST_S", 0.0)
+        else:
+            other = {"stream": msgspec.structs.replace(STREAM, max_attempts=7)}
+        async with reading(backend, settings, log, "0", **other) as reader:
+            await reader.read()
+
+        assert await recipients(backend) == [f"d{n}" for n in range(800)]
+        first = (await tasks(backend))[-1]
+        assert (first.total, first.highest_seq) == (700, 700)
 
 
 async def test_what_is_left_out_takes_a_number_and_no_push(
