@@ -16,21 +16,17 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import uvloop
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from bench.backends import anew, backend_settings, environment
 from bench.figures import Figure, at_most, say
-from dev.stack import default_cache_dir
-from dev.stack.kafka import KafkaProcess, kafka_answers
-from dev.stack.services import HOST, free_ports, wait_until
+from bench.kafka import kafka_broker, make_topics
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import PushlaneError
 from pushlane.core.task import Level
@@ -62,7 +58,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     per_s, submit_per_s = [], []
     with (
         tempfile.TemporaryDirectory(prefix="pushlane-ingest-") as folder,
-        _broker(Path(folder)) as servers,
+        kafka_broker(Path(folder)) as servers,
         backend_settings("embedded") as settings,
     ):
         rows = Path(folder) / "rows.jsonl"
@@ -88,34 +84,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _broker(folder: Path) -> Iterator[str]:
-    process = KafkaProcess(folder)
-    port, inner = free_ports(2)
-    cache_dir = default_cache_dir()
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        process.start(cache_dir, (port, inner), say)
-        wait_until(
-            lambda: kafka_answers(port),
-            what="kafka",
-            deadline_s=_ASK_S,
-            is_running=lambda: process.is_running("kafka"),
-            log_tail=lambda: process.log_tail("kafka"),
-        )
-        yield f"{HOST}:{port}"
-    finally:
-        process.stop(delete_data=True)
-
-
 def _records(count: int) -> Iterator[bytes]:
     for n in range(count):
         yield b'{"recipient": "device-%07d", "title": "Sale", "body": "%s"}' % (n, _BODY.encode())
 
 
 def _topic(servers: str, name: str, partitions: int) -> Place:
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_ASK_S)
+    make_topics(servers, [name], partitions)
     return Place(servers, name)
 
 

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -45,10 +46,7 @@ def write_topics(settings: Settings, count: int, pushes: int) -> list[str]:
     """So many topics with as many pushes each as one of our tasks has, a message each, in batches
     of 32: what others read.
     """
-    run = secrets.token_hex(4)
-    names = [f"rival-{run}-{number}" for number in range(count)]
-    asyncio.run(_open(settings, names))
-    topics = [f"persistent://{settings.namespace}/{name}" for name in names]
+    topics = _opened(settings, count)
     client = pulsar.Client(settings.broker, logger=None)
     try:
         for start in range(0, count, _TOPICS_AT_ONCE):
@@ -58,6 +56,13 @@ def write_topics(settings: Settings, count: int, pushes: int) -> list[str]:
     return topics
 
 
+def _opened(settings: Settings, count: int) -> list[str]:
+    run = secrets.token_hex(4)
+    names = [f"rival-{run}-{number}" for number in range(count)]
+    asyncio.run(_open(settings, names))
+    return [f"persistent://{settings.namespace}/{name}" for name in names]
+
+
 async def _open(settings: Settings, names: Sequence[str]) -> None:
     async with connect(settings) as backend:
         for start in range(0, len(names), _TOPICS_AT_ONCE):
@@ -65,8 +70,21 @@ async def _open(settings: Settings, names: Sequence[str]) -> None:
             await asyncio.gather(*map(backend.broker.open_lane, some))
 
 
-def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> None:
-    """Raises PulsarException when one of them is not durable."""
+def write_in_turn(settings: Settings, count: int, pushes: int) -> tuple[list[str], float]:
+    """The same topics, but a push to each of all in turn; the seconds until all were durable."""
+    topics = _opened(settings, count)
+    client = pulsar.Client(settings.broker, logger=None)
+    try:
+        return topics, _fill(client, topics, pushes)
+    finally:
+        client.close()
+
+
+def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> float:
+    """Return the seconds from the first push until all are durable.
+
+    Raises PulsarException when one of them is not.
+    """
     producers = [
         client.create_producer(
             topic,
@@ -77,13 +95,17 @@ def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> None:
         )
         for topic in topics
     ]
+    began_s = time.perf_counter()
     for seq in range(1, pushes + 1):
         body = encode(push_of("rival", seq))
         for producer in producers:
             producer.send_async(body, _sent)
     for producer in producers:
         producer.flush()
+    took_s = time.perf_counter() - began_s
+    for producer in producers:
         producer.close()
+    return took_s
 
 
 def _sent(result: pulsar.Result, message_id: object) -> None:
