@@ -4,7 +4,8 @@ The same number of pushes is spread over ever more tasks, each on a lane of its 
 that measures how lanes begin and end; so a second series has as many pushes or more, and at least
 512 a lane (`--a-lane`). Embedded: also 100,000 tasks of one push, which share the pool's
 lanes. Rates and the CPU time a push are of the part that begins when every task was seen once:
-opening that many lanes is not in them. Levels share equally.
+opening that many lanes is not in them. Levels share equally. `--broker kafka` is another series:
+Kafka beside Pulsar and pushlane on it, in bench/kafka_topics.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench import kafka_topics
 from bench.backends import backend_settings
 from bench.backlog import write_tasks
 from bench.drained import Drained, drained
@@ -28,15 +30,16 @@ from pushlane.core.errors import BadInput
 from pushlane.core.task import Weights
 from pushlane.settings import Settings
 
-RUNS = (("--broker", "pulsar", "--full"), ("--broker", "embedded"))
+RUNS = (("--broker", "pulsar", "--full"), ("--broker", "embedded"), ("--broker", "kafka"))
 _LANES = (64, 256, 1_024, 4_096)
+_OF_KAFKA = (64, 128, 256, 1_024)
 _FEW = 1_024
 _OF_THE_PEER = 4
 _SINGLES = 100_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--broker", choices=("embedded", "pulsar"), default="pulsar")
+    parser.add_argument("--broker", choices=("embedded", "pulsar", "kafka"), default="pulsar")
     parser.add_argument("--pushes", type=int, default=262_144, help="in all (default 262144)")
     parser.add_argument(
         "--a-lane", type=int, default=512, help="at least, in a second series; 0: none (512)"
@@ -47,9 +50,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full", action="store_true", help="Pulsar: 4,096 lanes too, which takes four minutes more"
     )
+    beside = parser.add_argument_group("Kafka beside Pulsar (--broker kafka)")
+    beside.add_argument(
+        "--topics", type=int, nargs="+", default=_OF_KAFKA, help="how many (64 128 256 1024)"
+    )
+    beside.add_argument(
+        "--records", type=int, default=1_048_576, help="in all, over all topics (default 1048576)"
+    )
+    beside.add_argument("--rounds", type=int, default=3, help="of which the median counts")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.broker == "kafka":
+        return kafka_topics.run(options)
     counts = _LANES if options.full or options.broker == "embedded" else _LANES[:-1]
     _require_some(options, counts[-1])
     ours: dict[int, Drained] = {}
@@ -168,6 +181,8 @@ def _series(ours: Mapping[int, Drained], prefix: str) -> dict[str, Any]:
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
+    if result["broker"] == "kafka":
+        return kafka_topics.figures(result)
     most = max(map(int, result["rates"]))
     is_pulsar, total = result["broker"] == "pulsar", result["pushes"]
     shown = [
@@ -223,6 +238,9 @@ def _shown(result: dict[str, Any], prefix: str, a_lane: int) -> list[Figure]:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
+    if result["broker"] == "kafka":
+        kafka_topics.plot(result, path)
+        return
     from matplotlib.figure import Figure as Drawing
 
     drawing = Drawing(figsize=(7, 4), layout="constrained")
