@@ -14,15 +14,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.backends import backend_settings, environment
+from bench.kafka import kafka_broker, make_topics
 from bench.peers import programs
 from bench.peers.peer import Peer, Reweigh
 from bench.peers.venv import peer_python
 from bench.peers.workload import LATE, SLOTS, backlog
 from dev.stack import Ports, default_cache_dir
+from dev.stack.kafka import KAFKA_VERSION
 from dev.stack.local import LocalWay
 from dev.stack.services import free_port, redis_answers, wait_until
 from pushlane.backends.backend import connect
 from pushlane.backends.pulsar.reader import SUBSCRIPTION
+from pushlane.core.task import Level
 from pushlane.settings import Settings
 
 _ROOT = Path(__file__).parents[2]
@@ -139,6 +142,21 @@ def _pulsar_dispatcher(folder: Path, log: Path) -> Iterator[Peer]:
         )
 
 
+@contextmanager
+def _kafka(folder: Path, log: Path) -> Iterator[Peer]:
+    with kafka_broker(folder) as servers:
+        make_topics(servers, [level.value for level in Level])
+        yield Peer(
+            version=KAFKA_VERSION,
+            feed=[sys.executable, "kafka_app.py", "feed"],
+            work=[sys.executable, "kafka_app.py", "work"],
+            environment={**_told(log), "PEERS_KAFKA": servers},
+            cwd=programs.APPS,
+            reweigh=Reweigh.WORKER,
+            change="one call in the worker",
+        )
+
+
 async def _declare(settings: Settings) -> None:
     """A topic with its subscription for each task, since the namespace makes none by itself."""
     async with connect(settings) as backend:
@@ -156,6 +174,7 @@ CATALOGUE: dict[str, Opener] = {
     "Dramatiq": _dramatiq,
     "BullMQ": _bullmq,
     "pulsar-dispatcher": _pulsar_dispatcher,
+    "Kafka, a topic a level": _kafka,
 }
 
 
