@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import subprocess
 import time
@@ -26,8 +27,9 @@ _WRITES = {"acks": "all", "linger.ms": "10"}
 _IN_TURN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 _TOOLS = "org.apache.kafka.tools"
 _HEAP = "-Xmx512m"  # as the scripts that Kafka has for them
-_STEADY_S = "steady state records sent, "
-_TOOL_S = 300.0
+_STEADY = re.compile(r"^\d+ steady state records sent, ([\d.]+) records/sec", re.MULTILINE)
+_ALL = re.compile(r"^(\d+) records sent, .* 99\.9th", re.MULTILINE)
+_TOOL_S = 120.0
 _EVERY_MS = 100
 _AT_ONCE = 1_000
 _LOOK_S = 0.1
@@ -120,7 +122,7 @@ def perf_produced(servers: str, topic: str, records: int) -> float:
     logs, which it fills in turn.
 
     Raises:
-        MissingPeer: it failed, or was done too soon.
+        MissingPeer: it failed, or the broker did not take all.
     """
     sizes = f"--num-records {records} --record-size {len(record(1))} --throughput -1"
     settings = [f"{name}={value}" for name, value in _WRITES.items()]
@@ -130,15 +132,17 @@ def perf_produced(servers: str, topic: str, records: int) -> float:
         *("--warmup-records", str(records // 4)),
         *("--command-property", *settings, f"partitioner.class={_IN_TURN}"),
     )
-    return perf_produced_rate(said)
+    return perf_produced_rate(said, records)
 
 
-def perf_produced_rate(said: str) -> float:
-    for line in said.splitlines():
-        _, found, rest = line.partition(_STEADY_S)
-        if found:
-            return float(rest.split()[0])
-    raise MissingPeer("ProducerPerformance was done before it was warm")
+def perf_produced_rate(said: str, records: int) -> float:
+    """What it says of its steady state, if the broker took all."""
+    every, steady = _ALL.search(said), _STEADY.search(said)
+    if every is None or steady is None:
+        raise MissingPeer("ProducerPerformance said no rate")
+    if (taken := int(every[1])) < records:
+        raise MissingPeer(f"ProducerPerformance got rid of {taken:,} of {records:,} records only")
+    return float(steady[1])
 
 
 def perf_consumed(servers: str, prefix: str, records: int) -> float:
