@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -13,8 +15,10 @@ from bench.figures import say
 from dev.stack import default_cache_dir
 from dev.stack.kafka import KafkaProcess, kafka_answers
 from dev.stack.services import HOST, free_ports, wait_until
+from pushlane.core.errors import Unreachable
 
 _ASK_S = 60.0
+_LOOK_S = 0.1
 _KEPT_DELETED_MS = "1000"
 
 
@@ -45,12 +49,38 @@ def kafka_broker(folder: Path) -> Iterator[str]:
 
 
 def make_topics(servers: str, names: Sequence[str], partitions: int = 1) -> None:
-    """Make them; what is deleted of them is off the disk soon after."""
+    """Make them, and wait until each partition takes records.
+
+    A broker tells of partitions before it leads them: an idempotent producer whose first batches
+    are refused then, while later ones are taken, tries the first ones again in vain. What is
+    deleted of the topics is off the disk soon after.
+
+    Raises:
+        Unreachable: they take none in time.
+    """
     config = {"file.delete.delay.ms": _KEPT_DELETED_MS}
     new = [NewTopic(name, partitions, 1, config=config) for name in names]
     admin = _admin(servers)  # lives till the answers are there
     for made in admin.create_topics(new).values():
         made.result(_ASK_S)
+    places = [TopicPartition(name, n, 0) for name in names for n in range(partitions)]
+    asking = Consumer({"bootstrap.servers": servers, "group.id": "asking", "log_level": 0})
+    deadline_s = time.monotonic() + _ASK_S
+    try:
+        while not _are_led(asking, places):
+            if time.monotonic() > deadline_s:
+                raise Unreachable(f"Kafka does not lead all of {len(places):,} new partitions")
+            time.sleep(_LOOK_S)
+    finally:
+        asking.close()
+
+
+def _are_led(asking: Consumer, places: list[TopicPartition]) -> bool:
+    """Ask of each partition the first offset since 1970, which only its leader answers."""
+    try:
+        return all(place.error is None for place in asking.offsets_for_times(places, _ASK_S))
+    except KafkaException:
+        return False
 
 
 def delete_topics(servers: str, names: Sequence[str]) -> None:
