@@ -22,7 +22,7 @@ ToContent = Callable[[Record], Content | None]
 _TEXTS = ("recipient", "title", "body", "key", "collapse", "ordered_by", "zone", "trace_id")
 _TIMES = ("expires_at", "not_before")
 _MANY = ("data", "attributes", "address")
-_PARTS = (*_TEXTS, *_TIMES, *_MANY, "payload", "when", "function")
+_PARTS = (*_TEXTS, "type", *_TIMES, *_MANY, "payload", "when", "function")
 _NONE: Any = object()
 
 
@@ -73,6 +73,8 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
         raise BadInput('it needs recipient, such as recipient = "device"')
     if "ordered_by" in given and "collapse" in given:
         raise BadInput("ordered_by sends every push, collapse the newest alone; leave one out")
+    if "type" in given and "type" in _fields_of(given.get("data")):
+        raise BadInput("type is the field type of data, which data gives, too; leave one out")
     of = _by_fields(given, when)
     return Made(of, fingerprint, ordered="ordered_by" in given)
 
@@ -83,6 +85,7 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
     many = [(name, _mapping(name, given[name])) for name in _MANY if name in given]
     if "payload" in given:
         many.append(("payload", _payloads(given["payload"])))
+    type_of = _getter("type", given["type"]) if "type" in given else None
     empty = Content("", "", "", None, 0)._asdict()
     decode = msgspec.json.decode
 
@@ -99,6 +102,8 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
             parts[name] = get(found)
         for name in _OPTIONAL:
             parts[name] = parts[name] or None
+        if type_of and (kind := text_of(type_of(found))):
+            parts["data"] = {**(parts["data"] or {}), "type": kind}
         return Content(**parts)
 
     return of
@@ -196,15 +201,21 @@ def _mapping(part: str, given: Any) -> Get:
             return value
 
         return whole if part != "address" else get
-    if isinstance(given, list) and all(isinstance(name, str) for name in given):
-        given = {name.rpartition("/")[2]: name for name in given}
-    if not isinstance(given, dict) or not given:
+    given = _fields_of(given)
+    if not given:
         raise BadInput(
             f'{part} is no table such as {part} = {{ order = "id" }}, nor a list of fields'
         )
     getters = [(name, _getter(f"{part}.{name}", one)) for name, one in given.items()]
     as_text = text_of if part != "data" else lambda value: value
     return lambda found: {name: as_text(get(found)) for name, get in getters}
+
+
+def _fields_of(given: Any) -> Mapping[str, Any]:
+    """Return a table of fields, also of a list of them; nothing for what is neither."""
+    if isinstance(given, list) and all(isinstance(name, str) for name in given):
+        return {name.rpartition("/")[2]: name for name in given}
+    return given if isinstance(given, dict) else {}
 
 
 def _payloads(given: Any) -> Get:

@@ -59,6 +59,19 @@ def test_data_is_a_table_a_list_of_fields_or_one_object() -> None:
     assert content({"data": "cart"}).data == ORDER["cart"]
 
 
+@pytest.mark.parametrize(
+    ("given", "data"),
+    [
+        ({"type": "status"}, {"type": "paid"}),
+        ({"type": {"text": "order.{status}"}, "data": ["id"]}, {"type": "order.paid", "id": 7}),
+        ({"type": {"value": "order"}, "data": "cart"}, {**ORDER["cart"], "type": "order"}),
+        ({"type": {"field": "gone", "default": ""}}, None),
+    ],
+)
+def test_the_type_of_a_push_is_a_field_of_its_data(given: Any, data: Any) -> None:
+    assert content(given).data == data
+
+
 def test_what_pushes_are_ordered_by_is_a_text_or_nothing() -> None:
     assert content({"ordered_by": "id"}).ordered_by == "7"
     assert content({"ordered_by": {"field": "gone", "default": ""}}).ordered_by is None
@@ -107,6 +120,9 @@ def test_a_record_that_is_no_push_says_why_and_never_what_it_holds(
         ({"payload": "fcm"}, "payload is no table of sinks"),
         ({"function": "shop:of"}, "function makes the whole push; leave recipient out"),
         ({"ordered_by": "id", "collapse": "id"}, "ordered_by sends every push"),
+        ({"type": "status", "data": {"type": "id"}}, "type is the field type of data"),
+        ({"type": "status", "data": ["id", "/cart/type"]}, "type is the field type of data"),
+        ({"type": ["status"]}, "type is neither a field"),
     ],
 )
 def test_what_is_no_mapping_is_refused_with_its_part(mapping: dict[str, Any], why: str) -> None:
