@@ -223,6 +223,8 @@ class PartitionLane:
         After `ready`. Raises BadInput for one that cannot be, and that is not there either.
         """
         assert self._publication is not None
+        if offset < self.position.again:
+            content = content._replace(key=None)
         task, key = self._publication.task, content.ordered_by
         seq = offset - self.position.base + 1
         after = self._next_order.of(key) if key else 0
@@ -327,12 +329,15 @@ class PartitionLane:
     async def go_to(self, offset: int, *, again: int = 0) -> None:
         """Go on elsewhere, once nothing is in progress. Can be repeated. Raises Lost.
 
-        With `again`, the version of a seek, in a new task, which sends what is behind that once
-        more: the position tells that this seek is done. Else what lies before `at` stays done.
+        With `again`, the version of a seek, in a new task, which sends what is behind that once more,
+        without the keys by which it would be a duplicate: the position tells that this seek is
+        done. Else what lies before `at` stays done.
         """
         if again:
             await self.seal()
-            await self._change(replace(self.position.without_task(offset), sought=again))
+            known = max(self.at, self.position.again)
+            position = self.position.without_task(offset)
+            await self._change(replace(position, sought=again, again=known))
         else:
             await self.save(offset)
 

@@ -39,7 +39,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `at` is done, and `pushes` of them are of the task that is fed now, whose seq 1 is the offset
     `base`; `order` has the last seq of each order key among them, packed. `of` is the fingerprint
     of the mapping that this task began with, and `number` tells how many tasks the partition has
-    had. `sought` is the version of the last seek that began a task. `seen` is for who looks.
+    had. `sought` is the version of the last seek that began a task; records below `again` were done
+    before it, and are asked for once more from `at` on. `seen` is for who looks.
     """
 
     source_id: str
@@ -51,6 +52,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     sought: int = 0
     order: bytes = b""
+    again: int = 0
     seen: Seen | None = None
 
     def without_task(self, at: int) -> Position:

@@ -21,7 +21,7 @@ from pushlane.ingest.mapping import compiled
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
 from pushlane.model.names import submit_lease
-from tests.core.support import until
+from tests.core.support import MemorySink, drain, until
 from tests.ingest.sources import STREAM, Log, pushes, reading, recipients, tasks, value
 
 
@@ -380,3 +380,29 @@ async def test_a_source_that_was_made_anew_ends_it_by_the_next_commit(
         monkeypatch.setattr(reader.source, "commit", changed)
         with pytest.raises(SourceChanged, match="log was made anew"):
             await reader.running
+
+
+async def test_of_the_records_with_one_key_one_is_sent_whatever_partition_has_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, bad, sink = Log(), tmp_path / "bad.jsonl", MemorySink()
+    log.add("0", value("a", id="e1"), value("b", id="e2"), value("a", id="e1"))
+    log.add(
+        "1", value("b", id="e2"), value("c", id=""), value("c", id=""), value("d", id="e" * 201)
+    )
+    mapping = compiled({"recipient": "device", "key": "id"}, "one")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", "1", mapping=mapping, bad=bad) as reader:
+            await reader.read()
+            for held in reader.ingest.held.values():
+                await held.partition.lane.seal()
+        await drain(backend, sink, settings)
+
+        dropped = [
+            one.dropped
+            for one in await backend.registry.progress([task.id for task in await tasks(backend)])
+        ]
+    [line] = map(msgspec.json.decode, bad.read_bytes().splitlines())
+    assert sorted(one.push.recipient for one in sink.received) == ["a", "b", "c", "c"]
+    assert sum(dropped) == 2
+    assert line["reason"].startswith("is no push: key of a push has 201 characters")

@@ -19,7 +19,7 @@ from pushlane.ingest.position import kept_of
 from pushlane.ingest.source import SourceChanged
 from pushlane.ingest.steering import Seek, ask_for, asked_for, reset
 from tests.core.support import until
-from tests.ingest.sources import STREAM, Log, Reader, reading, recipients, tasks, value
+from tests.ingest.sources import STREAM, Log, Reader, pushes, reading, recipients, tasks, value
 
 OTHER = compiled({"recipient": "device", "title": {"value": "Hi"}}, "other")
 
@@ -71,6 +71,26 @@ async def test_with_again_all_from_there_is_sent_once_more_by_a_new_task(
 
         assert await recipients(backend) == named((0, 10), (4, 12))
         assert [task.total for task in reversed(await tasks(backend))] == [10, None]
+
+
+async def test_what_is_sent_again_goes_without_the_key_by_which_it_would_be_a_duplicate(
+    settings: Settings,
+) -> None:
+    log, by_key = Log(), compiled({"recipient": "device", "key": "device"}, "one")
+    add(log, 0, 4)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=by_key) as reader:
+            await reader.read()
+            await sought(backend, reader, Seek(offset=1, again=True))
+            await sought(backend, reader, Seek(offset=3, again=True))  # and 4 was not sent yet
+            await reader.kill(backend)
+        add(log, 4, 6)
+        async with reading(backend, settings, log, "0", mapping=by_key) as reader:
+            await reader.read()
+
+        keys = [push.key for push in await pushes(backend)]
+        assert await recipients(backend) == named((0, 4), (1, 4), (3, 6))
+        assert keys == [*named((0, 4)), "", "", "", "", "d4", "d5"]
 
 
 async def test_a_seek_ahead_passes_records_over(settings: Settings) -> None:
