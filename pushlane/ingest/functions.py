@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pushlane.core.errors import UserError
-from pushlane.ingest.mapping import ToContent
+from pushlane.ingest.mapping import Leveled, ToContent
 from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.producer import Content
 from pushlane.util.threads import Threads
 
 _AT_ONCE = 4
-Mapped = Content | BadRecord | None
+Mapped = Content | Leveled | BadRecord | None
 
 
 class Hung(UserError):

@@ -9,14 +9,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, PushlaneError, Unreachable
-from pushlane.core.task import now_ms
+from pushlane.core.task import Level, now_ms
 from pushlane.ingest.bad_records import BadRecordFile
 from pushlane.ingest.functions import InThread
 from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
+from pushlane.ingest.lanes import Lanes
 from pushlane.ingest.mapping import Made
 from pushlane.ingest.partition import Counted, Partition
 from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of
@@ -159,26 +163,46 @@ class Ingest:
             kept = await self._retried(
                 lambda: kept_of(self.backend.documents, self.stream, given.partition)
             )
-        position = self._position(given, kept, is_end_new)
-        lane = PartitionLane(
-            self.backend,
-            self.settings,
-            self.stream,
-            given.partition,
-            self.mapping.fingerprint,
-            kept,
-            position,
-            self.mapping.ordered,
-        )
+        lanes = await self._lanes(kept, self._position(given, kept, is_end_new), given.partition)
 
         def on_room() -> None:
             self.source.resume(given.partition)
 
-        partition = Partition(lane, self.mapping, self._in_thread, self.bad, self.counted, on_room)
+        partition = Partition(lanes, self.mapping, self._in_thread, self.bad, self.counted, on_room)
         name = f"partition {given.partition}"
         running = asyncio.create_task(self._run(given, partition), name=name)
         self.held[given.partition] = Held(given, partition, running)
-        return position.at
+        return lanes.at
+
+    async def _lanes(self, kept: Kept, position: Position, partition: str) -> Lanes:
+        def lane(of: Kept, level: Level | None = None) -> PartitionLane:
+            was = of.position or Position(source_id="", at=0)
+            mine = was if was.mapping else replace(was, at=position.at)
+            return PartitionLane(
+                self.backend,
+                self.settings,
+                self.stream,
+                partition,
+                self.mapping.fingerprint,
+                of,
+                position if level is None else mine,
+                self.mapping.ordered,
+                level,
+            )
+
+        is_leveled = self.mapping.leveled
+        found = {
+            level: await self._retried(
+                partial(kept_of, self.backend.documents, self.stream, partition, level)
+            )
+            for level in Level
+        }
+        by_level = {
+            level: lane(one, level)
+            for level, one in found.items()
+            if is_leveled or (one.position is not None and one.position.mapping)
+        }
+        return Lanes(lane(kept), by_level, is_leveled)
 
     def _position(self, given: Given, kept: Kept, is_end_new: bool) -> Position:
         """Return where a partition is gone on with. Raises SourceChanged and BadInput.
@@ -230,12 +254,14 @@ class Ingest:
         told = "partition %s: %s; it is tried again"
         log.warning(told, given.partition, error, extra={"action": "ingest_partition_lost"})
         self.source.pause(given.partition)
-        again = asyncio.create_task(self._again(given), name=f"again {given.partition}")
+        again = asyncio.create_task(self._again(given, partition), name=f"again {given.partition}")
         self.held[given.partition] = Held(given, partition, again, seeks=True)
 
-    async def _again(self, given: Given) -> None:
+    async def _again(self, given: Given, partition: Partition) -> None:
         """Take a partition over again that was lost, unless the source takes it away first."""
         await asyncio.sleep(_AGAIN_S)
+        with suppress(Lost, Unreachable):  # of its lanes, some may not be lost
+            await partition.lanes.let_go()
         try:
             at = await self._begin(given, None, is_end_new=False)
         except PushlaneError as error:
@@ -263,7 +289,7 @@ class Ingest:
         done = {}
         for name, one in held.items():
             with suppress(Lost, Unreachable):
-                await one.partition.lane.let_go()
+                await one.partition.lanes.let_go()
                 done[name] = one.partition.offsets.committable()
             await self._drop([name])  # if it was lost meanwhile, it is about to be taken over again
         return done
@@ -352,7 +378,7 @@ class Ingest:
             if to is None:
                 to = await self._retried(lambda: self.source.offset_at(name, seek.at_ms))
             await self._idle(held)
-            to = min(to, max((await self.source.ends()).get(name, 0), partition.lane.at))
+            to = min(to, max((await self.source.ends()).get(name, 0), partition.lanes.at))
             if self.held.get(name) is not held or held.running.done():
                 return  # whoever has it now, or next, does what was asked for
             await partition.go_to(to, again=asked.version if seek.again else 0)
@@ -374,15 +400,15 @@ class Ingest:
         self.source.resume(name)
 
     async def _tended(self, held: Held, *, renew: bool) -> None:
-        lane = held.partition.lane
+        lanes = held.partition.lanes
         try:
             if renew:
-                await lane.renew()
-            await lane.save()
+                await lanes.renew()
+            await lanes.save()
         except Unreachable:  # it is tried again
             return
         except Lost as error:
-            if self.held.get(lane.partition) is held:
+            if self.held.get(lanes.main.partition) is held:
                 held.running.cancel()
                 self._again_soon(held.given, held.partition, error)
 

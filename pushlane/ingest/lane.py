@@ -22,8 +22,8 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.formats import KEYED, format_to_write
 from pushlane.core.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.core.publish import Ended, Publication
-from pushlane.core.task import State, Task, now_ms
-from pushlane.ingest.position import KIND, Kept, Position, Seen
+from pushlane.core.task import Level, State, Task, now_ms
+from pushlane.ingest.position import Kept, Position, Seen
 from pushlane.model.names import submit_lease
 from pushlane.model.streams import Stream, find_stream, partition_key, source_of
 from pushlane.producers.feed import task_of
@@ -64,7 +64,8 @@ class PartitionLane:
     """One partition of a stream on its way to its lane, in the one process that has it.
 
     `position` is what is done by now, which `save` keeps. `of` is the fingerprint of the mapping,
-    and `ordered` tells whether pushes of it may be ordered by something.
+    and `ordered` tells whether pushes of it may be ordered by something. It takes the records of a
+    `level`, where there is one; else its level is the stream's.
     """
 
     backend: Backend
@@ -75,6 +76,7 @@ class PartitionLane:
     kept: Kept
     position: Position
     ordered: bool = False
+    level: Level | None = None
     clock_s: Callable[[], float] = time.monotonic
     holder: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -185,6 +187,7 @@ class PartitionLane:
         """Begin a task whose seq 1 is this offset. Can be repeated."""
         found = await find_stream(self.backend.documents, self.stream.app, self.stream.name)
         self.stream = found or self.stream
+        stream = self.stream if self.level is None else replace(self.stream, level=self.level)
         documents, registry = self.backend.documents, self.backend.registry
         if await format_to_write(documents, registry, self.backend.presence) < KEYED:
             raise NotNow(KEYS_WAIT)
@@ -192,8 +195,8 @@ class PartitionLane:
         is_new = False
         while not is_new:  # one of this number is there if a process died here, and not used yet
             number += 1
-            made = task_of(self.stream, self.settings)
-            key = partition_key(self.stream, self.partition, number)
+            made = task_of(stream, self.settings)
+            key = partition_key(stream, self.partition, number, self.level)
             made = replace(made, key=key, ordered=self.ordered)
             task = await self.backend.add(made, self.settings)
             is_unused = task.state is State.SUBMITTED and task.total is None
@@ -329,9 +332,9 @@ class PartitionLane:
     async def go_to(self, offset: int, *, again: int = 0) -> None:
         """Go on elsewhere, once nothing is in progress. Can be repeated. Raises Lost.
 
-        With `again`, the version of a seek, in a new task, which sends what is behind that once more,
-        without the keys by which it would be a duplicate: the position tells that this seek is
-        done. Else what lies before `at` stays done.
+        With `again`, the version of a seek, in a new task, which sends what is behind that once
+        more, without the keys by which it would be a duplicate: the position tells that this seek
+        is done. Else what lies before `at` stays done.
         """
         if again:
             await self.seal()
@@ -341,12 +344,17 @@ class PartitionLane:
         else:
             await self.save(offset)
 
+    async def begin_as(self, other: Position, mapping: str) -> None:
+        """Begin without a task where another position is, used by this mapping. Raises Lost."""
+        begun = replace(other.without_task(other.at), mapping=mapping, seen=None)
+        await self._change(replace(begun, number=self.position.number))
+
     async def let_go(self) -> None:
         """Keep how far it is, and let another process go on. Raises Lost."""
         await self.save()
-        if self._publication is not None:
-            await self._release(self._publication.task)
-            self._publication = None
+        publication, self._publication = self._publication, None  # nobody renews its lease now
+        if publication is not None:
+            await self._release(publication.task)
 
     async def _release(self, task: Task) -> None:
         self._held_until_s = 0.0
@@ -371,7 +379,7 @@ class PartitionLane:
         if await self.backend.lease.acquire(lease, self.holder, HELD_S) is None:
             raise Lost(f"partition {self.partition} is read by another process")
         if was_held:  # it ran out: somebody may have had it since
-            there = await self.backend.documents.get(KIND, self.kept.name)
+            there = await self.backend.documents.get(self.kept.kind, self.kept.name)
             if there is None or there.version != self.kept.version:
                 raise Lost(f"partition {self.partition} was read by another process")
         self._held_until_s = asked_at_s + HELD_S

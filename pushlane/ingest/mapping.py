@@ -11,18 +11,28 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pushlane.core.errors import BadInput
+from pushlane.core.task import Level
 from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.producer import Content
 from pushlane.producers.template import Template, text_of
 from pushlane.util.texts import did_you_mean
 
 Get = Callable[[Any], Any]
-ToContent = Callable[[Record], Content | None]
+
+
+class Leveled(NamedTuple):
+    """A push that has a level of its own."""
+
+    level: Level
+    content: Content
+
+
+ToContent = Callable[[Record], Content | Leveled | None]
 
 _TEXTS = ("recipient", "title", "body", "key", "collapse", "ordered_by", "zone", "trace_id")
 _TIMES = ("expires_at", "not_before")
 _MANY = ("data", "attributes", "address")
-_PARTS = (*_TEXTS, "type", *_TIMES, *_MANY, "payload", "when", "function")
+_PARTS = (*_TEXTS, "type", "level", *_TIMES, *_MANY, "payload", "when", "function")
 _NONE: Any = object()
 
 
@@ -31,13 +41,14 @@ class Made(NamedTuple):
 
     `of` raises BadRecord for a record that cannot be a push, and returns None for one that is left
     out. `runs_code` when it is somebody's function, which may hang. `ordered` when pushes may be
-    ordered by something.
+    ordered by something, `leveled` when they may have a level of their own.
     """
 
     of: ToContent
     fingerprint: str
     runs_code: bool = False
     ordered: bool = False
+    leveled: bool = False
 
 
 def load_mapping(path: Path) -> Made:
@@ -75,8 +86,10 @@ def compiled(given: Mapping[str, Any], fingerprint: str) -> Made:
         raise BadInput("ordered_by sends every push, collapse the newest alone; leave one out")
     if "type" in given and "type" in _fields_of(given.get("data")):
         raise BadInput("type is the field type of data, which data gives, too; leave one out")
+    if "ordered_by" in given and "level" in given:
+        raise BadInput("pushes of several levels go in no order; leave ordered_by or level out")
     of = _by_fields(given, when)
-    return Made(of, fingerprint, ordered="ordered_by" in given)
+    return Made(of, fingerprint, ordered="ordered_by" in given, leveled="level" in given)
 
 
 def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToContent:
@@ -86,10 +99,11 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
     if "payload" in given:
         many.append(("payload", _payloads(given["payload"])))
     type_of = _getter("type", given["type"]) if "type" in given else None
+    level_of = _getter("level", given["level"]) if "level" in given else None
     empty = Content("", "", "", None, 0)._asdict()
     decode = msgspec.json.decode
 
-    def of(record: Record) -> Content | None:
+    def of(record: Record) -> Content | Leveled | None:
         found = _object(decode, record)
         if not when(found):
             return None
@@ -104,9 +118,19 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
             parts[name] = parts[name] or None
         if type_of and (kind := text_of(type_of(found))):
             parts["data"] = {**(parts["data"] or {}), "type": kind}
-        return Content(**parts)
+        content = Content(**parts)
+        if level_of and (level := text_of(level_of(found))):
+            return Leveled(_level(level), content)
+        return content
 
     return of
+
+
+def _level(given: str) -> Level:
+    try:
+        return Level(given)
+    except ValueError:
+        raise BadRecord(f"has a level that is none of {', '.join(Level)}") from None
 
 
 _OPTIONAL = ("key", "collapse", "ordered_by", "zone")

@@ -17,7 +17,8 @@ from pushlane.core.task import now_ms
 from pushlane.ingest.bad_records import Bad, BadRecordFile
 from pushlane.ingest.functions import InThread, Mapped, mapped
 from pushlane.ingest.lane import PartitionLane
-from pushlane.ingest.mapping import Made
+from pushlane.ingest.lanes import Lanes
+from pushlane.ingest.mapping import Leveled, Made
 from pushlane.ingest.offsets import Offsets
 from pushlane.ingest.record import BadRecord, Record
 from pushlane.producers.feed import with_expiry
@@ -50,13 +51,26 @@ class Counted:
 
 
 @dataclass(eq=False)
+class _Part:
+    """What of some records goes on one lane: `pushes` with those that are there already."""
+
+    lane: PartitionLane
+    bodies: list[bytes] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    pushes: int = 0
+    repeated: int = 0
+    collapses: bool = False
+    first_ms: int = 0
+
+
+@dataclass(eq=False)
 class Partition:
-    """Makes pushes of a partition's records, and puts them on its lane.
+    """Makes pushes of a partition's records, and puts them on its lanes.
 
     `on_room` is called when it takes more again, after `is_full` was true.
     """
 
-    lane: PartitionLane
+    lanes: Lanes
     mapping: Made
     in_thread: InThread | None
     bad: BadRecordFile
@@ -66,7 +80,8 @@ class Partition:
     _waiting: deque[Record] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.offsets = Offsets(self.lane.at)
+        self.lane = self.lanes.main
+        self.offsets = Offsets(self.lanes.at)
         self.done = 0
         self.kept_as_bad = 0
         self.bytes = 0
@@ -97,7 +112,7 @@ class Partition:
 
         Raises Lost, TaskConflict, BadRecords, Hung and BadInput.
         """
-        await self._retried(self.lane.open)
+        await self._retried(self.lanes.open)
         while True:
             while not self._waiting:
                 self._idle.set()
@@ -110,8 +125,8 @@ class Partition:
         await self._idle.wait()
 
     async def go_to(self, offset: int, *, again: int = 0) -> None:
-        """Go on elsewhere, see `PartitionLane.go_to`; only while it is idle. Raises Lost."""
-        await self._retried(partial(self.lane.go_to, offset, again=again))
+        """Go on elsewhere, see `Lanes.go_to`; only while it is idle. Raises Lost."""
+        await self._retried(partial(self.lanes.go_to, offset, again=again))
         self.offsets.empty(offset)
         self._bad_kept = offset - 1 if again else self._bad_kept
 
@@ -145,48 +160,76 @@ class Partition:
             self.on_room()
 
     async def _put(self, records: Sequence[Record], found: Sequence[Mapped]) -> None:
-        """Put what was made of records on the lane, and the bad ones into their file."""
-        lane, now = self.lane, now_ms()
-        first = max(lane.at, records[0].offset)
-        last = records[-1].offset
-        if any(isinstance(one, Content) for one in found) and last >= first:
-            await self._retried(partial(lane.ready, first))
-        bodies: list[bytes] = []
+        """Put what was made of records on the lanes, and the bad ones into their file."""
+        last, at = records[-1].offset, self.lanes.at
+        of_lane: dict[PartitionLane, list[tuple[Record, Content]]] = {}
         bad: list[Bad] = []
-        pushes = on_lane = again = 0
-        collapses = False
+        again = left_out = 0
         for record, one in zip(records, found, strict=True):
-            if record.offset < lane.at:  # read again, and done before
-                again += 1
-                continue
             if isinstance(one, Content):
-                try:
-                    content = with_expiry(lane.stream.expires_after_s, one, record.timestamp_ms)
-                    body = lane.encoded(record.offset, content, record.timestamp_ms or now)
-                except BadInput as error:
-                    bad.append(Bad(record, f"is no push: {error}"))
-                    continue
-                pushes += 1
-                collapses = collapses or one.collapse is not None
-                if body is None:
-                    on_lane += 1
-                else:
-                    bodies.append(body)
+                of_lane.setdefault(self.lane, []).append((record, one))
+            elif isinstance(one, Leveled):
+                lane = self.lanes.by_level[one.level]
+                of_lane.setdefault(lane, []).append((record, one.content))
+            elif record.offset < at:  # read again, and done before
+                again += 1
             elif isinstance(one, BadRecord):
                 bad.append(Bad(record, str(one)))
+            else:
+                left_out += 1
+        parts = []
+        for lane, some in of_lane.items():
+            first = max(lane.at, records[0].offset)
+            if last >= first:
+                await self._retried(partial(lane.ready, first))
+            parts.append(self._encoded(lane, some))
+            bad += parts[-1].bad
+        bad.sort(key=lambda one: one.record.offset)
         await self._keep(bad, len(records))
-        if last >= first:
-            put = partial(lane.put, bodies, last, pushes, collapses)
-            began_s = lane.clock_s()
-            await self._retried(put)
-            if bodies:
-                self.counted.enqueue_s.add(lane.clock_s() - began_s)
-                if at_ms := records[-len(bodies)].timestamp_ms:
-                    self.counted.lane_s.add(max(0, now_ms() - at_ms) / 1000, len(bodies))
-        self.counted.pushes += len(bodies)
-        self.counted.repeated += again + on_lane
+        for part in parts:
+            await self._put_part(part, last)
+        for lane in self.lanes:
+            if lane not in of_lane and last >= lane.at:
+                await lane.put([], last, 0, collapses=False)
         self.counted.bad += len(bad)
-        self.counted.skipped += len(records) - again - pushes - len(bad)
+        self.counted.repeated += again
+        self.counted.skipped += left_out
+
+    def _encoded(self, lane: PartitionLane, some: Sequence[tuple[Record, Content]]) -> _Part:
+        """Return what goes on a lane of these records, which is `ready` for them."""
+        part, now = _Part(lane), now_ms()
+        for record, content in some:
+            if record.offset < lane.at:  # read again, and done before
+                part.repeated += 1
+                continue
+            try:
+                content = with_expiry(lane.stream.expires_after_s, content, record.timestamp_ms)
+                body = lane.encoded(record.offset, content, record.timestamp_ms or now)
+            except BadInput as error:
+                part.bad.append(Bad(record, f"is no push: {error}"))
+                continue
+            part.pushes += 1
+            part.collapses = part.collapses or content.collapse is not None
+            if body is None:
+                part.repeated += 1
+            else:
+                part.first_ms = part.first_ms or record.timestamp_ms
+                part.bodies.append(body)
+        return part
+
+    async def _put_part(self, part: _Part, last: int) -> None:
+        """Put what goes on one lane there; all of it up to offset `last` is done then."""
+        lane, bodies = part.lane, part.bodies
+        began_s = lane.clock_s()
+        if last >= lane.at:
+            put = partial(lane.put, bodies, last, part.pushes, part.collapses)
+            await self._retried(put)
+        if bodies:
+            self.counted.enqueue_s.add(lane.clock_s() - began_s)
+            if part.first_ms:
+                self.counted.lane_s.add(max(0, now_ms() - part.first_ms) / 1000, len(bodies))
+        self.counted.pushes += len(bodies)
+        self.counted.repeated += part.repeated
 
     async def _keep(self, bad: list[Bad], of: int) -> None:
         """See that bad records, of so many that came, are in their file."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.core.errors import TaskConflict
+from pushlane.core.task import Level
 from pushlane.model.documents import Document, DocumentStore, as_json
 from pushlane.model.streams import Stream
 
@@ -40,7 +41,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `base`; `order` has the last seq of each order key among them, packed. `of` is the fingerprint
     of the mapping that this task began with, and `number` tells how many tasks the partition has
     had. `sought` is the version of the last seek that began a task; records below `again` were done
-    before it, and are asked for once more from `at` on. `seen` is for who looks.
+    before it, and are asked for once more from `at` on. Of a level's lane, `mapping` is the
+    fingerprint of the one it is used by, empty for none. `seen` is for who looks.
     """
 
     source_id: str
@@ -53,6 +55,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sought: int = 0
     order: bytes = b""
     again: int = 0
+    mapping: str = ""
     seen: Seen | None = None
 
     def without_task(self, at: int) -> Position:
@@ -68,15 +71,16 @@ class Kept:
     name: str
     version: int | None = None
     position: Position | None = None
+    kind: str = KIND
 
     async def save(self, position: Position) -> None:
         """Keep another position. Raises TaskConflict where another process has changed it."""
         if position == self.position:
             return
         body = as_json(f"position of {self.name}", position, Position)
-        version = await self.documents.put(KIND, self.name, body, self.version)
+        version = await self.documents.put(self.kind, self.name, body, self.version)
         if version is None:
-            there = await self.documents.get(KIND, self.name)
+            there = await self.documents.get(self.kind, self.name)
             if there is None or there.body != body:  # else the answer was lost, and it is ours
                 raise TaskConflict(f"partition {self.name} is read by another process")
             version = there.version
@@ -88,21 +92,29 @@ def name_of(stream: Stream, partition: str) -> str:
     return f"{stream.place}/{partition}"
 
 
-async def kept_of(documents: DocumentStore, stream: Stream, partition: str) -> Kept:
-    """Return the position of a partition as it is kept now."""
-    name = name_of(stream, partition)
-    return _kept(documents, name, await documents.get(KIND, name))
+async def kept_of(
+    documents: DocumentStore, stream: Stream, partition: str, level: Level | None = None
+) -> Kept:
+    """Return the position of a partition as it is kept now, or that of one level of it."""
+    name, kind = name_of(stream, partition), _kind(level)
+    return _kept(documents, name, await documents.get(kind, name), kind)
 
 
-async def all_kept(documents: DocumentStore, stream: Stream) -> dict[str, Kept]:
-    """Return those of all partitions of a stream, by partition."""
-    start = name_of(stream, "")
-    found = [one for one in await documents.list(KIND) if one.name.startswith(start)]
-    return {one.name.removeprefix(start): _kept(documents, one.name, one) for one in found}
+async def all_kept(
+    documents: DocumentStore, stream: Stream, level: Level | None = None
+) -> dict[str, Kept]:
+    """Return those of all partitions of a stream, by partition, or those of one level of them."""
+    start, kind = name_of(stream, ""), _kind(level)
+    found = [one for one in await documents.list(kind) if one.name.startswith(start)]
+    return {one.name.removeprefix(start): _kept(documents, one.name, one, kind) for one in found}
 
 
-def _kept(documents: DocumentStore, name: str, found: Document | None) -> Kept:
+def _kind(level: Level | None) -> str:
+    return KIND if level is None else f"{KIND}-{level}"
+
+
+def _kept(documents: DocumentStore, name: str, found: Document | None, kind: str) -> Kept:
     if found is None:
-        return Kept(documents, name)
+        return Kept(documents, name, kind=kind)
     position = msgspec.json.decode(found.body, type=Position)
-    return Kept(documents, name, found.version, position)
+    return Kept(documents, name, found.version, position, kind)

@@ -13,6 +13,7 @@ import msgspec
 
 from pushlane.backends.backend import Backend
 from pushlane.core.errors import BadInput, TaskConflict, UserError
+from pushlane.core.task import Level
 from pushlane.ingest.lane import HELD_S, Forgotten, Lost, PartitionLane
 from pushlane.ingest.position import Position, all_kept, name_of
 from pushlane.model.documents import DocumentStore, as_json
@@ -115,11 +116,21 @@ async def reset(backend: Backend, settings: Settings, stream: Stream) -> int:
     it is. Raises UserError while a process reads one. Can be repeated.
     """
     kept = await all_kept(backend.documents, stream)
-    for partition, one in kept.items():
+    for level in (*Level, None):
+        await _reset(backend, settings, stream, level)
+    for partition, asked in (await asked_for(backend.documents, stream)).items():
+        await carried_out(backend.documents, stream, partition, asked)
+    await backend.documents.remove(_MAPPING, stream.place)
+    return len(kept)
+
+
+async def _reset(backend: Backend, settings: Settings, stream: Stream, level: Level | None) -> None:
+    """End the tasks of one level, and forget its positions, but for how many tasks there were."""
+    for partition, one in (await all_kept(backend.documents, stream, level)).items():
         was = one.position
         if was is None:
             continue
-        lane = PartitionLane(backend, settings, stream, partition, was.of, one, was)
+        lane = PartitionLane(backend, settings, stream, partition, was.of, one, was, level=level)
         try:
             try:
                 await lane.close_task()
@@ -133,7 +144,3 @@ async def reset(backend: Backend, settings: Settings, stream: Stream) -> int:
                 f"partition {partition} of stream {stream.name} is being read; stop all processes "
                 f"that ingest it first (one that was killed counts for {HELD_S:.0f} s)"
             ) from error
-    for partition, asked in (await asked_for(backend.documents, stream)).items():
-        await carried_out(backend.documents, stream, partition, asked)
-    await backend.documents.remove(_MAPPING, stream.place)
-    return len(kept)

@@ -23,6 +23,7 @@ _KIND = "stream"
 _TRIES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = "stream/"
+_LEVELS = frozenset(Level)
 _PARTITION = "@"  # with which no id of a task begins
 
 
@@ -68,9 +69,19 @@ def is_of_stream(task: Task) -> bool:
     return task.is_fed and task.key.startswith(_KEY) and not is_of_partition(task)
 
 
-def partition_key(stream: Stream, partition: str, number: int) -> str:
-    """Return the key of the task of this number of a partition of an ingested source."""
-    return f"{stream.key}{_PARTITION}{partition}/{number}"
+def partition_key(stream: Stream, partition: str, number: int, level: Level | None = None) -> str:
+    """Return the key of the task of this number of a partition of an ingested source.
+
+    A task has a `level` there when it is that of its records, not that of the stream.
+    """
+    return f"{stream.key}{_PARTITION}{partition}/{level + '/' if level else ''}{number}"
+
+
+def level_of(task: Task, stream: Stream) -> Level:
+    """Return the level of a task of a stream."""
+    steps = task.key.split("/")
+    is_own = is_of_partition(task) and steps[-2] in _LEVELS
+    return Level(steps[-2]) if is_own else stream.level
 
 
 def is_of_partition(task: Task) -> bool:

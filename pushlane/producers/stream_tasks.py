@@ -10,7 +10,7 @@ from pushlane.backends.backend import Backend
 from pushlane.backends.ports import TaskQuery, pages
 from pushlane.core.task import ACTIVE_STATES, Edit, State, Task
 from pushlane.model.limits import Limit, Subject, change_limit
-from pushlane.model.streams import Stream
+from pushlane.model.streams import Stream, level_of
 
 
 async def tasks_of(
@@ -29,7 +29,8 @@ async def tasks_of(
 def as_stream(stream: Stream, *, resumes: bool = False) -> Edit:
     """Give a task level, quota and pause of its stream. One that has ended stays as it is.
 
-    What is paused by itself stays so unless it `resumes`. A stream's task has a lane of its own.
+    What is paused by itself stays so unless it `resumes`. The level of a task that has that of its
+    records stays, too. A stream's task has a lane of its own.
     """
 
     def edit(task: Task) -> Task:
@@ -40,7 +41,8 @@ def as_stream(stream: Stream, *, resumes: bool = False) -> Edit:
             state, reason = State.PAUSED, stream.reason
         elif resumes and state is State.PAUSED:
             state, reason = State.RUNNING, ""
-        changed = replace(task, level=stream.level, quota=stream.quota, state=state, reason=reason)
+        level = level_of(task, stream)
+        changed = replace(task, level=level, quota=stream.quota, state=state, reason=reason)
         return task if changed == task else changed
 
     return edit

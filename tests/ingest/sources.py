@@ -158,7 +158,7 @@ class Reader:
 
     async def kill(self, backend: Backend) -> None:
         """End as a process that was killed ends: nothing more is done, and its leases run out."""
-        lanes = [one.partition.lane for one in self.ingest.held.values()]
+        lanes = [lane for one in self.ingest.held.values() for lane in one.partition.lanes]
         for one in self.ingest.held.values():
             one.running.cancel()
         self.ingest.held.clear()

@@ -21,6 +21,7 @@ from pushlane.ingest.mapping import compiled
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
 from pushlane.model.names import submit_lease
+from pushlane.producers.producer import Content
 from tests.core.support import MemorySink, drain, until
 from tests.ingest.sources import STREAM, Log, pushes, reading, recipients, tasks, value
 
@@ -273,7 +274,7 @@ async def test_what_is_kept_of_an_order_is_on_the_lane(settings: Settings) -> No
             lane = reader.ingest.held["0"].partition.lane
             await lane.ready(1)
             content = mapping.of(Record("0", 1, value("b", order="x")))
-            assert content is not None
+            assert isinstance(content, Content)
             lane.encoded(1, content, 0)
             await lane.save()
             await reader.kill(backend)

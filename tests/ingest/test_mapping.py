@@ -64,12 +64,26 @@ def test_data_is_a_table_a_list_of_fields_or_one_object() -> None:
     [
         ({"type": "status"}, {"type": "paid"}),
         ({"type": {"text": "order.{status}"}, "data": ["id"]}, {"type": "order.paid", "id": 7}),
-        ({"type": {"value": "order"}, "data": "cart"}, {**ORDER["cart"], "type": "order"}),
+        (
+            {"type": {"value": "order"}, "data": "cart"},
+            {"total": 12.5, "lines": [{"name": "tea"}], "type": "order"},
+        ),
         ({"type": {"field": "gone", "default": ""}}, None),
     ],
 )
 def test_the_type_of_a_push_is_a_field_of_its_data(given: Any, data: Any) -> None:
     assert content(given).data == data
+
+
+def test_a_level_is_one_of_three_or_empty_for_that_of_the_stream() -> None:
+    mapping = {"level": {"field": "how", "default": ""}}
+    by_level = compiled({"recipient": "device", **mapping}, "one")
+
+    assert by_level.leveled
+    assert content(mapping, {**ORDER, "how": "low"}).level == "low"
+    assert content(mapping).recipient == "abc"
+    with pytest.raises(BadRecord, match=r"^has a level that is none of high, medium, low$"):
+        content(mapping, {**ORDER, "how": "urgent"})
 
 
 def test_what_pushes_are_ordered_by_is_a_text_or_nothing() -> None:
@@ -123,6 +137,7 @@ def test_a_record_that_is_no_push_says_why_and_never_what_it_holds(
         ({"type": "status", "data": {"type": "id"}}, "type is the field type of data"),
         ({"type": "status", "data": ["id", "/cart/type"]}, "type is the field type of data"),
         ({"type": ["status"]}, "type is neither a field"),
+        ({"level": "how", "ordered_by": "id"}, "pushes of several levels go in no order"),
     ],
 )
 def test_what_is_no_mapping_is_refused_with_its_part(mapping: dict[str, Any], why: str) -> None:

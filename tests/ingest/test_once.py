@@ -15,7 +15,7 @@ from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.push import Push
 from pushlane.ingest import ingest
-from pushlane.ingest.mapping import compiled
+from pushlane.ingest.mapping import Made, compiled
 from pushlane.model.names import submit_lease
 from tests.ingest.sources import Log, Reader, pushes, reading, recipients, value
 
@@ -23,6 +23,8 @@ PARTITIONS = ("0", "1")
 MAPPING = compiled(
     {"recipient": "device", "ordered_by": "who", "data": ["who"], "when": {"paid": True}}, "one"
 )
+BY_LEVEL = compiled({"recipient": "device", "level": "how", "when": {"paid": True}}, "levels")
+_LEVELS = "high", "low", ""
 _WHAT = ["add", "add", "read", "work", "work", "keep", "kill", "end", "move", "freeze", "thaw"]
 _STEPS = st.lists(st.tuples(st.sampled_from(_WHAT), st.integers(0, 7)), max_size=25)
 
@@ -32,7 +34,10 @@ class Group:
     have taken over meanwhile.
     """
 
-    def __init__(self, backend: Backend, settings: Settings, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, backend: Backend, settings: Settings, stack: AsyncExitStack, mapping: Made
+    ) -> None:
+        self.mapping = mapping
         self.log = Log()
         self.log.of = {name: [] for name in PARTITIONS}
         self.wanted: dict[str, list[str]] = {name: [] for name in PARTITIONS}
@@ -72,7 +77,9 @@ class Group:
     def _add(self, partition: str, number: int) -> None:
         for n in range(number + 1):
             device, is_paid = f"{partition}-{self.log.end(partition)}", n % 3 < 2
-            self.log.add(partition, value(device, paid=is_paid, who=f"w{n}"), step=1 + number % 3)
+            how = _LEVELS[(n + number) % len(_LEVELS)]
+            made = value(device, paid=is_paid, who=f"w{n}", how=how)
+            self.log.add(partition, made, step=1 + number % 3)
             if is_paid:
                 self.wanted[partition].append(device)
 
@@ -96,20 +103,21 @@ class Group:
             if owner.running.done():
                 await owner.running
             held = owner.ingest.held[partition]
-            if not held.seeks and held.partition.lane.at >= self.log.end(partition):
+            if not held.seeks and held.partition.lanes.at >= self.log.end(partition):
                 return
             await asyncio.sleep(0)
 
     async def _reader(self, partition: str) -> Reader:
-        opened = reading(self._backend, self._settings, self.log, partition, mapping=MAPPING)
+        opened = reading(self._backend, self._settings, self.log, partition, mapping=self.mapping)
         return await self._stack.enter_async_context(opened)
 
     async def _freeze(self, partition: str, owner: Reader) -> None:
         """Leave a process as it is, with records on their way, while its lease runs out."""
         del self._owners[partition]
         self._frozen.append((owner, partition))
-        lane = owner.ingest.held[partition].partition.lane
-        if lane.position.task_id:
+        for lane in owner.ingest.held[partition].partition.lanes:
+            if not lane.position.task_id:
+                continue
             await self._backend.lease.release(submit_lease(lane.position.task_id), lane.holder)
 
 
@@ -123,10 +131,10 @@ def refuse_out_of_order(some: list[Push]) -> None:
         last[key] = push.seq
 
 
-async def _try(steps: list[tuple[str, int]], folder: Path) -> None:
+async def _try(steps: list[tuple[str, int]], folder: Path, mapping: Made) -> None:
     settings = Settings(broker="embedded", data_dir=folder)
     async with connect(settings) as backend, AsyncExitStack() as stack:
-        group = Group(backend, settings, stack)
+        group = Group(backend, settings, stack, mapping)
         for what, number in steps:
             await group.do(what, number)
         for partition in PARTITIONS:
@@ -134,18 +142,24 @@ async def _try(steps: list[tuple[str, int]], folder: Path) -> None:
 
         found = await recipients(backend)
         for name in PARTITIONS:
-            assert [one for one in found if one.startswith(name)] == group.wanted[name]
-        refuse_out_of_order(await pushes(backend))
+            mine = [one for one in found if one.startswith(name)]
+            if mapping.leveled:
+                assert sorted(mine) == sorted(group.wanted[name])
+            else:
+                assert mine == group.wanted[name]
+        if mapping.ordered:
+            refuse_out_of_order(await pushes(backend))
         await stack.aclose()
 
 
-@given(_STEPS)
+@pytest.mark.parametrize("mapping", [MAPPING, BY_LEVEL], ids=["one lane", "a lane a level"])
+@given(steps=_STEPS)
 def test_each_record_is_on_a_lane_once_over_kills_moves_and_processes_that_were_frozen(
-    steps: list[tuple[str, int]],
+    steps: list[tuple[str, int]], mapping: Made
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(ingest, "_AGAIN_S", 0.005)
-        asyncio.run(_try(steps, Path(folder)))
+        asyncio.run(_try(steps, Path(folder), mapping))

@@ -1,0 +1,220 @@
+"""Records that name a level: each goes on a lane of its level, once, whoever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pushlane import Settings
+from pushlane.backends.backend import Backend, connect
+from pushlane.core.errors import BadInput
+from pushlane.core.task import Level, State
+from pushlane.ingest.lane import PartitionLane
+from pushlane.ingest.mapping import Made, compiled
+from pushlane.ingest.steering import reset
+from pushlane.model import task_changes
+from pushlane.producers.stream_tasks import apply
+from tests.ingest.sources import (
+    STREAM,
+    TO_DEVICE,
+    Log,
+    pushes,
+    reading,
+    recipients,
+    tasks,
+    value,
+)
+
+LEVELS = ("high", "medium", "low", "")
+BY_LEVEL = compiled({"recipient": "device", "level": "how"}, "levels")
+
+
+def add(log: Log, first: int, last: int, levels: Sequence[str] = LEVELS) -> None:
+    log.add("0", *(value(f"d{n}", how=levels[n % len(levels)]) for n in range(first, last)))
+
+
+async def by_level(backend: Backend) -> dict[str, list[int]]:
+    """The numbers of the pushes on the lanes of each level."""
+    level = {task.id: str(task.level) for task in await tasks(backend)}
+    found: dict[str, list[int]] = {}
+    for push in await pushes(backend):
+        found.setdefault(level[push.task_id], []).append(int(push.recipient[1:]))
+    return {name: sorted(some) for name, some in found.items()}
+
+
+def wanted(count: int) -> dict[str, list[int]]:
+    """A record without a level has that of the stream, which is high."""
+    both = [n for n in range(count) if n % 4 in (0, 3)]
+    return {"high": both, "medium": list(range(1, count, 4)), "low": list(range(2, count, 4))}
+
+
+async def test_each_record_is_on_the_lane_of_its_level(settings: Settings) -> None:
+    log = Log()
+    add(log, 0, 1_000)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+
+        assert await by_level(backend) == wanted(1_000)
+        assert len(await tasks(backend)) == 4
+        assert reader.source.committed == {"0": 1_000}
+
+
+async def test_a_kill_puts_nothing_on_a_lane_twice_though_one_is_ahead_of_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    add(log, 0, 400)
+    put = PartitionLane.put
+
+    async def dies(lane: PartitionLane, *given: object, **more: object) -> None:
+        if lane.level is Level.LOW and given[0]:
+            raise RuntimeError("killed")
+        await put(lane, *given, **more)  # type: ignore[arg-type]
+
+    async with connect(settings) as backend:
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLane, "put", dies)
+            with pytest.raises(RuntimeError, match="killed"):
+                async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+                    await reader.read()
+        ahead = await by_level(backend)
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+
+        assert ahead.keys() == {"high", "medium"}
+        assert await by_level(backend) == wanted(400)
+
+
+async def test_a_task_that_is_cancelled_takes_no_record_of_another_level_with_it(
+    settings: Settings,
+) -> None:
+    log = Log()
+    add(log, 0, 40)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            [low] = [task for task in await tasks(backend) if task.level is Level.LOW]
+            await backend.registry.change(low.id, task_changes.cancel)
+            add(log, 40, 80)
+            await reader.read()
+            await reader.kill(backend)
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+
+        found = await by_level(backend)
+        assert found["high"] == wanted(80)["high"]
+        assert found["medium"] == wanted(80)["medium"]
+        assert set(found["low"]) >= set(range(42, 80, 4))
+        assert len(found["low"]) == len(set(found["low"]))
+
+
+async def test_a_change_of_the_stream_leaves_the_levels_that_records_name(
+    settings: Settings,
+) -> None:
+    log = Log()
+    add(log, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            await apply(backend, replace(STREAM, level=Level.LOW, paused=True, reason="held"))
+
+        found = sorted((str(task.level), task.key) for task in await tasks(backend))
+        assert [level for level, _ in found] == ["high", "low", "low", "medium"]
+        assert all(task.state is State.PAUSED for task in await tasks(backend))
+
+
+async def test_what_is_sent_again_goes_by_its_level(settings: Settings) -> None:
+    log = Log()
+    add(log, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            await reader.ingest.held["0"].partition.go_to(4, again=1)
+            reader.source.at["0"] = 4
+            await reader.read()
+
+        found = await by_level(backend)
+        assert found == {"high": [0, 3, 4, 4, 7, 7], "medium": [1, 5, 5], "low": [2, 6, 6]}
+
+
+@pytest.mark.parametrize(("first", "then"), [(TO_DEVICE, BY_LEVEL), (BY_LEVEL, TO_DEVICE)])
+async def test_levels_begin_and_end_with_another_mapping(
+    settings: Settings, first: Made, then: Made
+) -> None:
+    log = Log()
+    async with connect(settings) as backend:
+        for count, mapping in enumerate((first, then, first), start=1):
+            add(log, 20 * count - 20, 20 * count)
+            changed: Any = {"mapping": mapping, "change": True}
+            async with reading(backend, settings, log, "0", **changed) as reader:
+                await reader.read()
+
+        found = [int(name[1:]) for name in await recipients(backend)]
+        assert sorted(found) == list(range(60))
+        assert len([task for task in await tasks(backend) if task.total is None]) in (1, 4)
+
+
+async def test_levels_begin_behind_what_a_killed_process_had_put_on_the_one_lane(
+    settings: Settings,
+) -> None:
+    log = Log()
+    add(log, 0, 20)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0") as reader:
+            await reader.read()
+            await reader.kill(backend)
+        add(log, 20, 40)
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL, change=True) as reader:
+            await reader.read()
+
+        found = [int(name[1:]) for name in await recipients(backend)]
+        assert sorted(found) == list(range(40))
+        [low] = [task for task in await tasks(backend) if task.level is Level.LOW]
+        assert low.total is None
+
+
+async def test_another_mapping_waits_for_levels_that_are_behind_after_a_kill(
+    settings: Settings,
+) -> None:
+    log = Log()
+    add(log, 0, 40)
+    other = compiled({"recipient": "device", "title": {"value": "Hi"}}, "other")
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            await reader.kill(backend)
+        add(log, 40, 80)
+        for _ in range(2):
+            with pytest.raises(BadInput, match=r"some levels ahead of others.*with the mapping of"):
+                async with reading(
+                    backend, settings, log, "0", mapping=other, change=True
+                ) as reader:
+                    await reader.read()
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL, change=True) as reader:
+            await reader.read()
+        async with reading(backend, settings, log, "0", mapping=other, change=True) as reader:
+            await reader.read()
+
+        assert await by_level(backend) == wanted(80)
+
+
+async def test_a_reset_ends_the_tasks_of_all_levels(settings: Settings) -> None:
+    log, anew = Log(), Log("second")
+    add(log, 0, 8)
+    anew.low["0"] = 2
+    add(anew, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            await reader.kill(backend)
+        assert await reset(backend, settings, STREAM) == 1
+        assert all(task.total == 2 for task in await tasks(backend))
+        async with reading(backend, settings, anew, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+
+        assert reader.source.committed == {"0": 8}
+        assert len(await pushes(backend)) == 8 + 6
