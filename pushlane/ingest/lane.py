@@ -355,6 +355,10 @@ class PartitionLane:
         publication, self._publication = self._publication, None  # nobody renews its lease now
         if publication is not None:
             await self._release(publication.task)
+        elif self._held_until_s:  # it was ended while it began
+            self._held_until_s = 0.0
+            with suppress(Unreachable):
+                await self.backend.lease.release(submit_lease(self.position.task_id), self.holder)
 
     async def _release(self, task: Task) -> None:
         self._held_until_s = 0.0
