@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,7 +28,7 @@ from pushlane.cli.logs import set_up_logs
 from pushlane.cli.render import Column, age_text, print_json, print_rows
 from pushlane.cli.signals import ended_if_hung, stop_on_signals
 from pushlane.core.errors import BadInput
-from pushlane.core.task import now_ms
+from pushlane.core.task import Level, now_ms
 from pushlane.model.streams import Stream, list_streams, only_stream
 from pushlane.model.times import parse_since
 from pushlane.settings import Settings
@@ -37,7 +38,7 @@ from pushlane.util.extras import needs_extra
 if TYPE_CHECKING:
     from pushlane.ingest.ingest import Ingest
     from pushlane.ingest.mapping import Made
-    from pushlane.ingest.position import Position
+    from pushlane.ingest.position import Position, Positions
     from pushlane.ingest.source import RecordSource
 
     Opener = Callable[[Backend, Stream], RecordSource]
@@ -184,18 +185,18 @@ def status(
 
     A partition that was not looked at for a minute is read by no process.
     """
-    from pushlane.ingest.position import all_kept
+    from pushlane.ingest.position import all_positions
 
     logging.getLogger("pushlane").setLevel(logging.WARNING)
     settings = flags.settings()
 
     async def look(backend: Backend) -> list[dict[str, Any]]:
         found = await _stream(backend, stream, app)
-        kept = await all_kept(backend.documents, found)
+        there = await all_positions(backend.documents, found)
         return [
-            _shown(name, one.position)
-            for name, one in sorted(kept.items(), key=_by_number)
-            if one.position is not None and one.position.source_id
+            _shown(name, one, found.level)
+            for name, one in sorted(there.items(), key=_by_number)
+            if one.main.source_id
         ]
 
     begin = f"pushlane ingest SOURCE --stream {stream} --mapping FILE"
@@ -207,18 +208,29 @@ def _by_number(one: tuple[str, object]) -> tuple[int, str]:
     return (len(one[0]) if one[0].isdecimal() else 0, one[0])
 
 
-def _shown(name: str, position: Position) -> dict[str, Any]:
-    seen = position.seen
+def _shown(name: str, positions: Positions, level: Level) -> dict[str, Any]:
+    """Return a partition as it is shown; `level` is that of records that name none."""
+    seen, at = positions.main.seen, positions.lowest
+    tasks = [_task(level, positions.main), *starmap(_task, positions.by_level.items())]
     return {
         "partition": name,
-        "read_up_to": position.at,
-        "lag": None if seen is None else max(0, seen.end - position.at),
+        "read_up_to": at,
+        "lag": None if seen is None else max(0, seen.end - at),
         "in_progress": None if seen is None else seen.in_progress,
         "per_s": None if seen is None else seen.per_s,
         "bad": None if seen is None else seen.bad,
         "seen_at_ms": None if seen is None else seen.at_ms,
+        "pushes": sum(one.pushes for one in positions.all),
+        "tasks": [one for one in tasks if one["task"]],
+    }
+
+
+def _task(level: Level, position: Position) -> dict[str, Any]:
+    return {
         "task": position.task_id,
-        "pushes_of_task": position.pushes,
+        "level": level,
+        "read_up_to": position.at,
+        "pushes": position.pushes,
     }
 
 
@@ -231,6 +243,11 @@ def _age(one: dict[str, Any]) -> str:
     return "-" if at_ms is None else f"{age_text(at_ms, now_ms())} ago"
 
 
+def _task_text(one: dict[str, Any]) -> str:
+    tasks = [str(each["task"]) for each in one["tasks"]]
+    return f"{len(tasks)} tasks" if len(tasks) > 1 else "".join(tasks) or "-"
+
+
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("PARTITION", lambda one: str(one["partition"]), elastic=True),
     Column("READ UP TO", _figure("read_up_to"), number=True),
@@ -238,8 +255,8 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("IN PROGRESS", _figure("in_progress"), number=True),
     Column("PER S", _figure("per_s"), number=True),
     Column("BAD", _figure("bad"), number=True),
-    Column("TASK", lambda one: str(one["task"]) or "-"),
-    Column("PUSHES", _figure("pushes_of_task"), number=True),
+    Column("TASK", _task_text),
+    Column("PUSHES", _figure("pushes"), number=True),
     Column("SEEN", _age),
 )
 
@@ -260,7 +277,7 @@ def seek(
 
     Whoever has a partition does so within seconds; without a process, the next one does.
     """
-    from pushlane.ingest.position import all_kept
+    from pushlane.ingest.position import all_positions
     from pushlane.ingest.steering import Seek, ask_for
 
     settings = flags.settings()
@@ -269,16 +286,15 @@ def seek(
 
     async def ask(backend: Backend) -> None:
         found = await _stream(backend, stream, app)
-        kept = await all_kept(backend.documents, found)
-        names = partition or sorted(kept)
-        unknown = [name for name in names if name not in kept]
+        there = await all_positions(backend.documents, found)
+        names = partition or sorted(there)
+        unknown = [name for name in names if name not in there]
         if unknown or not names:
             raise NotFound(
                 f"nothing was ingested for partition {unknown[0] if unknown else '-'} of stream "
                 f"{stream}; see: pushlane ingest status {stream}"
             )
-        read = [one.position.at for name in names if (one := kept[name]).position is not None]
-        told = _sought(read, offset, to, again=again)
+        told = _sought([there[name] for name in names], offset, to, again=again)
         if told and not yes:
             confirm(
                 f"going to {to} ({told})",
@@ -295,7 +311,7 @@ def seek(
     on_backend(settings, ask)
 
 
-def _sought(read: Sequence[int], offset: int | None, to: str, *, again: bool) -> str:
+def _sought(read: Sequence[Positions], offset: int | None, to: str, *, again: bool) -> str:
     """Return what cannot be undone of a seek; by a time, which only a source knows, what may be.
 
     Empty when nothing is.
@@ -303,8 +319,8 @@ def _sought(read: Sequence[int], offset: int | None, to: str, *, again: bool) ->
     if offset is None:
         parts = [f"all records from {to} on are sent once more"] if again else []
         return " and ".join([*parts, f"records from before {to} are passed over if unsent"])
-    passed = sum(max(0, offset - at) for at in read)
-    sent = sum(max(0, at - offset) for at in read) if again else 0
+    passed = sum(max(0, offset - one.lowest) for one in read)
+    sent = sum(max(0, one.highest - offset) for one in read) if again else 0
     parts = [f"{sent:,} records are sent once more"] if sent else []
     return ", ".join([*parts, *([f"{passed:,} offsets are passed over unsent"] if passed else [])])
 

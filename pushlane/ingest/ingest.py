@@ -23,7 +23,7 @@ from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
 from pushlane.ingest.lanes import Lanes
 from pushlane.ingest.mapping import Made
 from pushlane.ingest.partition import Counted, Partition
-from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of
+from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of, positions_of
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource, SourceChanged
 from pushlane.ingest.steering import Asked, agree, asked_for, carried_out, refuse_other
@@ -163,7 +163,14 @@ class Ingest:
             kept = await self._retried(
                 lambda: kept_of(self.backend.documents, self.stream, given.partition)
             )
-        lanes = await self._lanes(kept, self._position(given, kept, is_end_new), given.partition)
+        levels = {
+            level: await self._retried(
+                partial(kept_of, self.backend.documents, self.stream, given.partition, level)
+            )
+            for level in Level
+        }
+        position = self._position(given, kept, levels, is_end_new)
+        lanes = self._lanes(given.partition, kept, levels, position)
 
         def on_room() -> None:
             self.source.resume(given.partition)
@@ -174,7 +181,9 @@ class Ingest:
         self.held[given.partition] = Held(given, partition, running)
         return lanes.at
 
-    async def _lanes(self, kept: Kept, position: Position, partition: str) -> Lanes:
+    def _lanes(
+        self, partition: str, kept: Kept, levels: Mapping[Level, Kept], position: Position
+    ) -> Lanes:
         def lane(of: Kept, level: Level | None = None) -> PartitionLane:
             was = of.position or Position(source_id="", at=0)
             mine = was if was.mapping else replace(was, at=position.at)
@@ -191,20 +200,12 @@ class Ingest:
             )
 
         is_leveled = self.mapping.leveled
-        found = {
-            level: await self._retried(
-                partial(kept_of, self.backend.documents, self.stream, partition, level)
-            )
-            for level in Level
-        }
-        by_level = {
-            level: lane(one, level)
-            for level, one in found.items()
-            if is_leveled or (one.position is not None and one.position.mapping)
-        }
-        return Lanes(lane(kept), by_level, is_leveled)
+        used = levels if is_leveled else positions_of(position, levels).by_level
+        return Lanes(lane(kept), {level: lane(levels[level], level) for level in used}, is_leveled)
 
-    def _position(self, given: Given, kept: Kept, is_end_new: bool) -> Position:
+    def _position(
+        self, given: Given, kept: Kept, levels: Mapping[Level, Kept], is_end_new: bool
+    ) -> Position:
         """Return where a partition is gone on with. Raises SourceChanged and BadInput.
 
         An end that is not new may lie before what others have read since.
@@ -215,22 +216,24 @@ class Ingest:
             return Position(
                 source_id=given.source_id, at=at, number=0 if was is None else was.number
             )
+        positions = positions_of(was, levels)
+        first, last = positions.lowest, positions.highest
         where = f"partition {given.partition} of {self.source.name}"
         reset = f"begin anew with: pushlane ingest reset {self.stream.name}"
         if was.source_id != given.source_id:
             raise SourceChanged(
-                f"{where} was made anew since it was read up to {was.at:,}: its offsets begin "
+                f"{where} was made anew since it was read up to {last:,}: its offsets begin "
                 f"again, and would be taken for known ones. If that is right, {reset}"
             )
-        if is_end_new and given.high < was.at:
+        if is_end_new and given.high < last:
             raise SourceChanged(
-                f"{where} ends at {given.high:,}, and was read up to {was.at:,}: it was cut off. "
+                f"{where} ends at {given.high:,}, and was read up to {last:,}: it was cut off. "
                 f"If that is right, {reset}"
             )
-        if given.low > was.at and self.on_gap is OnGap.STOP:
+        if given.low > first and self.on_gap is OnGap.STOP:
             raise BadInput(
-                f"{where} begins at {given.low:,}, and was read up to {was.at:,}: the "
-                f"{given.low - was.at:,} records between are gone. To go on without them: "
+                f"{where} begins at {given.low:,}, and was read up to {first:,}: the "
+                f"{given.low - first:,} records between are gone. To go on without them: "
                 "--on-gap go"
             )
         return was

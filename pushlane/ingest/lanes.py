@@ -70,7 +70,7 @@ class Lanes:
         for lane in self.by_level.values():
             await lane.begin_as(self.main.position, mine)
         if not self.is_leveled:
-            self.by_level.clear()
+            self.by_level = {}  # not emptied: a thread that shows metrics may go through it
 
     async def go_to(self, offset: int, *, again: int = 0) -> None:
         """Go on elsewhere, once nothing is in progress. Can be repeated. Raises Lost.

@@ -28,9 +28,12 @@ def _seen(read: Callable[[Seen, int], float]) -> Callable[[Ingest], Mapping[str,
     """Return what reads something of each partition; those behind the first 256 are not shown."""
 
     def by_partition(ingest: Ingest) -> Mapping[str, float]:
-        positions = {name: one.partition.lane.position for name, one in list(ingest.held.items())}
-        shown = list(positions.items())[:_MOST_PARTITIONS]
-        return {name: read(one.seen, one.at) for name, one in shown if one.seen is not None}
+        found = {}
+        for name, one in list(ingest.held.items())[:_MOST_PARTITIONS]:
+            lanes = one.partition.lanes
+            if (seen := lanes.main.position.seen) is not None:
+                found[name] = read(seen, lanes.at)
+        return found
 
     return by_partition
 

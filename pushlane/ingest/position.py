@@ -6,7 +6,9 @@ is not the expected one says that another process has it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -63,6 +65,27 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, at=at, task_id="", base=0, pushes=0, of="", order=b"")
 
 
+class Positions(NamedTuple):
+    """The positions of one partition: `main`, and those of the levels that its records name."""
+
+    main: Position
+    by_level: Mapping[Level, Position]
+
+    @property
+    def all(self) -> Sequence[Position]:
+        return self.main, *self.by_level.values()
+
+    @property
+    def lowest(self) -> int:
+        """The offset from which the partition is read: all below is done."""
+        return min(one.at for one in self.all)
+
+    @property
+    def highest(self) -> int:
+        """The offset that no record which is done reaches; above `lowest` after a kill."""
+        return max(one.at for one in self.all)
+
+
 @dataclass(eq=False)
 class Kept:
     """The position of one partition as it is kept, with its version there."""
@@ -107,6 +130,24 @@ async def all_kept(
     start, kind = name_of(stream, ""), _kind(level)
     found = [one for one in await documents.list(kind) if one.name.startswith(start)]
     return {one.name.removeprefix(start): _kept(documents, one.name, one, kind) for one in found}
+
+
+def positions_of(main: Position, levels: Mapping[Level, Kept]) -> Positions:
+    """Return the positions of a partition, with those of levels that its mapping uses."""
+    found = {level: one.position for level, one in levels.items() if one.position is not None}
+    return Positions(main, {level: one for level, one in found.items() if one.mapping})
+
+
+async def all_positions(documents: DocumentStore, stream: Stream) -> dict[str, Positions]:
+    """Return those of all partitions of a stream, by partition."""
+    by_level = {level: await all_kept(documents, stream, level) for level in Level}
+    return {
+        name: positions_of(
+            kept.position, {level: some[name] for level, some in by_level.items() if name in some}
+        )
+        for name, kept in (await all_kept(documents, stream)).items()
+        if kept.position is not None
+    }
 
 
 def _kind(level: Level | None) -> str:

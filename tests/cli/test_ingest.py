@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pushlane.backends.backend import connect
-from pushlane.core.task import now_ms
+from pushlane.core.task import Level, now_ms
 from pushlane.ingest.position import Position, Seen, kept_of
 from pushlane.model.streams import list_streams, only_stream
 from pushlane.settings import Settings
@@ -83,6 +83,48 @@ def test_status_shows_what_is_behind_by_the_partitions_numbers(read_up_to_9: Com
     assert [line.split()[0] for line in shown.stdout.splitlines()] == ["PARTITION", "2", "10"]
     assert shown.stdout.splitlines()[1].split()[:6] == ["2", "9", "1,000", "7", "12.5", "3"]
     assert (first["lag"], first["bad"]) == (1_000, 3)
+
+
+@pytest.fixture
+def read_by_level(command: Command) -> Command:
+    """A stream one partition of which has tasks of two levels, one behind the other."""
+    command("streams", "put", "orders", "--level", "high", "--app", "shop")
+
+    async def keep() -> None:
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            stream = only_stream(await list_streams(backend.documents), "orders")
+            seen = Seen(at_ms=now_ms(), end=1_009, in_progress=7, per_s=12.5, bad=3)
+            here = Position(source_id="one", at=9, task_id="t-all", pushes=4, seen=seen)
+            behind = Position(source_id="one", at=5, mapping="m", task_id="t-low", pushes=2)
+            unused = Position(source_id="one", at=1)  # a mapping of before had this level
+            for level, position in ((None, here), (Level.LOW, behind), (Level.MEDIUM, unused)):
+                await (await kept_of(backend.documents, stream, "0", level)).save(position)
+
+    asyncio.run(keep())
+    return command
+
+
+def test_status_shows_all_levels_of_a_partition_as_one_that_is_read_from_the_lowest(
+    read_by_level: Command,
+) -> None:
+    shown = read_by_level("ingest", "status", "orders")
+    [found] = read_by_level("ingest", "status", "orders", "--json").json
+
+    row = shown.stdout.splitlines()[1].split()
+    assert row[:9] == ["0", "5", "1,004", "7", "12.5", "3", "2", "tasks", "6"]
+    assert (found["read_up_to"], found["lag"], found["pushes"]) == (5, 1_004, 6)
+    assert found["tasks"] == [
+        {"task": "t-all", "level": "high", "read_up_to": 9, "pushes": 4},
+        {"task": "t-low", "level": "low", "read_up_to": 5, "pushes": 2},
+    ]
+
+
+def test_a_seek_tells_what_any_level_passes_over_or_sends_again(read_by_level: Command) -> None:
+    ahead = read_by_level("ingest", "seek", "orders", "--to", "8")
+    again = read_by_level("ingest", "seek", "orders", "--to", "5", "--again")
+
+    assert "3 offsets are passed over unsent" in ahead.stderr
+    assert "4 records are sent once more" in again.stderr
 
 
 def test_a_seek_asks_before_what_cannot_be_undone_with_the_number(read_up_to_9: Command) -> None:

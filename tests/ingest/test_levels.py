@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Level, State
+from pushlane.ingest import ingest
 from pushlane.ingest.lane import PartitionLane
 from pushlane.ingest.mapping import Made, compiled
-from pushlane.ingest.steering import reset
+from pushlane.ingest.metrics import INGEST_METRICS
+from pushlane.ingest.position import kept_of
+from pushlane.ingest.source import SourceChanged
+from pushlane.ingest.steering import Seek, ask_for, asked_for, reset
 from pushlane.model import task_changes
 from pushlane.producers.stream_tasks import apply
+from pushlane.util.metrics import MetricCollector
+from tests.core.support import until
 from tests.ingest.sources import (
     STREAM,
     TO_DEVICE,
@@ -139,6 +146,93 @@ async def test_what_is_sent_again_goes_by_its_level(settings: Settings) -> None:
 
         found = await by_level(backend)
         assert found == {"high": [0, 3, 4, 4, 7, 7], "medium": [1, 5, 5], "low": [2, 6, 6]}
+
+
+async def test_a_seek_with_again_is_done_once_by_each_level_though_the_process_dies_between_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.005)
+    log = Log()
+    add(log, 0, 8)
+    go_to = PartitionLane.go_to
+
+    async def dies(lane: PartitionLane, offset: int, **more: int) -> None:
+        if lane.level is None:
+            raise RuntimeError("killed")
+        await go_to(lane, offset, **more)
+
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+        await ask_for(backend.documents, STREAM, ["0"], Seek(offset=4, again=True))
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLane, "go_to", dies)
+            with pytest.raises(RuntimeError, match="killed"):
+                async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+                    await reader.running
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()  # what levels that went there have to send
+            await until(lambda: "0" in reader.source.seeks)
+            await reader.read()
+
+        assert await asked_for(backend.documents, STREAM) == {}
+        found = await by_level(backend)
+        assert found == {"high": [0, 3, 4, 4, 7, 7], "medium": [1, 5, 5], "low": [2, 6, 6]}
+
+
+async def kept_at(backend: Backend, level: Level | None, at: int) -> None:
+    """Leave the position of a lane where a process that was killed may have."""
+    kept = await kept_of(backend.documents, STREAM, "0", level)
+    assert kept.position is not None
+    await kept.save(replace(kept.position, at=at))
+
+
+async def test_records_that_are_gone_are_missed_by_the_level_that_is_furthest_behind(
+    settings: Settings,
+) -> None:
+    log = Log()
+    add(log, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+        await kept_at(backend, Level.LOW, 5)
+        log.low["0"] = 7
+        with pytest.raises(BadInput, match="begins at 7, and was read up to 5: the 2 records"):
+            async with reading(backend, settings, log, "0", mapping=BY_LEVEL):
+                pass
+
+
+async def test_a_source_that_was_cut_off_is_so_for_the_level_that_is_furthest_ahead(
+    settings: Settings,
+) -> None:
+    log, cut = Log(), Log()
+    add(log, 0, 8)
+    add(cut, 0, 7)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+        await kept_at(backend, None, 6)
+        with pytest.raises(SourceChanged, match="ends at 7, and was read up to 8: it was cut off"):
+            async with reading(backend, settings, cut, "0", mapping=BY_LEVEL):
+                pass
+
+
+async def test_lag_is_that_of_the_level_that_is_furthest_behind(settings: Settings) -> None:
+    log = Log()
+    add(log, 0, 8)
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader,
+    ):
+        await reader.read()
+        held = reader.ingest.held["0"]
+        held.partition.lane.note(held.seen(8, passed_s=1.0))
+        low = held.partition.lanes.by_level[Level.LOW]
+        low.position = replace(low.position, at=5)
+        metrics = CollectorRegistry()
+        metrics.register(MetricCollector(INGEST_METRICS, lambda: [(reader.ingest, ())]))
+
+        assert metrics.get_sample_value("pushlane_ingest_lag", {"partition": "0"}) == 3
 
 
 @pytest.mark.parametrize(("first", "then"), [(TO_DEVICE, BY_LEVEL), (BY_LEVEL, TO_DEVICE)])

@@ -16,8 +16,9 @@ from pushlane.backends.backend import Backend, connect
 from pushlane.core.push import Push
 from pushlane.ingest import ingest
 from pushlane.ingest.mapping import Made, compiled
+from pushlane.ingest.steering import Seek, ask_for
 from pushlane.model.names import submit_lease
-from tests.ingest.sources import Log, Reader, pushes, reading, recipients, value
+from tests.ingest.sources import STREAM, Log, Reader, pushes, reading, recipients, value
 
 PARTITIONS = ("0", "1")
 MAPPING = compiled(
@@ -25,7 +26,8 @@ MAPPING = compiled(
 )
 BY_LEVEL = compiled({"recipient": "device", "level": "how", "when": {"paid": True}}, "levels")
 _LEVELS = "high", "low", ""
-_WHAT = ["add", "add", "read", "work", "work", "keep", "kill", "end", "move", "freeze", "thaw"]
+_OFTEN = "add", "work"
+_WHAT = [*_OFTEN * 2, "read", "keep", "seek", "kill", "end", "move", "freeze", "thaw"]
 _STEPS = st.lists(st.tuples(st.sampled_from(_WHAT), st.integers(0, 7)), max_size=25)
 
 
@@ -71,6 +73,8 @@ class Group:
             case "move" if owner is not None:
                 del self._owners[partition]
                 await owner.source.take_away(partition)
+            case "seek" if owner is not None:
+                await self._seek(partition, owner, number)
             case "freeze" if owner is not None:
                 await self._freeze(partition, owner)
 
@@ -106,6 +110,14 @@ class Group:
             if not held.seeks and held.partition.lanes.at >= self.log.end(partition):
                 return
             await asyncio.sleep(0)
+
+    async def _seek(self, partition: str, owner: Reader, back: int) -> None:
+        """Have records read again that are done, or on their way."""
+        held = owner.ingest.held[partition]
+        if not held.seeks:
+            seek = Seek(offset=max(0, held.partition.lanes.at - back))
+            await ask_for(self._backend.documents, STREAM, [partition], seek)
+            await owner.ingest._steered({partition: held})
 
     async def _reader(self, partition: str) -> Reader:
         opened = reading(self._backend, self._settings, self.log, partition, mapping=self.mapping)
