@@ -101,6 +101,11 @@ class Topic:
         ].result(_ASK_S)
         return {str(one.partition): one.offset for one in asked.topic_partitions}
 
+    def members(self) -> set[str]:
+        """The `group.instance.id` of each member that the group has, of which some may be away."""
+        found = self._admin.describe_consumer_groups([self.group])[self.group].result(_ASK_S)
+        return {member.group_instance_id for member in found.members}
+
     def source(self, settings: Mapping[str, str] = CLASSIC) -> KafkaSource:
         return KafkaSource(self.place, self.group, settings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -91,6 +92,37 @@ async def test_who_comes_and_goes_takes_partitions_over_and_sends_nothing_twice(
 
         assert Counter(await recipients(backend)) == named((0, 450))
         assert second.ingest.counted.repeated == 0
+
+
+@PROTOCOLS
+async def test_a_process_that_is_back_under_its_name_within_the_session_moves_no_partition(
+    settings: Settings, topic: Topic, protocol: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[object] = []
+
+    def source(name: str) -> KafkaSource:
+        session = {} if "group.protocol" in protocol else {"session.timeout.ms": "45000"}
+        return topic.source({**protocol, **session, "group.instance.id": name})
+
+    async def noted(partitions: Sequence[object]) -> dict[str, int]:
+        moved.extend(partitions)
+        return {}
+
+    topic.make(4)
+    async with connect(settings) as backend, reading(backend, settings, source("one")) as stays:
+        async with reading(backend, settings, source("two")) as left:
+            await left.until(lambda: len(stays.partitions) == len(left.partitions) == 2)
+            had = left.partitions
+        monkeypatch.setattr(stays.ingest, "given", noted)
+        assert topic.members() == {"one", "two"}
+        async with reading(backend, settings, source("two")) as back:
+            await back.until(lambda: back.partitions == had)
+            for n in range(4):
+                topic.add(n, *devices(n * 10, n * 10 + 10))
+            await stays.until_pushes(20)
+            await back.until_pushes(20)
+
+    assert moved == []
 
 
 @PROTOCOLS
