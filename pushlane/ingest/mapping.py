@@ -99,7 +99,7 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
     if "payload" in given:
         many.append(("payload", _payloads(given["payload"])))
     type_of = _getter("type", given["type"]) if "type" in given else None
-    level_of = _getter("level", given["level"]) if "level" in given else None
+    level_of = _levels(given["level"]) if "level" in given else None
     empty = Content("", "", "", None, 0)._asdict()
     decode = msgspec.json.decode
 
@@ -124,6 +124,15 @@ def _by_fields(given: Mapping[str, Any], when: Callable[[Any], bool]) -> ToConte
         return content
 
     return of
+
+
+def _levels(given: Any) -> Get:
+    get = _getter("level", given)
+    for name in ("value", "default") if isinstance(given, dict) else ():
+        fixed = text_of(given.get(name))
+        if fixed and fixed not in list(Level):
+            raise BadInput(f"{name} of level is {fixed!r}, and has to be one of {', '.join(Level)}")
+    return get
 
 
 def _level(given: str) -> Level:

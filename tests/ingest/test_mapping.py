@@ -138,6 +138,8 @@ def test_a_record_that_is_no_push_says_why_and_never_what_it_holds(
         ({"type": "status", "data": ["id", "/cart/type"]}, "type is the field type of data"),
         ({"type": ["status"]}, "type is neither a field"),
         ({"level": "how", "ordered_by": "id"}, "pushes of several levels go in no order"),
+        ({"level": {"value": "urgent"}}, "value of level is 'urgent', and has to be one of high"),
+        ({"level": {"field": "how", "default": "no"}}, "default of level is 'no', and has to be"),
     ],
 )
 def test_what_is_no_mapping_is_refused_with_its_part(mapping: dict[str, Any], why: str) -> None:
