@@ -24,6 +24,7 @@ MEASURED = (
     "fairness",
     "fanout",
     "growth",
+    "ingest",
     "late-task",
     "memory",
     "metrics",
@@ -49,7 +50,6 @@ APART = {
     "exit-codes": "exit_codes",
     "faults": "faults",
     "first-hour": "first_hour",
-    "ingest": "ingest",
     "keys": "keys",
     "soak": "soak",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,8 +48,10 @@ def kafka_broker(folder: Path) -> Iterator[str]:
         process.stop(delete_data=True)
 
 
-def make_topics(servers: str, names: Sequence[str], partitions: int = 1) -> None:
-    """Make them, and wait until each partition takes records.
+def make_topics(
+    servers: str, names: Sequence[str], partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Make them, with this configuration, and wait until each partition takes records.
 
     A broker tells of partitions before it leads them: an idempotent producer whose first batches
     are refused then, while later ones are taken, tries the first ones again in vain. What is
@@ -58,8 +60,8 @@ def make_topics(servers: str, names: Sequence[str], partitions: int = 1) -> None
     Raises:
         Unreachable: they take none in time.
     """
-    config = {"file.delete.delay.ms": _KEPT_DELETED_MS}
-    new = [NewTopic(name, partitions, 1, config=config) for name in names]
+    given = {"file.delete.delay.ms": _KEPT_DELETED_MS, **(config or {})}
+    new = [NewTopic(name, partitions, 1, config=given) for name in names]
     admin = _admin(servers)  # lives till the answers are there
     for made in admin.create_topics(new).values():
         made.result(_ASK_S)

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +44,14 @@ def resident_kib(pid: int) -> int:
     found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1])
+
+
+def peak_kib(pid: int) -> int:
+    """The most memory that a process had resident, in KiB; 0 when it has just ended."""
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) if found else 0
+    return 0
 
 
 def _held_mb() -> int:

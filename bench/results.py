@@ -11,13 +11,12 @@ import argparse
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import IO, Any, NamedTuple
@@ -27,6 +26,7 @@ import uvloop
 from bench.backends import backend_settings, environment
 from bench.backlog import write_task
 from bench.figures import Figure, at_least, at_most, exactly, say
+from bench.resident import peak_kib
 from pushlane.backends.backend import connect
 from pushlane.core.push import Outcome, Push
 from pushlane.core.task import Level
@@ -120,24 +120,16 @@ class _Asked(NamedTuple):
 def _ask(settings: Settings, name: str, task_id: str) -> _Asked:
     """Ask as a command does, in a process of its own."""
     command = [sys.executable, "-m", "pushlane", name, task_id, "--json"]
-    started_s, peak_kib = time.monotonic(), 0
+    started_s, most_kib = time.monotonic(), 0
     with subprocess.Popen(command, env=environment(settings), stdout=subprocess.PIPE) as process:
         while process.poll() is None:
-            peak_kib = max(peak_kib, _peak_kib(process.pid))
+            most_kib = max(most_kib, peak_kib(process.pid))
             time.sleep(_LOOK_S)
         took_s = time.monotonic() - started_s
         assert process.stdout is not None
         answer = json.loads(process.stdout.read())
-    say(f"{name}: {took_s:.1f} s, {peak_kib / 1024:.0f} MiB")
-    return _Asked(took_s, peak_kib, answer)
-
-
-def _peak_kib(pid: int) -> int:
-    """Return the most memory that the process had resident; 0 when it has just ended."""
-    with suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) if found else 0
-    return 0
+    say(f"{name}: {took_s:.1f} s, {most_kib / 1024:.0f} MiB")
+    return _Asked(took_s, most_kib, answer)
 
 
 @contextmanager
