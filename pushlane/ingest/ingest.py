@@ -338,8 +338,7 @@ class Ingest:
                     await self._steered(held)
             if is_due := now_s - renewed_at_s >= HELD_S / 3:
                 renewed_at_s = now_s
-            for one in held.values():
-                await self._tended(one, renew=is_due)
+            await asyncio.gather(*(self._tended(one, renew=is_due) for one in held.values()))
             if committing is None or committing.done():
                 offsets = {name: one.partition.offsets.committable() for name, one in held.items()}
                 committing = self._do_beside(self._commit(offsets), "commit")
