@@ -99,9 +99,13 @@ async def _held_after(
 
 def figures(result: dict[str, Any]) -> list[Figure]:
     few, many = result["rss_mb"]
+    most_few, most_many = result["peak_rss_mb"]
     records = result["memory_records"]
     return [
-        Figure(f"resident after {records // _TIMES:,} small records", f"{few:g} MiB"),
-        Figure(f"resident after {records:,}", f"{many:g} MiB"),
+        Figure(
+            f"resident after {records // _TIMES:,} small records; at most until then",
+            f"{few:g} MiB; {most_few:g} MiB",
+        ),
+        Figure(f"the same of {records:,}", f"{many:g} MiB; {most_many:g} MiB"),
         at_most("growth from the one to the other", result["memory_growth"], _FLAT),
     ]
