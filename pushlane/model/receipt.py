@@ -46,7 +46,9 @@ class ReceiptBatch(msgspec.Struct, array_like=True):
     hash. `quota` and `weight` are those of the task and of its level at the dispatch. Times are
     Unix milliseconds, 0 when there is none: it was submitted, it could first be sent (this
     attempt), it went to the sink, the sink answered. An empty `trace_ids` or `attributes` means
-    that no receipt of the batch has any.
+    that no receipt of the batch has any. `waits` has a column for each cause that occurs (a
+    `model.waits.Cause`, or one of a newer version): the milliseconds from submitted to dispatched
+    that were spent so. None where the writer did not tell (an older version, an event).
     """
 
     version: int
@@ -69,6 +71,7 @@ class ReceiptBatch(msgspec.Struct, array_like=True):
     responded_at_ms: list[int]
     trace_ids: list[str] = []
     attributes: list[dict[str, str] | None] = []
+    waits: dict[str, list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -102,7 +105,8 @@ def decode_receipts(body: bytes) -> ReceiptBatch:
         raise UnknownFormat(batch.version, _WHAT)
     columns = [getattr(batch, name) for name in _COLUMNS]
     optional = [column for column in (batch.trace_ids, batch.attributes) if column]
-    is_whole = {len(column) for column in (*columns, *optional)} == {len(batch)}
+    waits = (batch.waits or {}).values()
+    is_whole = {len(column) for column in (*columns, *optional, *waits)} == {len(batch)}
     if not is_whole or not all(0 <= index < len(batch.tasks) for index in batch.task):
         raise MalformedReceipts(f"the columns of {batch!r} do not fit together")
     return batch
