@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +28,7 @@ from pushlane.wire import Bundle, is_bundle, open_bundle
 ROOM = 1_000
 _MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outlast 0.25
 _ANSWER_WAIT_S = 0.1
+_MOST_ASIDE = 31
 
 Place = tuple[str, int]
 """Task id and seq: the same for every copy of a push."""
@@ -201,7 +202,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
     same, and a guard that counts something against it. `task`: Admission, each time. `guards`,
     those that it is to ask: Admission. `permit`, what the breaker gave it to go with: the Breaker.
     `dispatched_at_ms`, when it went to the sink (Unix ms), 0 as long as it has not: Slots.
-    `cleared_s`, when a gate found that it is its turn, on a monotonic clock: that gate.
+    `cleared_s`, when a gate found that it is its turn, on a monotonic clock: that gate. `aside` has
+    since when (monotonic) it waited apart from its lane, and for what, empty when no longer: Lane.
     """
 
     lane: Lane
@@ -214,6 +216,12 @@ class Job(msgspec.Struct, gc=False, eq=False):
     permit: int = 0
     dispatched_at_ms: int = 0
     cleared_s: float = 0.0
+    aside: tuple[tuple[str, float], ...] = ()
+
+    def set_aside(self, why: str) -> None:
+        """Note that it waits for this from now on, empty: with its lane again."""
+        if why != (self.aside[-1][0] if self.aside else ""):
+            self.aside = (*self.aside[-_MOST_ASIDE:], (why, time.monotonic()))
 
     @property
     def seq(self) -> int:
@@ -299,20 +307,9 @@ class LaneInput:
                 pulled.append(taken)
         return pulled
 
-    def oldest_s(self) -> float:
-        """Return when the oldest at hand came off the reader, 0 for none. Any thread may ask."""
-        return min((some[0].pulled_s for some in self._copies() if some), default=0.0)
-
-    def pushes(self) -> int:
-        """Return how many pushes are at hand. Any thread may ask."""
-        return sum(message.untaken for some in self._copies() for message in some)
-
-    def _copies(self) -> list[tuple[Message, ...]]:
-        """Copy each task's messages in one go, so that another thread sees none half changed."""
-        return [tuple(some) for some in tuple(self._at_hand)]
-
     def at_hand(self) -> list[Message]:
-        return [message for some in self._at_hand for message in some]
+        """List the messages at hand. Any thread may ask: each task's are copied in one go."""
+        return [message for some in tuple(self._at_hand) for message in tuple(some)]
 
     def add(self, messages: Iterable[Message]) -> None:
         """Have messages at hand that were asked about."""
@@ -383,7 +380,8 @@ class Lane:
     but not settled: the readers are closed only when there are none. `parked` are those of them
     that wait here, each with why: no more are taken while there are `room`. `unsettled` counts
     those whose outcome is not durable yet: Flusher. From `near_s` on (monotonic) an answer holds
-    until its next turn, by the time between the last two: itself.
+    until its next turn, by the time between the last two: itself. `times` has what it did when:
+    whoever watches it.
     """
 
     __slots__ = (
@@ -404,6 +402,7 @@ class Lane:
         "parked",
         "retired",
         "room",
+        "times",
         "unsettled",
     )
 
@@ -431,6 +430,7 @@ class Lane:
         self.unsettled = 0
         self.highest_seq = 0
         self.retired = False
+        self.times: Any = None
         self.near_s, self._oldest_s = -math.inf, math.inf
 
     @property
@@ -464,17 +464,6 @@ class Lane:
         """Tell whether there is something new, but too much is parked to take it."""
         has_new = self.later.messages or (self.main.messages and not self.later_full)
         return bool(has_new) and not self.fed
-
-    def waits_for(self) -> Iterator[Why]:
-        """Yield for what it waits: what blocks all of it first, the gravest before the others.
-
-        If too much is parked to go on, that ends with what most of it waits for.
-        """
-        yield from sorted(self.blocked, key=_RANK.__getitem__)
-        if self.later_full:
-            yield Why.LATER_FULL
-        if self.is_stuck and self.parked:
-            yield Counter(self.parked.values()).most_common(1)[0][0]
 
     @property
     def _takes_new(self) -> bool:
@@ -544,6 +533,7 @@ class Lane:
     def give_back(self, job: Job) -> None:
         """Make a push that could not go yet the next to be taken."""
         job.dispatched_at_ms = 0
+        job.set_aside("")
         if self._returned is None:
             self._returned = deque()
         self._returned.append(job)
@@ -552,11 +542,13 @@ class Lane:
     def park(self, job: Job, why: Why) -> None:
         """Let a push that was taken wait here: this is the one place where pushes in hand wait."""
         self.parked[job] = why
+        job.set_aside(why)
         self._changed(self)
 
     def unpark(self, job: Job) -> None:
         """Let a push wait here no longer: it is settled, or goes elsewhere."""
         del self.parked[job]
+        job.set_aside("")
         self._changed(self)
 
     def release(self, job: Job) -> None:
@@ -622,4 +614,3 @@ class Lane:
 
 
 _NOTHING_BLOCKS: frozenset[Why] = frozenset()
-_RANK = {why: rank for rank, why in enumerate(Why)}

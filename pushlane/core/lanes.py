@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pushlane.core.errors import PushlaneError, TaskInDoubt, UnknownFormat
 from pushlane.core.lane import Job, Lane, Why
@@ -27,15 +27,21 @@ _AGAIN_S = 60.0
 class Lanes:
     """Lets lanes take turns when they may move, and no longer when they may not.
 
-    `awake` is set when the loop has to look. `clock_s` is a monotonic clock.
+    `awake` is set when the loop has to look. `clock_s` is a monotonic clock. `watch` hears of each
+    round: the jobs that were chosen, and the lanes of which something has changed since the last.
     """
 
     def __init__(
-        self, turns: Scheduler[Lane], clock_s: Callable[[], float] = time.monotonic
+        self,
+        turns: Scheduler[Lane],
+        clock_s: Callable[[], float] = time.monotonic,
+        watch: Callable[[Sequence[Job], Iterable[Lane]], None] = lambda jobs, lanes: None,
     ) -> None:
         self.turns = turns
         self.awake = asyncio.Event()
         self.marked: dict[Lane, None] = {}
+        self._changed: dict[Lane, None] = {}
+        self._watch = watch
         self._aside: set[Lane] = set()
         self._clock_s = clock_s
         self._left: set[Lane] = set()
@@ -62,6 +68,7 @@ class Lanes:
         """
         lane = self.by_name[name] = Lane(name, level, depth, later_depth, self._mark)
         self.turns.add(lane, level, quota, app)
+        self._changed[lane] = None
         return lane
 
     def update(self, lane: Lane, task: Task, highest_seq: int, *, held: bool) -> None:
@@ -76,6 +83,7 @@ class Lanes:
 
     def rest(self, lane: Lane) -> bool:
         """Let it take no turns until it is marked; tell whether it has its turn with an answer."""
+        self._changed[lane] = None
         is_asked = bool(lane.main.asking or lane.later.asking)
         self.turns.rest(lane, is_next=is_asked)
         return is_asked
@@ -94,6 +102,7 @@ class Lanes:
     def take_marks(self) -> None:
         """Bring the scheduler in line with what changed of lanes; close those that are left."""
         marked, self.marked = self.marked, {}
+        self._changed |= marked
         for lane in marked:
             if lane in self._aside:
                 continue
@@ -106,6 +115,11 @@ class Lanes:
                 self.turns.ready(lane)
             else:
                 self.turns.rest(lane)
+
+    def chose(self, jobs: Sequence[Job]) -> None:
+        """End a round of the loop, in which these were chosen."""
+        changed, self._changed = self._changed, {}
+        self._watch(jobs, changed)
 
     def _mark(self, lane: Lane) -> None:
         """Hear of a lane that something has changed which may let it move, or keep it from that."""

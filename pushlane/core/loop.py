@@ -69,6 +69,7 @@ class Loop:
             self._look(time.monotonic())
             may_fill = self._may_fill()
             jobs, skipped = self._fill() if may_fill else ([], 0)
+            self._lanes.chose(jobs)
             if jobs:
                 self._slots.launch(jobs)
             if jobs or skipped:

@@ -37,6 +37,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     and `trace_id` go into its receipts, for reports; a retry was due at `due_at_ms`.
     `addresses` says by sink where the push goes there, under an empty name for all other sinks;
     `payloads` what is sent there as it is. Of pushes of an app with the same `key` one is sent.
+    `waits` has where its wait went before it was written again (`model.waits`).
     """
 
     task_id: str
@@ -59,6 +60,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     addresses: dict[str, str] | None = None
     payloads: dict[str, Any] | None = None
     key: str = ""
+    waits: bytes | None = None
 
     def address(self, sink: str) -> str:
         """Return where the push goes at this sink: to its recipient, unless there is an address.
@@ -92,18 +94,19 @@ _number_decoder = msgspec.msgpack.Decoder(int)
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FIELDS = len(Push.__struct_fields__)
 # How the array of a push begins ("an array, of a length in two bytes") with so many left out.
-_HEADS = [b"\xdc" + (_FIELDS - left_out).to_bytes(2, "big") for left_out in range(4)]
+_HEADS = [b"\xdc" + (_FIELDS - left_out).to_bytes(2, "big") for left_out in range(5)]
 
 
 def encode(push: Push, before: bytes = b"") -> bytes:
     """Return the bytes that travel on a lane.
 
     A push that came in the bytes `before` keeps the fields at their end that are not known here.
-    Of one without a key, or addresses and payloads too, these are left out, as most have none.
+    Last fields that it does not have are left out: most have neither addresses nor any behind them.
     """
     body = _encoder.encode(push)
-    if not push.key:  # each of them is one byte then
-        left_out = 3 if push.addresses is None and push.payloads is None else 1
+    if push.waits is None:  # each of them is one byte then
+        is_short = push.addresses is None and push.payloads is None
+        left_out = 1 if push.key else 4 if is_short else 2
         body = _HEADS[left_out] + body[3:-left_out]
     unknown = _array_decoder.decode(before)[_FIELDS:] if before else None
     if not unknown:

@@ -7,6 +7,7 @@ What it says is an `Ending`, which is made durable before the push's message is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got th
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
 _MALFORMED = "malformed"
-_LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
 class Settler:
@@ -31,7 +31,9 @@ class Settler:
 
     `sink` is where this line delivers: what it cannot deliver there goes on along the task's chain.
     `backoff_s` is the wait after so many attempts when the sink names none. `pause` is asked to
-    pause a task, by its id, for a reason.
+    pause a task, by its id, for a reason. `waits` says where the wait of a push went, for the
+    push to carry: with its answer's time (Unix ms, 0 for now), its next attempt, and after how many
+    seconds that is.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Settler:
         counts: Counts,
         backoff_s: Callable[[int], float],
         pause: Callable[[str, str], None],
+        waits: Callable[[Job, int, int, float], bytes | None] = lambda *_: None,
     ) -> None:
         self.sink = sink
         self._flusher = flusher
@@ -49,6 +52,7 @@ class Settler:
         self._counts = counts
         self._backoff_s = backoff_s
         self._pause = pause
+        self._waits = waits
 
     def settle(self, job: Job, outcome: Outcome, at_ms: int = 0) -> None:
         """Settle a push by its outcome, heard of at `at_ms`: now unless that is given."""
@@ -110,19 +114,9 @@ class Settler:
         arrival = Arrival.REFUSED if is_sure else outcome.arrival
         return replace(outcome, kind=Kind.RETRY, goes_to=goes_to, arrival=arrival)
 
-    def may_go_again(self, job: Job) -> bool:
-        """Tell whether a push goes whose process was lost during delivery, so that it may have
-        arrived; if not, it is buried.
-        """
-        task = job.task
-        if task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY:
-            self.settle(job, Outcome.dead(_LOST))
-            return False
-        return True
-
     def move(self, job: Job, target: str) -> None:
         """Publish a push on another lane of its task."""
-        self._go_on(Ending(job, target=target, body=job.body))
+        self._go_on(Ending(job, target=target, body=self._again(job)))
 
     def put_off(self, job: Job, delay_s: float, wait: Wait | None = None) -> None:
         """Let a push wait on its later lane as it is. `wait` says what for, if people should know.
@@ -133,8 +127,8 @@ class Settler:
 
     def later(self, job: Job, wait_s: float) -> None:
         """Offer a push that was not sent again as it is, after `wait_s`."""
-        body = encode(job.push, job.body) if job.push.strikes else job.body
         delay_s = min(wait_s, _WAIT_LONGEST_S)
+        body = self._again(job, 0, delay_s)
         self._put_off(Ending(job, body=body, delay_s=delay_s, wait=_retry_in(delay_s)))
 
     def bury_malformed(self, job: Job) -> None:
@@ -164,8 +158,8 @@ class Settler:
         wait_s = self._backoff_s(push.attempt) if outcome.after_s is None else outcome.after_s
         wait_s = min(max(wait_s, 0.0), _WAIT_LONGEST_S)
         due_at_ms = now_ms() + int(wait_s * 1000)
-        again = replace(push, attempt=max(push.attempt, 0) + 1, due_at_ms=due_at_ms)
-        body = encode(again, job.body)
+        attempt = max(push.attempt, 0) + 1
+        body = self._again(job, at_ms, attempt=attempt, due_at_ms=due_at_ms)
         ending = Ending(job, None, Kind.RETRY, outcome.reason, at_ms, body=body, delay_s=wait_s)
         ending.wait = _retry_in(wait_s)
         return self._put_off(ending)
@@ -173,12 +167,19 @@ class Settler:
     def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         """Let a push begin anew at the next sink of its chain."""
         self._counts.retried(job.lane.level, outcome)
-        push = replace(job.push, attempt=1, due_at_ms=0, strikes=0)
+        push = job.push
+        body = self._again(job, at_ms, attempt=1, due_at_ms=0, strikes=0)
         reason = f"goes on to {outcome.goes_to}: {outcome.reason}"
-        ending = Ending(job, None, Kind.RETRY, reason, at_ms, body=encode(push, job.body))
+        ending = Ending(job, None, Kind.RETRY, reason, at_ms, body=body)
         ending.target = lane_at(push.task_id, outcome.goes_to)
         ending.opens_for, ending.opens_at = push.task_id, outcome.goes_to
         self._go_on(ending)
+
+    def _again(self, job: Job, at_ms: int = 0, delay_s: float = 0.0, **changes: Any) -> bytes:
+        """Return a push as it is written again, with where its wait went so far."""
+        again = replace(job.push, **changes)
+        waits = self._waits(job, at_ms, again.attempt, delay_s)
+        return encode(replace(again, waits=waits), job.body)
 
     def _bury(
         self,

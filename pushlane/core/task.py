@@ -281,6 +281,15 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+TIE_MS = time.time() * 1000 - time.monotonic() * 1000
+"""Unix milliseconds at 0 s of the monotonic clock, as the wall had it when this process began."""
+
+
+def steady_ms() -> int:
+    """Return the time in Unix ms, which goes on evenly though the wall clock is stepped."""
+    return int(TIE_MS + time.monotonic() * 1000)
+
+
 def start(task: Task) -> Task:
     """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
     state = State.RUNNING if task.state is State.SUBMITTED else task.state

@@ -57,9 +57,11 @@ from pushlane.dispatcher.receipts import Receipts
 from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import Completion, FurtherLanes, KnownTasks, TaskLookups
+from pushlane.dispatcher.waits import Waits
 from pushlane.model.limits import Limits
 from pushlane.model.presence import SinkTarget
 from pushlane.model.targets import SinkTargets, target_of
+from pushlane.model.waits import Cause
 from pushlane.settings import Settings
 from pushlane.util.retrying import backoff
 
@@ -119,7 +121,8 @@ class Line:
         self.own = settings.sinks.get(name)
         self.stats = Stats(hosts_code=sink.hosts_code)
         self.scheduler: Scheduler[Lane] = Scheduler(slots=settings.slots)
-        self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s)
+        self.waits = Waits()
+        self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s, self.waits.watch)
         self.wake = self.lanes.wake
         self._make_settlement()
         self._make_lanes()
@@ -136,6 +139,7 @@ class Line:
             settings,
             self.name,
             self.scheduler.weights,
+            self.waits,
             stats,
             shared.clocks.monotonic_s,
         )
@@ -164,6 +168,7 @@ class Line:
             stats,
             backoff(settings.retry_first_s, settings.retry_longest_s),
             shared.pauses.ask,
+            self.waits.carried,
         )
 
     def _make_lanes(self) -> None:
@@ -278,8 +283,15 @@ class Line:
             shared.clocks.now_ms,
         )
         self.loop = Loop(
-            lanes, self.intake, admission, self.outage, self.slots, self.flusher, self.shares.look
+            lanes, self.intake, admission, self.outage, self.slots, self.flusher, self._look
         )
+
+    def _look(self, now_s: float) -> None:
+        """Do once a round what is not done push by push."""
+        self.shares.look(now_s)
+        held = self.outage.rests or self.outage.holds_back
+        late = Cause.DURABLE if self.flusher.is_late else None
+        self.waits.note(Cause.BREAKER if held else late)
 
     @property
     def target(self) -> SinkTarget | None:
@@ -291,11 +303,12 @@ class Line:
 
     def at_hand(self) -> int:
         """Return how many pushes off lanes wait here for their turn. Any thread may ask."""
-        return sum(one.pushes() for one in self._inputs())
+        return sum(message.untaken for one in self._inputs() for message in one.at_hand())
 
     def prefetch_age_s(self) -> float:
         """Return for how long the oldest of them has been off its lane. Any thread may ask."""
-        oldest_s = min((one.oldest_s() for one in self._inputs()), default=0.0)
+        came_s = (message.pulled_s for one in self._inputs() for message in one.at_hand())
+        oldest_s = min(came_s, default=0.0)
         return time.monotonic() - oldest_s if oldest_s else 0.0
 
     def _inputs(self) -> list[LaneInput]:

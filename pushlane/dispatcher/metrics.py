@@ -29,6 +29,7 @@ from pushlane.dispatcher.stats import (
     ReceiptLoss,
 )
 from pushlane.model.limits import KINDS
+from pushlane.model.waits import Cause
 from pushlane.util.metrics import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def _since_s(line: Line) -> float:
     return restraint.since_ms / 1000 if restraint else 0.0
 
 
+def _wait_s(line: Line) -> dict[tuple[str, str], float]:
+    return {
+        (cause.value, level.value): spent_ms / 1000
+        for (cause, level), spent_ms in line.stats.waits_ms.items()
+    }
+
+
 def _refuses_us(line: Line) -> float:
     restraint = _restraint(line)
     return restraint is not None and restraint.refuses_us
@@ -177,6 +185,10 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
         lambda line: line.stats.degraded),
     _of_line.counter("sink_probes_total", "pushes", "Pushes that tried a resting sink",
         lambda line: line.stats.probes),
+    _of_line.counter("wait_seconds_total", "seconds",
+        "Where the waits of pushes that have ended went, from their submit to when they were sent "
+        "last: what each cause means is in docs/why.md", _wait_s,
+        {"cause": tuple(map(str, Cause)), **_LEVEL}),
     _of_line.counter("spared_total", "pushes", "Failures that cost no attempt",
         lambda line: line.stats.spared),
     _of_line.histogram("waited_seconds",

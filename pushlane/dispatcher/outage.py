@@ -28,7 +28,7 @@ from pushlane.core.lane import Job, Why
 from pushlane.core.push import DELIVERED, Outcome
 from pushlane.core.retrying import Backoff
 from pushlane.core.settle import Settler
-from pushlane.core.task import DeliveryMode
+from pushlane.core.task import TIE_MS, DeliveryMode
 from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraint
 from pushlane.dispatcher.failures import Flight, TargetStanding, TargetWords
 from pushlane.dispatcher.stats import Stats
@@ -55,7 +55,8 @@ class Outage:
     """A dispatcher's breaker, with the pushes that wait because of it.
 
     With `drain` it says now and then that the end of the dispatcher waits for the sink.
-    `clock_s` is monotonic.
+    `holds_back` tells whether the last round had room for less than the free slots. `clock_s` is
+    monotonic.
     """
 
     breaker: Breaker
@@ -72,6 +73,7 @@ class Outage:
         self._returned_at_s = 0.0
         self._looked_at_s = self.clock_s()
         self._is_short = False
+        self.holds_back = False
         self._rested_since_s: float | None = None
         self._said_at_s = 0.0
 
@@ -121,6 +123,7 @@ class Outage:
             self._return_aside(now_s, 1)
         room = self.breaker.room(now_s, free)
         self._is_short = room == 0 < free
+        self.holds_back = room < free
         self._note(now_s)
         return room
 
@@ -198,6 +201,7 @@ class Outage:
     def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
         """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
         self.stats.spared += 1
+        job.aside = (*job.aside, ("tried", (job.dispatched_at_ms - TIE_MS) / 1000))
         asked_s = outcome.after_s or 0.0
         if self.rests and self.is_valid(job.permit):
             job.lane.park(job, Why.REFUSED)

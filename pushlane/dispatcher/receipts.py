@@ -19,7 +19,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -30,8 +30,9 @@ from pushlane.core.endings import Ending
 from pushlane.core.lane import Job
 from pushlane.core.push import Push
 from pushlane.core.retrying import Backoff
-from pushlane.core.task import Level, Task, now_ms
+from pushlane.core.task import Level, Task, steady_ms
 from pushlane.dispatcher.stats import ReceiptLoss, Stats
+from pushlane.dispatcher.waits import Waits
 from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import (
     VERSION,
@@ -42,6 +43,7 @@ from pushlane.model.receipt import (
 )
 from pushlane.model.recipients import Hasher
 from pushlane.model.times import LAST_DATE_MS
+from pushlane.model.waits import Cause
 from pushlane.settings import Settings
 
 T = TypeVar("T")
@@ -198,7 +200,10 @@ class ReceiptQueue:
 
 
 class Receipts:
-    """Writes receipts of endings to the log while `run` runs. `weights` are those in force."""
+    """Writes receipts of endings to the log while `run` runs. `weights` are those in force.
+
+    `waits` says where the wait of each went, which is counted whether there are receipts or not.
+    """
 
     def __init__(
         self,
@@ -206,10 +211,12 @@ class Receipts:
         settings: Settings,
         sink: str,
         weights: Callable[[], dict[Level, int]],
+        waits: Waits,
         stats: Stats,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = receipt_log
+        self._waits = waits
         self._settings = settings
         self._sink = sink
         self._weights = weights
@@ -227,14 +234,14 @@ class Receipts:
 
     async def write(self, endings: Sequence[Ending]) -> None:
         """Return once all receipts of these are durable, or wait where they may be lost."""
-        if self._settings.receipts == "off":
-            return
         receipts = [ending for ending in endings if ending.outcome is not None]
         if not receipts:
             return
-        hasher = self._hasher or await self._hasher_in_time()
+        is_off = self._settings.receipts == "off"
+        hasher = None if is_off else self._hasher or await self._hasher_in_time()
         if hasher is None:
-            self._stats.receipts_lost[ReceiptLoss.KEY] += len(receipts)
+            self._stats.receipts_lost[ReceiptLoss.KEY] += 0 if is_off else len(receipts)
+            self._count_waits(receipts, self._waits_of(receipts))
             return
         left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
@@ -316,13 +323,15 @@ class Receipts:
         """
         is_one = len(receipts) == 1
         try:
-            body = encode_receipts(self._batch(receipts, hasher))
+            batch = self._batch(receipts, hasher)
+            body = encode_receipts(batch)
         except _NOT_WRITABLE as error:
             if is_one:
                 self._leave_out(receipts[0].job.push, error)
                 return
         else:
             if is_one or len(body) <= MOST_BYTES:
+                self._count_waits(receipts, batch.waits or {})
                 yield body
                 return
         middle = len(receipts) // 2
@@ -346,7 +355,8 @@ class Receipts:
         tasks = [job.task for job in jobs]
         kinds = list({id(task): task for task in tasks}.values())
         recipients = [push.recipient for push in pushes]
-        now = now_ms()
+        now = steady_ms()
+        eligible = _eligible(jobs, pushes, kinds)
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
@@ -359,12 +369,39 @@ class Receipts:
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
             submitted_at_ms=_within(LAST_DATE_MS, [push.submitted_at_ms for push in pushes]),
-            eligible_at_ms=_within(LAST_DATE_MS, _eligible(jobs, pushes, kinds)),
+            eligible_at_ms=_within(LAST_DATE_MS, eligible),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
             responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
+            waits=self._waits_of(receipts, eligible),
         )
+
+    def _waits_of(
+        self, receipts: Sequence[Ending], eligible: list[int] | None = None
+    ) -> dict[str, list[int]]:
+        """Return where each wait went: until it went to the sink, or ended without."""
+        now = steady_ms()
+        jobs = [receipt.job for receipt in receipts]
+        if eligible is None:
+            tasks = list({id(job.task): job.task for job in jobs}.values())
+            eligible = _eligible(jobs, [job.push for job in jobs], tasks)
+        until = [job.dispatched_at_ms for job in jobs]
+        if 0 in until:
+            until = [at or one.at_ms or now for at, one in zip(until, receipts, strict=True)]
+        return self._waits.columns(jobs, eligible, until)
+
+    def _count_waits(self, receipts: Sequence[Ending], waits: Mapping[str, list[int]]) -> None:
+        """Count the waits of those that have ended, each with all of its parts."""
+        levels = [receipt.job.lane.level for receipt in receipts if receipt.kind is not None]
+        is_all = len(levels) == len(receipts) and len(set(levels)) == 1
+        for cause, column in waits.items():
+            if is_all:
+                self._stats.waits_ms[Cause(cause), levels[0]] += sum(column)
+                continue
+            for receipt, spent_ms in zip(receipts, column, strict=True):
+                if receipt.kind is not None:
+                    self._stats.waits_ms[Cause(cause), receipt.job.lane.level] += spent_ms
 
     def _of_tasks(self, tasks: list[Task], kinds: list[Task]) -> dict[str, Any]:
         """Return the columns that follow from each push's task as it was: often all are one."""

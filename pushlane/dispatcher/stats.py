@@ -27,6 +27,7 @@ from pushlane.core.task import Level
 from pushlane.model.due import eligible_ms
 from pushlane.model.limits import KINDS
 from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
+from pushlane.model.waits import Cause
 from pushlane.util.buckets import SHORT_BUCKETS_S, Buckets
 from pushlane.util.texts import MASK
 
@@ -184,6 +185,7 @@ class Stats:
         self.picked_of_app: dict[str, int] = {}
         self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
         self.waited = {level: Buckets() for level in Level}
+        self.waits_ms = {(cause, level): 0 for cause in Cause for level in Level}
         self.delivery = Buckets()
         self.held_s = 0.0
         self.released = 0

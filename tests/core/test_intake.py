@@ -755,13 +755,13 @@ def test_pushes_at_hand_are_counted_and_the_oldest_is_known() -> None:
     lane = Lane("pool-0", Level.LOW)
     bundle = Message(Taken(body_of([4, 6, 8]), "pool-0", None), asked_s=7.0)
     single = Message(Taken(body_of(5, "u"), "pool-0", None), asked_s=9.0)
-    assert (lane.main.pushes(), lane.main.oldest_s()) == (0, 0.0)
+    assert lane.main.at_hand() == []
 
     lane.add(lane.main, [bundle, single])
     bundle.asked_s = 30.0
-    assert (lane.main.pushes(), lane.main.oldest_s()) == (4, 7.0)
+    assert [(one.untaken, one.pulled_s) for one in lane.main.at_hand()] == [(3, 7.0), (1, 9.0)]
 
     bundle.drop(0b100, 4)
-    assert lane.main.pushes() == 3
+    assert [one.untaken for one in lane.main.at_hand()] == [2, 1]
     assert lane.take().push.seq == 4
-    assert (lane.main.pushes(), lane.main.oldest_s()) == (2, 7.0)
+    assert [one.untaken for one in lane.main.at_hand()] == [1, 1]

@@ -16,12 +16,13 @@ from pushlane.backends.guard_ports import (
 from pushlane.core.lane import Job
 from pushlane.core.push import Kind, Outcome
 from pushlane.core.settle import Settler
-from pushlane.core.task import DeliveryMode, Task
+from pushlane.core.task import DeliveryMode, OnUnknown, Task
 from pushlane.dispatcher.guards.store_guard import StoreGuard, claim_ttl_s
 from pushlane.dispatcher.stats import Stats
 from pushlane.settings import Settings
 
 _DELIVERED_BEFORE = "delivered before"
+_LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
 class ClaimGuard(StoreGuard):
@@ -68,10 +69,20 @@ class ClaimGuard(StoreGuard):
             self._settler.later(job, self._ttl_s)
         elif result is ClaimResult.CONFIRMED:
             self._settler.end_as_before(job, Kind.DELIVERED, _DELIVERED_BEFORE)
-        elif result is not ClaimResult.UNKNOWN or self._settler.may_go_again(job):
+        elif result is not ClaimResult.UNKNOWN or self._may_go_again(job):
             return True
         self._owners.pop(job, None)
         return False
+
+    def _may_go_again(self, job: Job) -> bool:
+        """Tell whether a push goes whose process was lost during delivery, so that it may have
+        arrived; if not, it is buried.
+        """
+        task = job.task
+        if task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY:
+            self._settler.settle(job, Outcome.dead(_LOST))
+            return False
+        return True
 
     async def _claim(self, jobs: list[Job], owner: str) -> Sequence[ClaimResult]:
         pushes = [job.push for job in jobs]
