@@ -29,6 +29,7 @@ from pushlane.core.errors import UserError
 from pushlane.core.push import encode
 from pushlane.settings import Settings
 
+_SEND_TIMEOUT_MS = 120_000  # a pause of a machine that does much else ends no benchmark
 _TOPICS_AT_ONCE = 24
 _EVERY_SECOND = re.compile(
     r"\[(persistent://\S+)\] .* Consume throughput received: ([\d.]+) msgs/s"
@@ -92,6 +93,7 @@ def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> float:
             batching_max_messages=BUNDLE,
             max_pending_messages=10_000,
             block_if_queue_full=True,
+            send_timeout_millis=_SEND_TIMEOUT_MS,
         )
         for topic in topics
     ]

@@ -78,7 +78,6 @@ class Intake:
         self._clock_s = clock_s
         self._looked_s = clock_s()
         self._took_s = 0.0
-        self._is_slow = False
         self._waiting: list[_Batch] = []
         self._due = asyncio.Event()
 
@@ -123,7 +122,7 @@ class Intake:
             self._due.clear()
             batches, self._waiting = self._waiting[:_PAGE], self._waiting[_PAGE:]
             asked_s = await backoff.until_done(partial(self._drop_what_is_over, batches))
-            self._tell_slow(self._clock_s() - asked_s)
+            self._counts.asked(self._clock_s() - asked_s)
             for batch in batches:
                 batch.lane_input.asking -= 1
                 self._hand_on(batch, asked_s)
@@ -194,20 +193,6 @@ class Intake:
                 last = max(last for _, last, _ in run)
                 span = Span(task_id, run[0][0], last, moves=is_home)
                 yield span, [message for _, _, message in run]
-
-    def _tell_slow(self, took_s: float) -> None:
-        """Log when answers begin to come too late to let anything go, and when they end to."""
-        was_slow, self._is_slow = self._is_slow, took_s > STALE_S
-        if self._is_slow and not was_slow:
-            log.warning(
-                "the registry took %.1f s to say which pushes are over, or this process was "
-                "stopped meanwhile: what waits for its answers goes once they take less than %g s",
-                took_s,
-                STALE_S,
-                extra={"action": "registry_slow"},
-            )
-        elif was_slow and not self._is_slow:
-            log.info("the registry answers in time again", extra={"action": "registry_in_time"})
 
     def _is_home(self, task_id: str, lane: str) -> bool:
         """Tell whether pushes of the task leave this lane for others, and none comes from others.

@@ -376,7 +376,7 @@ class Lane:
     the lane): Lanes, as its task says. `blocked` has the reasons for which nothing of it may
     go: whoever has one, through `block` and `unblock`. `again_at_s` is when a lane that is left to
     others is tried again. With `later_full` only pushes that come due may go, and `deferred` counts
-    those sent to wait since the last look: Settler. `in_hand` counts pushes taken
+    those sent to wait since a look set it to 0: Settler. `in_hand` counts pushes taken
     but not settled: the readers are closed only when there are none. `parked` are those of them
     that wait here, each with why: no more are taken while there are `room`. `unsettled` counts
     those whose outcome is not durable yet: Flusher. From `near_s` on (monotonic) an answer holds
@@ -473,11 +473,6 @@ class Lane:
     def _takes_due(self) -> bool:
         """Tell whether pushes that come due may be taken: they leave the main lane some room."""
         return len(self.parked) < self.room // 2
-
-    @property
-    def has_returned(self) -> bool:
-        """Tell whether pushes were given back that may be taken again."""
-        return bool(self._returned)
 
     @property
     def pending(self) -> int:
@@ -589,11 +584,6 @@ class Lane:
         self.in_hand -= count
         self.unsettled -= count
         self._changed(self)
-
-    def take_deferred(self) -> int:
-        """Return how many pushes were sent to wait since the last call."""
-        deferred, self.deferred = self.deferred, 0
-        return deferred
 
     def set_later_full(self, full: bool) -> None:
         """Let only those pushes go that come due, or all again."""

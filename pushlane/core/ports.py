@@ -199,6 +199,9 @@ class Counts(Protocol):
     def read(self, took_s: float) -> None:
         """Count the reading of the pushes of one message."""
 
+    def asked(self, took_s: float) -> None:
+        """Hear how long the registry took to say which pushes are over."""
+
     def sent(self, level: Level, app: str) -> None:
         """Count a push that goes to the sink."""
 

@@ -371,7 +371,7 @@ class DelayLimit:
         await for_each(due, self._measure, _AT_ONCE)
 
     async def _measure(self, lane: Lane) -> None:
-        deferred = lane.take_deferred()
+        deferred, lane.deferred = lane.deferred, 0
         try:
             is_full = await self._broker.backlog(lane.later.name) >= self._most
         except UnknownLane:  # dropped with its task

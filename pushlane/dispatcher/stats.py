@@ -10,6 +10,7 @@ them before anybody sees one.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -20,6 +21,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from pushlane.backends.guard_ports import ClaimResult
+from pushlane.core.intake import STALE_S
 from pushlane.core.lane import Job
 from pushlane.core.ports import Delivery
 from pushlane.core.push import EXPIRED, Kind, Outcome, Push, Scope
@@ -30,6 +32,8 @@ from pushlane.model.reasons import DEAD_ADDRESS, MOST_REASONS, OTHER
 from pushlane.model.waits import Cause
 from pushlane.util.buckets import SHORT_BUCKETS_S, Buckets
 from pushlane.util.texts import MASK
+
+log = logging.getLogger("pushlane.intake")
 
 OF_CODE = "processor"
 """Stands in metrics for whatever a function of a user's own gave as its reason."""
@@ -181,6 +185,7 @@ class Stats:
 
     def __init__(self, *, hosts_code: bool = False) -> None:
         self._hosts_code = hosts_code
+        self._is_slow = False
         self.picked = dict.fromkeys(Level, 0)
         self.picked_of_app: dict[str, int] = {}
         self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
@@ -223,6 +228,20 @@ class Stats:
     def read(self, took_s: float) -> None:
         """Count the reading of the pushes of one message."""
         self.decode.add(took_s)
+
+    def asked(self, took_s: float) -> None:
+        """Log when the registry begins to answer too late to let anything go, and when no more."""
+        was_slow, self._is_slow = self._is_slow, took_s > STALE_S
+        if self._is_slow and not was_slow:
+            log.warning(
+                "the registry took %.1f s to say which pushes are over, or this process was "
+                "stopped meanwhile: what waits for its answers goes once they take less than %g s",
+                took_s,
+                STALE_S,
+                extra={"action": "registry_slow"},
+            )
+        elif was_slow and not self._is_slow:
+            log.info("the registry answers in time again", extra={"action": "registry_in_time"})
 
     def answered(self, took_s: float) -> None:
         """Count one call of the sink."""

@@ -155,7 +155,7 @@ class House:
         return jobs
 
     def _take(self) -> Job:
-        if self.lane.has_returned:
+        if self.lane.pending < self.lane.in_hand:
             job = self.lane.take()
             assert job is not None
             return job

@@ -272,7 +272,7 @@ class StallDetector:
             if not lane.is_stuck:
                 lane.set_room(max(ROOM, min(lane.room, len(lane.parked) + ROOM)))
                 stall.since_s = now_s
-            elif lane.pending > len(lane.parked) or lane.has_returned:  # in flight, or about to be
+            elif lane.in_hand > len(lane.parked):  # in flight, or about to be
                 stall.since_s = now_s
             elif now_s - stall.since_s > _STUCK_S:
                 stall.since_s = now_s
