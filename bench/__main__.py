@@ -42,6 +42,7 @@ MEASURED = (
     "start",
     "throughput",
     "topics",
+    "trace",
 )
 APART = {
     "all": "everything",

@@ -241,7 +241,8 @@ class Receipts:
         hasher = None if is_off else self._hasher or await self._hasher_in_time()
         if hasher is None:
             self._stats.receipts_lost[ReceiptLoss.KEY] += 0 if is_off else len(receipts)
-            self._count_waits(receipts, self._waits_of(receipts))
+            levels = [receipt.job.task.level for receipt in receipts]
+            self._count_waits(receipts, levels, self._waits_untold(receipts))
             return
         left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
@@ -331,7 +332,7 @@ class Receipts:
                 return
         else:
             if is_one or len(body) <= MOST_BYTES:
-                self._count_waits(receipts, batch.waits or {})
+                self._count_waits(receipts, batch.level, batch.waits or {})
                 yield body
                 return
         middle = len(receipts) // 2
@@ -356,7 +357,9 @@ class Receipts:
         kinds = list({id(task): task for task in tasks}.values())
         recipients = [push.recipient for push in pushes]
         now = steady_ms()
+        submitted = [push.submitted_at_ms for push in pushes]
         eligible = _eligible(jobs, pushes, kinds)
+        dispatched = [job.dispatched_at_ms for job in jobs]
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
@@ -368,40 +371,54 @@ class Receipts:
             attempt=_within(MOST_ATTEMPTS, [push.attempt for push in pushes]),
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
-            submitted_at_ms=_within(LAST_DATE_MS, [push.submitted_at_ms for push in pushes]),
+            submitted_at_ms=_within(LAST_DATE_MS, submitted),
             eligible_at_ms=_within(LAST_DATE_MS, eligible),
-            dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
+            dispatched_at_ms=dispatched,
             responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
-            waits=self._waits_of(receipts, eligible),
+            waits=self._waits_of(receipts, submitted, eligible, dispatched),
         )
 
     def _waits_of(
-        self, receipts: Sequence[Ending], eligible: list[int] | None = None
+        self,
+        receipts: Sequence[Ending],
+        submitted: list[int],
+        eligible: list[int],
+        dispatched: list[int],
     ) -> dict[str, list[int]]:
         """Return where each wait went: until it went to the sink, or ended without."""
-        now = steady_ms()
+        until = dispatched
+        if 0 in dispatched:
+            now = steady_ms()
+            ended = [receipt.at_ms or now for receipt in receipts]
+            until = [at or end for at, end in zip(dispatched, ended, strict=True)]
         jobs = [receipt.job for receipt in receipts]
-        if eligible is None:
-            tasks = list({id(job.task): job.task for job in jobs}.values())
-            eligible = _eligible(jobs, [job.push for job in jobs], tasks)
-        until = [job.dispatched_at_ms for job in jobs]
-        if 0 in until:
-            until = [at or one.at_ms or now for at, one in zip(until, receipts, strict=True)]
-        return self._waits.columns(jobs, eligible, until)
+        pushes = [job.push for job in jobs]
+        return self._waits.columns(jobs, pushes, submitted, eligible, until)
 
-    def _count_waits(self, receipts: Sequence[Ending], waits: Mapping[str, list[int]]) -> None:
+    def _waits_untold(self, receipts: Sequence[Ending]) -> dict[str, list[int]]:
+        """Do as `_waits_of` for those that get no receipt."""
+        jobs = [receipt.job for receipt in receipts]
+        kinds = list({id(job.task): job.task for job in jobs}.values())
+        submitted = [job.push.submitted_at_ms for job in jobs]
+        eligible = _eligible(jobs, [job.push for job in jobs], kinds)
+        dispatched = [job.dispatched_at_ms for job in jobs]
+        return self._waits_of(receipts, submitted, eligible, dispatched)
+
+    def _count_waits(
+        self, receipts: Sequence[Ending], levels: Sequence[str], waits: Mapping[str, list[int]]
+    ) -> None:
         """Count the waits of those that have ended, each with all of its parts."""
-        levels = [receipt.job.lane.level for receipt in receipts if receipt.kind is not None]
-        is_all = len(levels) == len(receipts) and len(set(levels)) == 1
-        for cause, column in waits.items():
-            if is_all:
-                self._stats.waits_ms[Cause(cause), levels[0]] += sum(column)
-                continue
-            for receipt, spent_ms in zip(receipts, column, strict=True):
+        counted = self._stats.waits_ms
+        if len(set(levels)) == 1 and all(map(_kind_of, receipts)):
+            for name, column in waits.items():
+                counted[Cause(name), Level(levels[0])] += sum(column)
+            return
+        for name, column in waits.items():
+            for receipt, level, spent_ms in zip(receipts, levels, column, strict=True):
                 if receipt.kind is not None:
-                    self._stats.waits_ms[Cause(cause), receipt.job.lane.level] += spent_ms
+                    counted[Cause(name), Level(level)] += spent_ms
 
     def _of_tasks(self, tasks: list[Task], kinds: list[Task]) -> dict[str, Any]:
         """Return the columns that follow from each push's task as it was: often all are one."""
@@ -416,6 +433,9 @@ class Receipts:
         }
         columns = {name: _spread(values, kinds, tasks) for name, values in rows.items()}
         return {"tasks": list(labels.values()), **columns}
+
+
+_kind_of = attrgetter("kind")
 
 
 def _spread(values: list[T], kinds: list[Task], tasks: list[Task]) -> list[T]:

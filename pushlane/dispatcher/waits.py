@@ -13,19 +13,22 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
-from operator import attrgetter
+from operator import attrgetter, sub
+from sys import getsizeof
 
 from pushlane.core.lane import Job, Lane, Why
 from pushlane.core.names import is_pool
+from pushlane.core.push import Push
 from pushlane.core.task import TIE_MS
 from pushlane.model.due import eligible_ms
 from pushlane.model.waits import Cause, pack, unpack, whole
 
-_MOST_SAMPLES = 64
+_MOST_SAMPLES = 48
 _THINNED = 16
 _LEAST_GAP_MS = 10.0
 _GAP_PART = 64
 _MOST_TURNS = 256
+_ALIKE = 128  # waits are alike that differ by less than this part of them
 
 _ASIDE = {
     Why.KEYS: Cause.KEYS,
@@ -57,6 +60,7 @@ Parts = dict[Cause, float]
 _lane_of = attrgetter("lane")
 _task_of = attrgetter("task")
 _aside_of = attrgetter("aside")
+_waits_of = attrgetter("waits")
 
 
 def waits_of(lane: Lane) -> Iterator[Why]:
@@ -128,7 +132,7 @@ def _at(turn: tuple[float, Cause | None]) -> float:
 class LaneTimes:
     """The milliseconds that a lane has spent in each state since `began_ms`: they sum to its age.
 
-    Of what they were before it keeps at most 64 samples: between two it is taken for even. Those
+    Of what they were before it keeps at most 48 samples: between two it is taken for even. Those
     that tell least are dropped first, the older the sooner. `credit_ms` is its part of the time of
     rounds in which pushes of it were chosen, until it is worked in.
     """
@@ -169,6 +173,11 @@ class LaneTimes:
         """Return the milliseconds of each cause between two times since it began."""
         before, after = self._numbers(from_ms), self._numbers(to_ms)
         return {cause: part - before.get(cause, 0.0) for cause, part in after.items()}
+
+    def size(self) -> int:
+        """Return about how many bytes it holds."""
+        kept = (self, self._sums, self._samples, self._columns, *self._columns.values())
+        return sum(map(getsizeof, kept))
 
     def _go_on(self, now_ms: float) -> None:
         if now_ms <= self._now_ms:
@@ -288,31 +297,48 @@ class Waits:
         return times
 
     def columns(
-        self, jobs: Sequence[Job], due_ms: Sequence[int], until_ms: Sequence[int]
+        self,
+        jobs: Sequence[Job],
+        pushes: Sequence[Push],
+        submitted_ms: Sequence[int],
+        due_ms: Sequence[int],
+        until_ms: Sequence[int],
     ) -> dict[str, list[int]]:
         """Return a column for each cause that occurs: whole milliseconds of each of these pushes.
 
-        Each has waited from when it was submitted, and from `due_ms` on for its lane, `until_ms`:
-        it went to its sink then, or ended without (Unix ms).
+        Each has waited since it was submitted, and since it was due for its lane, until it went to
+        its sink, or ended without (Unix ms).
         """
+        is_plain = not any(map(_waits_of, pushes)) and not any(map(_aside_of, jobs))
+        if is_plain and due_ms == submitted_ms and len(set(map(_lane_of, jobs))) == 1:
+            waited = list(map(sub, until_ms, due_ms))
+            least_ms, spread_ms = min(waited), abs(due_ms[-1] - due_ms[0])
+            if due_ms[0] and max(waited) - least_ms + spread_ms <= least_ms // _ALIKE:
+                return self._alike(jobs[0], due_ms[0], until_ms[0], waited)
         now_ms = time.monotonic() * 1000
-        pushes = [job.push for job in jobs]
-        submitted = [push.submitted_at_ms for push in pushes]
-        carried = [push.waits for push in pushes]
         own = map(_lane_of, jobs), map(id, map(_task_of, jobs)), map(_aside_of, jobs)
-        keys = list(zip(*own, carried, submitted, due_ms, until_ms, strict=True))
+        carried = map(_waits_of, pushes)
+        keys = list(zip(*own, carried, submitted_ms, due_ms, until_ms, strict=True))
         found = {
-            key: self._parts(job, due, until, now_ms)
-            for key, (job, due, until) in dict(
-                zip(keys, zip(jobs, due_ms, until_ms, strict=True), strict=True)
-            ).items()
+            key: self._parts(jobs[row], due_ms[row], until_ms[row], now_ms)
+            for key, row in dict(zip(keys, range(len(jobs)), strict=True)).items()
         }
-        causes = [cause for cause in Cause if any(cause in parts for parts in found.values())]
-        if len(found) == 1:
-            [parts] = found.values()
-            return {cause.value: [parts[cause]] * len(keys) for cause in causes}
         rows = [found[key] for key in keys]
+        causes = [one for one in Cause if any(one in parts for parts in found.values())]
         return {cause.value: [row.get(cause, 0) for row in rows] for cause in causes}
+
+    def _alike(
+        self, job: Job, due_ms: int, until_ms: int, waited: Sequence[int]
+    ) -> dict[str, list[int]]:
+        """Do as `columns` for pushes of a lane that `waited` long and nearly together: all went
+        where this one's went. What they differ by is in the largest part.
+        """
+        parts = self._parts(job, due_ms, until_ms, time.monotonic() * 1000)
+        largest = max(parts, key=parts.__getitem__)
+        columns = {cause.value: [part] * len(waited) for cause, part in parts.items()}
+        others_ms = sum(parts.values()) - parts[largest]
+        columns[largest.value] = [spent_ms - others_ms for spent_ms in waited]
+        return columns
 
     def carried(self, job: Job, at_ms: int, attempt: int, delay_s: float) -> bytes | None:
         """Return what a push carries that is written again as this attempt, not before a delay.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pushlane.backends.backend import Backend
 from pushlane.core.endings import Ending
 from pushlane.core.errors import Unreachable
-from pushlane.core.lane import Job
+from pushlane.core.lane import Job, Lane
 from pushlane.core.ports import Taken
 from pushlane.core.push import DELIVERED, Kind, Outcome, Push, encode
 from pushlane.core.task import Level, Task, Weights, now_ms
@@ -29,6 +29,7 @@ from pushlane.dispatcher.receipts import (
     Receipts,
 )
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.waits import Waits
 from pushlane.model import task_changes
 from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import ReceiptBatch, decode_receipts, masked_recipients
@@ -329,8 +330,8 @@ async def test_required_receipts_that_wait_at_a_stop_are_not_lost(tmp_path: Path
     async with backend_in(tmp_path, receipts="required") as (backend, settings):
         stats, task = Stats(), Task(id="t", level=Level.HIGH, lane="l")
         hanging = HangingLog(backend.receipts)
-        written = Receipts(hanging, settings, "app", Weights().by_level, stats)
-        job = Job(cast(Any, None), cast(Any, None), 0, Push("t", 1, "a"), task=task)
+        written = Receipts(hanging, settings, "app", Weights().by_level, Waits(), stats)
+        job = Job(Lane("l", Level.HIGH), cast(Any, None), 0, Push("t", 1, "a"), task=task)
 
         async with writing(written):
             writes = asyncio.create_task(
@@ -436,11 +437,11 @@ async def test_a_push_of_which_no_receipt_can_be_made_keeps_none_from_theirs(
     async with backend_in(tmp_path) as (backend, settings):
         stats = Stats()
         weights = Weights().by_level
-        written = Receipts(backend.receipts, settings, "app", weights, stats)
+        written = Receipts(backend.receipts, settings, "app", weights, Waits(), stats)
         task = Task(id="t", level=Level.HIGH, lane="l")
         pushes = [Push("t", seq, "anna@example.org") for seq in range(1, 9)]
         pushes[4] = replace(pushes[4], trace_id="half a character \ud800")
-        lane, message = cast(Any, None), cast(Any, None)
+        lane, message = Lane("l", Level.HIGH), cast(Any, None)
         jobs = [Job(lane, message, 0, push, task=task) for push in pushes]
 
         async with writing(written):
