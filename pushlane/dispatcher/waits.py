@@ -346,7 +346,7 @@ class Waits:
         Its sink has answered at `at_ms` (Unix ms), 0 for now.
         """
         submitted_ms = job.push.submitted_at_ms
-        if not submitted_ms:
+        if submitted_ms <= 0:
             return None
         now_ms = time.monotonic() * 1000
         at_ms = at_ms or int(now_ms + TIE_MS)

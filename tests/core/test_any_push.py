@@ -59,6 +59,7 @@ FIELDS = {
     "addresses": labels,
     "payloads": maps,
     "key": st.sampled_from(["", "order-7"]) | texts,
+    "waits": st.none() | st.binary(max_size=30),
 }
 """Draws for each field of docs/wire.md behind task id and seq, in its order."""
 

@@ -466,7 +466,26 @@ async def test_what_a_newer_version_added_to_a_push_survives_a_retry(tmp_path: P
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.HIGH)
         fields = [
-            [f"to-{seq}", *[""] * 2, None, 0, 0, 1, 0, "", 0, "", 0, None, "", 0, None, None, ""]
+            [
+                f"to-{seq}",
+                *[""] * 2,
+                None,
+                0,
+                0,
+                1,
+                0,
+                "",
+                0,
+                "",
+                0,
+                None,
+                "",
+                0,
+                None,
+                None,
+                "",
+                None,
+            ]
             for seq in (1, 2)
         ]
         pushes = [msgspec.msgpack.encode([*some, "added later"]) for some in fields]
