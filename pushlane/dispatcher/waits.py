@@ -133,25 +133,24 @@ class LaneTimes:
     """The milliseconds that a lane has spent in each state since `began_ms`: they sum to its age.
 
     Of what they were before it keeps at most 48 samples: between two it is taken for even. Those
-    that tell least are dropped first, the older the sooner. `credit_ms` is its part of the time of
-    rounds in which pushes of it were chosen, until it is worked in.
+    that tell least are dropped first, the older the sooner.
     """
 
     __slots__ = (
         "_columns",
+        "_credit_ms",
         "_line",
         "_now_ms",
         "_samples",
         "_sums",
         "began_ms",
-        "credit_ms",
         "state",
     )
 
     def __init__(self, began_ms: float, line: LineTimes) -> None:
         self.began_ms = self._now_ms = began_ms
         self.state: Cause | None = Cause.FEED
-        self.credit_ms = 0.0
+        self._credit_ms = 0.0
         self._line = line
         self._sums: Parts = {}
         self._samples = array("d", [began_ms])
@@ -164,9 +163,18 @@ class LaneTimes:
             self._sample(_LEAST_GAP_MS / 2)
             self.state = state
 
-    def look(self, now_ms: float, waited_ms: float) -> None:
-        """Bring the numbers up to now. Samples are as far apart as a wait that long needs."""
-        self._go_on(now_ms)
+    def chose(self, part_ms: float, now_ms: float) -> None:
+        """Hear of a round in which pushes of it were chosen: its part of the time since the last.
+
+        That is slot time, as far as it was ready, once the numbers are brought up to the round.
+        """
+        self._credit_ms = min(self._credit_ms + part_ms, now_ms - self._now_ms)
+
+    def look(self, at_ms: float, waited_ms: float) -> None:
+        """Bring the numbers up to this time: of whose turn it was behind the last round nothing is
+        known yet. Samples are as far apart as a wait that long needs.
+        """
+        self._go_on(at_ms)
         self._sample(max(_LEAST_GAP_MS, waited_ms / _GAP_PART))
 
     def between(self, from_ms: float, to_ms: float) -> Parts:
@@ -188,7 +196,7 @@ class LaneTimes:
             for until_ms, cause in self._line.between(self._now_ms, now_ms):
                 self._spend(until_ms, cause)
                 self._sample(_LEAST_GAP_MS / 2)
-        self.credit_ms = 0.0
+        self._credit_ms = 0.0
 
     def _spend(self, until_ms: float, of_line: Cause | None) -> None:
         spent = until_ms - self._now_ms
@@ -197,8 +205,8 @@ class LaneTimes:
         if of_line is not None and cause not in _OVER[of_line]:
             cause = of_line
         if cause is None:
-            slot = min(self.credit_ms, spent)
-            self.credit_ms -= slot
+            slot = min(self._credit_ms, spent)
+            self._credit_ms -= slot
             sums[Cause.SLOT] = sums.get(Cause.SLOT, 0.0) + slot
             cause, spent = Cause.SHARE, spent - slot
         sums[cause] = sums.get(cause, 0.0) + spent
@@ -286,7 +294,7 @@ class Waits:
             each_ms = (now_ms - self._chosen_ms) / len(jobs)
             self._chosen_ms = now_ms
             for lane, count in Counter(map(_lane_of, jobs)).items():
-                self._times(lane, now_ms).credit_ms += each_ms * count
+                self._times(lane, now_ms).chose(each_ms * count, now_ms)
         for lane in changed:
             self._times(lane, now_ms).turn(state_of(lane), now_ms)
 
@@ -390,18 +398,21 @@ class Waits:
             if aside is not None:
                 parts[aside] = parts.get(aside, 0.0) + to_ms - from_ms
             else:
-                self._add(parts, job.lane, from_ms, to_ms, now_ms)
+                self._add(parts, job, from_ms, to_ms, now_ms)
         return whole(parts, until_ms - submitted_ms)
 
-    def _add(self, parts: Parts, lane: Lane, from_ms: float, to_ms: float, now_ms: float) -> None:
-        """Add what a lane did between two times; before it was open nobody knows."""
-        times: LaneTimes | None = lane.times
+    def _add(self, parts: Parts, job: Job, from_ms: float, to_ms: float, now_ms: float) -> None:
+        """Add what a push's lane did between two times; before it was open nobody knows.
+
+        One that was sent had been chosen in a round: what came behind the last one is left out.
+        """
+        lane, times = job.lane, job.lane.times
         began_ms = to_ms if times is None else min(max(times.began_ms, from_ms), to_ms)
         if from_ms < began_ms:
             parts[Cause.UNSEEN] = parts.get(Cause.UNSEEN, 0.0) + began_ms - from_ms
         if times is None or began_ms >= to_ms:
             return
-        times.look(now_ms, now_ms - began_ms)
+        times.look(self._chosen_ms if job.dispatched_at_ms else now_ms, now_ms - began_ms)
         for cause, part in times.between(began_ms, to_ms).items():
             if cause is Cause.SLOT and is_pool(lane.name):
                 cause = Cause.POOL
