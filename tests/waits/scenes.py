@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+
+import pytest
 
 from pushlane import Settings
 from pushlane.backends.backend import Backend
+from pushlane.backends.memory import MemoryBackend
 from pushlane.core.names import own_lane, pool_lane
-from pushlane.core.ports import Delivery
+from pushlane.core.ports import Delivery, Sink
 from pushlane.core.push import DELIVERED, Outcome, Push, encode
 from pushlane.core.task import Level, Task, now_ms
+from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
 from pushlane.model.names import new_task_id
 from pushlane.wire import packed
+from tests.core.support import dispatching
 from tests.guarantees.test_receipts import batches
+from tests.waits.virtual import Clock, run_in
 
 SETTINGS = Settings(slots=4, receipts="required")
 TOOK_S = 0.05
+BEGUN_S = 5.0
 
 
 class TakesTime:
     """Takes so long for each push, and answers as it is told; `got` says what came when."""
 
-    batch_size = 1
     mixes_tasks = True
     hosts_code = False
 
     def __init__(
         self,
-        took_s: float = TOOK_S,
+        took_s: float | Callable[[], float] = TOOK_S,
         answer: Callable[[Delivery], Outcome] = lambda _: DELIVERED,
+        batch_size: int = 1,
     ) -> None:
+        self.batch_size = batch_size
         self.name = "takes-time"
         self.got: list[tuple[int, str, int]] = []
         self._took_s = took_s
@@ -41,7 +51,8 @@ class TakesTime:
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         self.got += [(now_ms(), one.push.task_id, one.push.seq) for one in batch]
-        await asyncio.sleep(self._took_s)
+        took_s = self._took_s
+        await asyncio.sleep(took_s() if callable(took_s) else took_s)
         return [self._answer(one) for one in batch]
 
     async def close(self) -> None:
@@ -94,19 +105,61 @@ def split(receipts: Sequence[Told]) -> dict[str, float]:
 
 
 async def add(
-    backend: Backend, level: Level = Level.HIGH, pushes: int = 400, **fields: Any
+    backend: Backend,
+    level: Level = Level.HIGH,
+    pushes: int = 400,
+    of_push: Callable[[int], dict[str, Any]] = lambda seq: {},
+    task_id: str = "",
+    **fields: Any,
 ) -> Task:
-    """A task whose pushes were submitted now, sealed, on its lane."""
-    task_id = new_task_id()
+    """A task whose pushes were submitted now, sealed, on its lane.
+
+    `of_push` says what a push of this seq has besides.
+    """
+    task_id = task_id or new_task_id()
     lane = pool_lane(task_id, 2) if level is Level.LOW else own_lane(task_id)
     task = Task(id=task_id, level=level, lane=lane, first_lane=lane, bundle=32, **fields)
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, task_changes.start)
+    now = now_ms()
     bodies = [
-        encode(Push(task_id, seq, f"to-{seq}", submitted_at_ms=now_ms()))
+        encode(Push(task_id, seq, f"to-{seq}", **{"submitted_at_ms": now, **of_push(seq)}))
         for seq in range(1, pushes + 1)
     ]
     await backend.broker.publish(lane, [one.message for one in packed(bodies, 32)])
+    await backend.registry.change(task_id, task_changes.start)
     await backend.registry.change(task_id, task_changes.seal(pushes))
     return task
+
+
+Scene = Callable[[Backend], Coroutine[Any, Any, None]]
+
+
+def played(patch: pytest.MonkeyPatch, scene: Scene, clock: Clock | None = None) -> list[Told]:
+    """Play a scene to its end, and return all receipts, which keep the law."""
+
+    async def play() -> list[Told]:
+        async with MemoryBackend().connect(SETTINGS) as backend:
+            await scene(backend)
+            return await told(backend)
+
+    receipts = run_in(clock or Clock(), patch, play())
+    add_up(receipts)
+    return receipts
+
+
+@asynccontextmanager
+async def serving(
+    backend: Backend, sink: Sink | Mapping[str, Sink], settings: Settings = SETTINGS
+) -> AsyncIterator[Dispatcher]:
+    """A dispatcher that has been idle for a while, and is stopped gently in the end."""
+    async with dispatching(backend, sink, settings, clock_s=time.monotonic) as dispatcher:
+        await asyncio.sleep(BEGUN_S)
+        yield dispatcher
+
+
+async def sent(sink: TakesTime, pushes: int) -> None:
+    """Wait until so many have been sent, and are settled."""
+    while len(sink.got) < pushes:
+        await asyncio.sleep(1.0)
+    await asyncio.sleep(1.0)

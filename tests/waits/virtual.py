@@ -16,6 +16,7 @@ import pytest
 
 from pushlane.core.intake import Intake
 from pushlane.dispatcher import line
+from pushlane.dispatcher.gates.budgets import Budgets
 
 T = TypeVar("T")
 
@@ -53,7 +54,8 @@ class Clock:
 def run_in(clock: Clock, patch: pytest.MonkeyPatch, scene: Coroutine[Any, Any, T]) -> T:
     """Run a scene in a loop of its own, in the time of this clock."""
     patch.setattr(time, "monotonic", lambda: clock.now_s)
-    patch.setattr(line, "Intake", partial(Intake, clock_s=lambda: clock.now_s))
+    for made in (Intake, Budgets):  # their clock is what `time.monotonic` was at first
+        patch.setattr(line, made.__name__, partial(made, clock_s=lambda: clock.now_s))
     patch.setattr(time, "time", clock.wall_s)
     patch.setattr(time, "time_ns", lambda: int(clock.wall_s() * 1e9))
     loop = asyncio.SelectorEventLoop(_Selector(clock))
