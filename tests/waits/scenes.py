@@ -60,7 +60,10 @@ class TakesTime:
 
 
 class Told(NamedTuple):
-    """A receipt's wait: `parts` of `waited_ms`, from submitted to dispatched."""
+    """A receipt's wait: `parts` of `waited_ms`, from submitted to dispatched.
+
+    One that was never dispatched has waited until it ended.
+    """
 
     task_id: str
     seq: int
@@ -68,11 +71,12 @@ class Told(NamedTuple):
     outcome: str
     submitted_ms: int
     dispatched_ms: int
+    responded_ms: int
     parts: dict[str, int]
 
     @property
     def waited_ms(self) -> int:
-        return max(0, self.dispatched_ms - self.submitted_ms)
+        return max(0, (self.dispatched_ms or self.responded_ms) - self.submitted_ms)
 
 
 async def told(backend: Backend) -> list[Told]:
@@ -82,7 +86,11 @@ async def told(backend: Backend) -> list[Told]:
         assert batch.waits is not None
         for row in range(len(batch)):
             parts = {cause: column[row] for cause, column in batch.waits.items() if column[row]}
-            times = batch.submitted_at_ms[row], batch.dispatched_at_ms[row]
+            times = (
+                batch.submitted_at_ms[row],
+                batch.dispatched_at_ms[row],
+                batch.responded_at_ms[row],
+            )
             task_id = batch.tasks[batch.task[row]].task_id
             ended = batch.attempt[row], batch.outcome[row]
             found.append(Told(task_id, batch.seq[row], *ended, *times, parts))

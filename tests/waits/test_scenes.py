@@ -162,6 +162,27 @@ def test_quiet_hours_end_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert one.parts["quiet"] == ended_ms - one.submitted_ms > 1_700_000
 
 
+def test_quiet_hours_that_begin_while_it_waits_are_quiet_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(backend: Backend) -> None:
+        await asyncio.sleep(60.0 - now_ms() % 60_000 / 1_000 + 20.0)  # till 20 s past the minute
+        sink = TakesTime(took_s=1.0)
+        begin, end = (
+            datetime.fromtimestamp(now_ms() / 1_000 + after_s, UTC) for after_s in (60, 660)
+        )
+        async with serving(backend, sink):
+            await add(backend, pushes=400, quiet=f"{begin:%H:%M}-{end:%H:%M}", zone="UTC")
+            await sent(sink, 400)
+
+    receipts = played(monkeypatch, scene)
+
+    first, last = receipts[0], receipts[-1]
+    assert "quiet" not in first.parts
+    assert last.parts["quiet"] == near(600_000)
+    assert last.parts["slot"] == near(last.waited_ms - 600_000)
+
+
 def test_a_start_and_a_time_of_its_own_come_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -331,7 +352,13 @@ def test_of_a_backlog_of_100_000_sums_and_the_middle_are_right(
     assert middle.parts["share"] == pytest.approx(50_000, rel=0.02)
 
 
-def test_a_step_of_the_wall_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+STEPS = pytest.mark.parametrize("step_s", [3_600.0, -3_600.0])
+
+
+@STEPS
+def test_a_step_of_the_wall_clock_moves_nothing(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
     clock = Clock()
 
     async def scene(backend: Backend) -> None:
@@ -339,13 +366,36 @@ def test_a_step_of_the_wall_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch)
         async with serving(backend, sink):
             await add(backend)
             await asyncio.sleep(2.0)
-            clock.step_s = 3_600.0
+            clock.step_s = step_s
             await sent(sink, 400)
 
     receipts = played(monkeypatch, scene, clock)
 
     assert split(receipts)["slot"] >= 0.98
     assert max(one.waited_ms for one in receipts) == near(400 / SETTINGS.slots * TOOK_S * 1_000)
+
+
+@STEPS
+def test_a_step_of_the_wall_clock_moves_no_retry(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    clock = Clock()
+
+    def once(delivery: Delivery) -> Outcome:
+        clock.step_s = step_s
+        return RETRY if delivery.push.attempt == 1 else DELIVERED
+
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime(answer=once, took_s=1.0)
+        async with serving(backend, sink):
+            await add(backend, pushes=40)
+            await sent(sink, 80)
+
+    receipts = played(monkeypatch, scene, clock)
+
+    for first, second in zip(receipts[::2], receipts[1::2], strict=True):
+        print(first, second)
+        assert second.parts["retry"] == near(5_000)
 
 
 @pytest.mark.parametrize("ahead_ms", [60_000, -60_000])
