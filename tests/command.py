@@ -75,6 +75,15 @@ class Command:
         assert ran.exit_code == 0, ran.stderr
         return ran.stdout.strip()
 
+    def receive(self, *bodies: bytes) -> None:
+        """Append these bodies to the log of receipts."""
+
+        async def append() -> None:
+            async with connect(Settings(data_dir=self.folder / "data")) as backend:
+                await backend.receipts.append(list(bodies))
+
+        asyncio.run(append())
+
 
 @pytest.fixture
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ def body(
     level: str = "high",
     app: str = "shop",
     attributes: dict[str, str] | None = None,
+    waits: dict[str, int] | None = None,
 ) -> bytes:
     """Receipts of one task that came out the same way, a millisecond apart."""
     count = len(seqs)
@@ -47,5 +48,6 @@ def body(
             dispatched_at_ms=[each - 100 for each in times],
             responded_at_ms=times,
             attributes=[attributes] * count if attributes else [],
+            waits=None if waits is None else {name: [ms] * count for name, ms in waits.items()},
         )
     )

@@ -26,6 +26,7 @@ _COLUMNS: tuple[Column[ReceiptView], ...] = (
     Column("SINK", lambda row: row.sink or "-", spare=3),
     Column("MS", lambda row: _took_text(row), number=True, spare=2),
     Column("REASON", lambda row: row.reason or "-", elastic=True),
+    Column("WAITED", lambda row: row.waited, elastic=True, spare=1, least=20),
 )
 _OF_ONE = tuple(column for column in _COLUMNS if column.heading != "PUSH")
 
@@ -70,6 +71,8 @@ def _fields_of(found: PushView) -> Iterator[tuple[str, str]]:
     rows = found.receipts
     if rows and not found.message:
         yield "recipient", next(filter(None, (row.recipient for row in rows)), "-")
+    if rows:
+        yield "waited", found.waited
     if trace_id := next(filter(None, (row.trace_id for row in rows)), ""):
         yield "trace id", trace_id
     if found.message:

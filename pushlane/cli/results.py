@@ -23,6 +23,7 @@ from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task, pushes_text
 from pushlane.cli.push import print_receipts
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
+from pushlane.cli.waits import WAIT_COLUMNS, parts_text
 from pushlane.core.errors import BadInput, UserError
 from pushlane.core.task import Level
 from pushlane.diagnosis.ends import FirstEnds
@@ -37,6 +38,7 @@ from pushlane.operations.looks import (
     TimesView,
 )
 from pushlane.operations.views import plain
+from pushlane.operations.waits import untold_text
 from pushlane.settings import Settings
 from pushlane.util.errors import NeedsBackend
 from pushlane.util.texts import did_you_mean
@@ -287,6 +289,12 @@ def _print(said: ResultsView) -> None:
         if times is not None:
             fields.append((name, _times_text(times)))
     print_fields(fields)
+    if said.waits:
+        typer.echo("")
+        print_table(WAIT_COLUMNS, said.waits)
+    told = said.waits[0].n if said.waits else 0
+    if said.wait is not None and (untold := untold_text(said.wait.n, told)):
+        typer.echo(untold)
     if said.reasons:
         typer.echo("")
         print_table(_REASONS, said.reasons)
@@ -322,7 +330,8 @@ def _remarks(said: ResultsView, settings: Settings) -> Iterator[str]:
 
 def _csv_row(row: EndView) -> list[Any]:
     return [
-        _iso(value) if name in _TIMES else value for name, value in picked(row, *_SHOWN).items()
+        _iso(value) if name in _TIMES else parts_text(value) if name == "waits" else value
+        for name, value in picked(row, *_SHOWN).items()
     ]
 
 

@@ -19,8 +19,9 @@ from pushlane.core.push import Kind
 from pushlane.core.task import Progress, Task
 from pushlane.model.counted import ENDS
 from pushlane.model.reasons import Reasons
-from pushlane.model.receipt import ReceiptBatch
+from pushlane.model.receipt import ReceiptBatch, waits_of
 from pushlane.model.task_changes import settled, settled_reasons
+from pushlane.model.wait_words import WAITED, WaitPart
 
 MOST_REASONS = 20
 _OF_END = {kind.value: number for number, kind in enumerate(ENDS, 1)}
@@ -28,7 +29,10 @@ _BEFORE_MS = 5_000  # the clock of the process that made the task may go before 
 
 
 class ReceiptRow(NamedTuple):
-    """One receipt of a push, as a rule of its end; `recipient` is masked. Times are Unix ms."""
+    """One receipt of a push, as a rule of its end; `recipient` is masked. Times are Unix ms.
+
+    `waits` are the parts of its wait by cause, in ms; None where its writer did not tell.
+    """
 
     task_id: str
     seq: int
@@ -42,6 +46,7 @@ class ReceiptRow(NamedTuple):
     responded_at_ms: int
     trace_id: str
     recipient_hash: int
+    waits: dict[str, int] | None
 
     @property
     def push_id(self) -> str:
@@ -66,8 +71,9 @@ class Results:
     `reasons` are the most frequent of what is not delivered, each with its outcome; `others` counts
     the rest. Of an outcome of which receipts lack they are the classes that the task has counted.
     `wait` is from when a delivered push could first go to its dispatch, `delivery` from
-    there to the answer; None where no push was delivered, as is the rate. `unread` counts bodies of
-    the log that this version cannot read.
+    there to the answer; None where no push was delivered, as is the rate. `waits` are the parts of
+    the time from submitted to dispatched, of the delivered pushes whose receipts tell: first the
+    whole, then the largest. `unread` counts bodies of the log that this version cannot read.
     """
 
     counts: dict[Kind, int]
@@ -79,11 +85,15 @@ class Results:
     per_s: float | None
     wait: Times | None
     delivery: Times | None
+    waits: list[WaitPart]
     unread: int
 
 
 class TaskReceipts:
-    """The first receipt of an end of each push of a task, in some 150 bytes each."""
+    """The first receipt of an end of each push of a task, in some 150 bytes each.
+
+    Eight more bytes are for each cause for which some push of the task has waited.
+    """
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
@@ -94,6 +104,8 @@ class TaskReceipts:
         self._end = bytearray()
         self._reason = array("i")
         self._reasons: dict[str, int] = {}
+        self._is_told = bytearray()
+        self._waits: dict[str, array[int]] = {}
 
     def add(self, batch: ReceiptBatch) -> None:
         """Take what a batch says of the task."""
@@ -110,6 +122,7 @@ class TaskReceipts:
             self._eligible_ms[place] = batch.eligible_at_ms[row]
             reason = batch.reason[row]
             self._reason[place] = self._reasons.setdefault(reason, len(self._reasons))
+            self._tell(place, waits_of(batch, row))
 
     def results(self, task: Task, progress: Progress, known: Reasons, unread: int = 0) -> Results:
         """Return what they come to, beside what is counted of the task, and why."""
@@ -132,13 +145,39 @@ class TaskReceipts:
             per_s=len(delivered) / took_s if delivered and took_s > 0 else None,
             wait=_times(self._eligible_ms, self._dispatched_ms, delivered),
             delivery=_times(self._dispatched_ms, self._at_ms, delivered),
+            waits=self._wait_parts(delivered),
             unread=unread,
         )
 
     def _add_place(self) -> None:
         self._end.append(0)
+        self._is_told.append(False)
         for column in (self._at_ms, self._dispatched_ms, self._eligible_ms, self._reason):
             column.append(0)
+        for parts in self._waits.values():
+            parts.append(0)
+
+    def _tell(self, place: int, waits: Mapping[str, int] | None) -> None:
+        """Note the parts of a wait, in place of what was noted of the push before."""
+        self._is_told[place] = waits is not None
+        for parts in self._waits.values():
+            parts[place] = 0
+        for cause, ms in (waits or {}).items():
+            if cause not in self._waits:
+                self._waits[cause] = array("q", bytes(8 * len(self._end)))
+            self._waits[cause][place] = ms
+
+    def _wait_parts(self, places: Sequence[int]) -> list[WaitPart]:
+        known = [place for place in places if self._is_told[place]]
+        if not known:
+            return []
+        wholes = sorted(sum(parts[place] for parts in self._waits.values()) for place in known)
+        took = {
+            cause: sorted(parts[place] for place in known if parts[place])
+            for cause, parts in self._waits.items()
+        }
+        found = [_part(cause, times) for cause, times in took.items() if times]
+        return [_part(WAITED, wholes), *sorted(found, key=lambda one: -one.total_ms)]
 
     def _reasons_found(
         self, lacking: Mapping[Kind, int], known: Reasons
@@ -186,6 +225,7 @@ def row_of(batch: ReceiptBatch, row: int) -> ReceiptRow:
         responded_at_ms=batch.responded_at_ms[row],
         trace_id=batch.trace_ids[row] if batch.trace_ids else "",
         recipient_hash=batch.recipient_hash[row],
+        waits=waits_of(batch, row),
     )
 
 
@@ -215,3 +255,10 @@ def _times(since: Sequence[int], until: Sequence[int], places: Sequence[int]) ->
     last = len(took) - 1
     p50, p99 = took[last // 2], took[math.ceil(0.99 * last)]
     return Times(n=len(took), min_ms=took[0], p50_ms=p50, p99_ms=p99, max_ms=took[-1])
+
+
+def _part(cause: str, took: Sequence[int]) -> WaitPart:
+    """Return the part of a cause, of its times in their order: at least one."""
+    last = len(took) - 1
+    p50, p95 = took[last // 2], took[math.ceil(0.95 * last)]
+    return WaitPart(cause, len(took), sum(took), p50, p95)

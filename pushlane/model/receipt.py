@@ -115,6 +115,18 @@ def decode_receipts(body: bytes) -> ReceiptBatch:
 _COLUMNS = ReceiptBatch.__struct_fields__[4:18]
 
 
+def waits_of(batch: ReceiptBatch, row: int) -> dict[str, int] | None:
+    """Return the parts of a receipt's wait by cause, in ms; None where its writer did not tell.
+
+    That holds, too, for one that has no part though it waited, and for one that was never sent.
+    """
+    if batch.waits is None:
+        return None
+    found = {cause: parts[row] for cause, parts in batch.waits.items() if parts[row] > 0}
+    is_told = found or 0 < batch.dispatched_at_ms[row] <= batch.submitted_at_ms[row]
+    return found if is_told else None
+
+
 def masked_recipients(recipients: Sequence[str]) -> list[str]:
     """Show of each its first and last characters: two at most, in all no more than a third."""
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -27,7 +27,8 @@ _NO_CURSOR = "cursor is none that a page has ended with; leave it out to begin a
 class EndView(msgspec.Struct, frozen=True, kw_only=True):
     """How a push ended; `recipient` is masked. Times are Unix ms, 0 if not known.
 
-    `recipient_hash` is absent unless it was asked for.
+    `recipient_hash` is absent unless it was asked for. `waits` has, by cause, the ms from submitted
+    to dispatched; absent where the version that wrote the receipt did not tell.
     """
 
     seq: int
@@ -41,6 +42,7 @@ class EndView(msgspec.Struct, frozen=True, kw_only=True):
     responded_at_ms: int
     trace_id: str
     recipient_hash: str | None
+    waits: Mapping[str, int] | None = None
 
 
 class ListEnds(Operation[list[EndView]], frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from pushlane.model.states import STALLED, shown_state
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.session import Caller, Session
 from pushlane.operations.tasks import TaskWord
+from pushlane.operations.waits import WaitPartView, told
 from pushlane.util.errors import NotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ class ResultsView(msgspec.Struct, frozen=True, kw_only=True):
     delivered; `others` counts the rest. Of an outcome of which receipts lack they are the classes
     that the task has counted. `wait` is from when a delivered push could first go to its dispatch,
     `delivery` from there to the answer; absent where no push was delivered, as is the rate.
+    `waits` says where the time of delivered pushes from submitted to dispatched went: first the
+    whole, then its parts by cause, the largest first; empty where no receipt tells.
     `unread` counts bodies of the log that this version cannot read.
     """
 
@@ -222,6 +225,7 @@ class ResultsView(msgspec.Struct, frozen=True, kw_only=True):
     per_s: float | None
     wait: TimesView | None
     delivery: TimesView | None
+    waits: Sequence[WaitPartView] = ()
     unread: int
 
 
@@ -248,7 +252,11 @@ class GetResults(Operation[ResultsView], frozen=True, kw_only=True):
 
 
 class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One receipt of a push; `recipient` is masked. Times are Unix ms."""
+    """One receipt of a push; `recipient` is masked. Times are Unix ms.
+
+    `waits` has, by cause, the ms from submitted to dispatched, over all attempts up to this one. It
+    is absent where the version that wrote the receipt did not tell, and of events.
+    """
 
     push: str
     task_id: str
@@ -262,6 +270,12 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_at_ms: int
     responded_at_ms: int
     trace_id: str
+    waits: Mapping[str, int] | None = None
+
+    @property
+    def waited(self) -> str:
+        """Say where its wait went; a dash for an event, and for what was never sent."""
+        return told(self.waits) if self.dispatched_at_ms or self.waits else "-"
 
 
 class ReceiptsView(msgspec.Struct, frozen=True):
@@ -385,8 +399,9 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
     """A push, what became of it, and what it holds, if that was asked for and is there.
 
     `outcome` and `reason` are absent until it has ended, and where no receipt says how it has.
-    `task_state` is the stored state of its task. With `is_cut` there are more receipts than these;
-    `unread` counts bodies of the log that cannot be read.
+    `task_state` is the stored state of its task. `waits` has, by cause, the ms from when it was
+    submitted to its last attempt; absent where that is not known. With `is_cut` there are more
+    receipts than these; `unread` counts bodies of the log that cannot be read.
     """
 
     push: str
@@ -398,9 +413,15 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None
     reason: str | None
     receipts: Sequence[ReceiptView]
+    waits: Mapping[str, int] | None = None
     is_cut: bool
     unread: int
     message: MessageView | None
+
+    @property
+    def waited(self) -> str:
+        """Say where its wait went up to its last attempt; a dash if it was not sent."""
+        return next((row.waited for row in reversed(self.receipts) if row.waited != "-"), "-")
 
 
 class GetPush(Operation[PushView], frozen=True, kw_only=True):
@@ -494,6 +515,7 @@ def results_view(task: Task, said: Results) -> ResultsView:
         per_s=said.per_s,
         wait=_times_view(said.wait),
         delivery=_times_view(said.delivery),
+        waits=[WaitPartView(*one) for one in said.waits],
         unread=said.unread,
     )
 
@@ -547,6 +569,7 @@ def _push_view(
     task: Task, seq: int, story: Story, has_ended: bool, content: Push | None
 ) -> PushView:
     end = next((row for row in story.rows if row.outcome in ENDS), None)
+    sent = [row for row in story.rows if row.dispatched_at_ms or row.waits]
     return PushView(
         push=f"{task.id}-{seq}",
         task_id=task.id,
@@ -557,6 +580,7 @@ def _push_view(
         outcome=end.outcome if end else None,
         reason=end.reason if end else None,
         receipts=_rows(story),
+        waits=sent[-1].waits if sent else None,
         is_cut=story.is_cut,
         unread=story.unread,
         message=None if content is None else message_view(content),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from pushlane.core.task import now_ms
+from pushlane.model.receipt import decode_receipts, encode_receipts
 from pushlane.util.files import write_durably
 from tests.command import Command
+from tests.receipt_bodies import body
 
 
 @pytest.fixture
@@ -106,3 +110,38 @@ def test_who_is_not_there_is_an_error_that_names_nobody(command: Command, went: 
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert f"the log has no receipt of task {went} for that recipient" in ran.stderr
     assert "somebody" not in ran.stderr
+
+
+def test_it_says_where_the_wait_of_a_push_went_over_all_attempts(command: Command) -> None:
+    task, at_ms = command.submit("high", 2), now_ms()
+    waits = {"share": 480_000, "quiet": 1_920_000}
+    command.receive(
+        body(task, [1], "retry", at_ms=at_ms, waits=waits),
+        body(task, [1], attempt=2, at_ms=at_ms + 100, waits={**waits, "retry": 60_000}),
+        body(task, [2], at_ms=at_ms),
+    )
+
+    shown, older = command("push", "show", f"{task}-1"), command("push", "show", f"{task}-2")
+    said = command("push", "show", f"{task}-1", "--json").json
+
+    assert (
+        "waited     41 min: 32 min quiet hours, 8 min others' turns, 1 min backoff" in shown.stdout
+    )
+    assert "  40 min: 32 min quiet hours, 8 min others' turns\n" in shown.stdout
+    assert said["waits"] == {**waits, "retry": 60_000}
+    assert [one["waits"] for one in said["receipts"]] == [waits, {**waits, "retry": 60_000}]
+    assert "waited     not known: written by an older version\n" in older.stdout
+
+
+def test_an_event_and_what_was_never_sent_have_no_wait(command: Command) -> None:
+    task, at_ms = command.submit("high", 1), now_ms()
+    told = decode_receipts(body(task, [1], "expired", at_ms=at_ms, waits={"slot": 0}))
+    never = msgspec.structs.replace(told, dispatched_at_ms=[0])
+    said = msgspec.structs.replace(never, outcome=["displayed"], submitted_at_ms=[0], waits=None)
+    command.receive(encode_receipts(never), encode_receipts(said))
+
+    shown = command("push", "show", f"{task}-1")
+
+    assert "waited     -\n" in shown.stdout
+    assert "not known" not in shown.stdout
+    assert "waits" not in str(command("push", "show", f"{task}-1", "--json").json)

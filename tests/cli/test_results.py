@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pushlane.core.task import now_ms
 from pushlane.util.files import write_durably
 from tests.command import Command
+from tests.receipt_bodies import body
 
 
 @pytest.fixture
@@ -218,3 +220,46 @@ def test_a_file_of_another_dialect_is_joined_as_it_was_submitted(command: Comman
     assert "--format, --delimiter and --encoding say how the file of --join is written" in (
         command("results", "sale", "--encoding", "cp1252").stderr
     )
+
+
+def test_it_says_where_the_wait_went_and_of_how_many_that_is_not_known(command: Command) -> None:
+    task = command.submit("high", 5, "--name", "sale")
+    waits = {"quiet": 300, "slot": 100}
+    command.receive(
+        body(task, [1, 2, 3], at_ms=now_ms(), waits=waits), body(task, [4], at_ms=now_ms())
+    )
+
+    shown = [line.split() for line in command("results", "sale").stdout.splitlines()]
+    said = command("results", "sale", "--json").json["waits"]
+    rows = list(csv.DictReader(command("results", "sale", "--csv").stdout.splitlines()))
+
+    assert ["WAITED", "FOR", "PUSHES", "TOTAL", "P50", "P95"] in shown
+    assert ["all", "together", "3", "1.2", "s", "400", "ms", "400", "ms"] in shown
+    assert ["quiet", "hours", "3", "900", "ms", "300", "ms", "300", "ms"] in shown
+    assert next(line[:9] for line in shown if line[:1] == ["where"]) == [
+        "where",
+        "the",
+        "wait",
+        "of",
+        "1",
+        "of",
+        "4",
+        "delivered",
+        "pushes",
+    ]
+    assert [(one["cause"], one["n"], one["total_ms"]) for one in said] == [
+        ("waited", 3, 1_200),
+        ("quiet", 3, 900),
+        ("slot", 3, 300),
+    ]
+    assert [row["waits"] for row in rows] == ["quiet=300, slot=100"] * 3 + [""]
+
+
+def test_receipts_of_an_older_version_are_said_to_tell_no_waits(command: Command) -> None:
+    task = command.submit("high", 1, "--name", "sale")
+    command.receive(body(task, [1], at_ms=now_ms()))
+
+    shown = command("results", "sale").stdout
+
+    assert "where the wait of delivered pushes went is not known" in shown
+    assert "WAITED FOR" not in shown

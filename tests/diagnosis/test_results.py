@@ -15,6 +15,7 @@ from pushlane.diagnosis.results import (
 )
 from pushlane.model.reasons import Reasons
 from pushlane.model.receipt import decode_receipts
+from pushlane.model.wait_words import WAITED, WaitPart
 from tests.receipt_bodies import NOON_MS, body
 
 TASK = Task(id="a", level=Level.HIGH, lane="task-a")
@@ -115,3 +116,44 @@ def test_where_receipts_lack_the_reasons_are_those_that_the_task_has_counted() -
     assert said.counts == {Kind.DELIVERED: 0, Kind.DEAD: 3, Kind.EXPIRED: 0, Kind.DROPPED: 1}
     assert said.lacking[Kind.DEAD] == 2
     assert said.reasons == [(Kind.DEAD, "HTTP 410", 3), (Kind.DROPPED, "suppressed", 1)]
+
+
+def test_the_wait_of_what_was_delivered_is_split_by_cause_the_largest_first() -> None:
+    said = results(
+        body("a", range(1, 20), waits={"share": 100, "quiet": 0, "slot": 300}),
+        body("a", [20], waits={"share": 200, "quiet": 200}),
+        body("a", [21], "dead", waits={"keys": 400}),
+    )
+
+    assert said.waits == [
+        WaitPart(WAITED, 20, 8_000, 400, 400),
+        WaitPart("slot", 19, 5_700, 300, 300),
+        WaitPart("share", 20, 2_100, 100, 200),
+        WaitPart("quiet", 1, 200, 200, 200),
+    ]
+
+
+def test_a_receipt_that_comes_before_another_takes_its_wait_back() -> None:
+    said = results(
+        body("a", [1], at_ms=NOON_MS + 50, waits={"share": 400}),
+        body("a", [1], at_ms=NOON_MS, waits={"quiet": 400}),
+        body("a", [2], at_ms=NOON_MS + 50, waits={"share": 400}),
+        body("a", [2], at_ms=NOON_MS),
+    )
+
+    assert said.waits == [WaitPart(WAITED, 1, 400, 400, 400), WaitPart("quiet", 1, 400, 400, 400)]
+
+
+def test_receipts_of_an_older_version_tell_nothing_of_waits() -> None:
+    said = results(body("a", [1, 2]), body("a", [3], waits={}), body("a", [4], waits={"slot": 0}))
+
+    assert said.waits == []
+    assert said.wait is not None
+
+
+def test_a_receipt_says_its_parts_and_none_where_it_does_not_know() -> None:
+    told = decode_receipts(body("a", [1], waits={"slot": 400, "quiet": 0}))
+    older = decode_receipts(body("a", [1]))
+
+    assert row_of(told, 0).waits == {"slot": 400}
+    assert row_of(older, 0).waits is None
