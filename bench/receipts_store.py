@@ -15,7 +15,8 @@ import pyarrow as pa
 from datasketches import hll_sketch, tgt_hll_type
 
 from bench.figures import say
-from pushlane.model.counted import LATENCY_BASE
+from pushlane.model.counted import CAUSE_STAGE, LATENCY_BASE
+from pushlane.model.wait_words import WAITED
 from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import SKETCH_LG_K
 from pushlane.pipeline.store.writing import open_writer
@@ -65,7 +66,9 @@ select
          'experiment': ['a', 'b'][g % 19 % 2 + 1]} as attributes,
     case when h % 100 < 93 and g % 100 < 60 then at_ms + g % 3600000 end as displayed_at_ms,
     case when h % 100 < 93 and g % 100 < 10 then at_ms + g % 3600000 + 5000 end as clicked_at_ms,
-    1.0::double as sample_weight, at_ms - at_ms % 60000 as minute_ms
+    1.0::double as sample_weight,
+    map {'delay': 1000, 'share': wait_ms // 2, 'slot': wait_ms - wait_ms // 2}::map(varchar, bigint)
+        as waits, at_ms - at_ms % 60000 as minute_ms
 from waited order by task_id, seq
 """
 _DETAIL = "select * exclude (minute_ms) from receipts"
@@ -134,7 +137,9 @@ def _minutes() -> str:
 
 
 def _latency() -> str:
-    parts = (_STAGE.format(stage=s, took=took, base=LATENCY_BASE) for s, took in _STAGES.items())
+    waits = {f"{CAUSE_STAGE}{cause}": f"waits['{cause}']" for cause in ("delay", "share", "slot")}
+    stages = {**_STAGES, **waits, WAITED: "(dispatched_at_ms - submitted_at_ms)"}
+    parts = (_STAGE.format(stage=s, took=took, base=LATENCY_BASE) for s, took in stages.items())
     return " union all ".join(parts)
 
 

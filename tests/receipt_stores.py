@@ -135,16 +135,28 @@ def _detail(first: int, times: np.ndarray, random: np.random.Generator) -> pa.Ta
         "displayed_at_ms": pa.nulls(count),
         "clicked_at_ms": pa.nulls(count),
         "sample_weight": np.ones(count),
+        "waits": _waits(which, dispatched - eligible + 10),
     }
     arrays = [
         pa.array(values[field.name]).cast(field.type)
-        if field.name != "attributes"
+        if field.name not in ("attributes", "waits")
         else pa.array(values[field.name], field.type)
         for field in DETAIL
     ]
     return pa.Table.from_arrays(arrays, schema=DETAIL).sort_by(
         [("task_id", "ascending"), ("seq", "ascending")]
     )
+
+
+def _waits(which: np.ndarray, took_ms: np.ndarray) -> list[list[tuple[str, int]] | None]:
+    """Parts of each wait, of 10 ms or more; of the third task they are not told."""
+    found: list[list[tuple[str, int]] | None] = []
+    for task, took in zip(which.tolist(), took_ms.tolist(), strict=True):
+        share = (took - 10) // 3
+        parts = {"delay": 10, "share": share, "slot": took - 10 - share}
+        is_told = task < len(_TASKS) - 1
+        found.append([(cause, ms) for cause, ms in parts.items() if ms] if is_told else None)
+    return found
 
 
 def _said(detail: pa.Table) -> pa.Table:
@@ -220,7 +232,26 @@ def _latency(rows: pa.Table) -> pa.Table:
         part = rows.append_column("bucket", bucket)
         part = part.append_column("stage", pa.array([stage] * rows.num_rows))
         parts.append(part.group_by(keys).aggregate([([], "count_all")]))
+    parts.append(_wait_stages(rows).group_by(keys).aggregate([([], "count_all")]))
     return pa.concat_tables(parts).rename_columns([*keys, "n"])
+
+
+def _wait_stages(rows: pa.Table) -> pa.Table:
+    """A row for each part of each wait that is told, and for the whole of it."""
+    found = [
+        (place, stage, ms)
+        for place, parts in enumerate(rows["waits"].to_pylist())
+        if parts is not None
+        for stage, ms in (
+            ("waited", sum(ms for _, ms in parts)),
+            *((f"wait.{cause}", ms) for cause, ms in parts),
+        )
+    ]
+    places, stages, took = zip(*found, strict=True) if found else ((), (), ())
+    part = rows.take(pa.array(places, pa.int64()))
+    bucket = latency_bucket(pa.chunked_array([pa.array(took, pa.int64())]))
+    part = part.append_column("bucket", bucket)
+    return part.append_column("stage", pa.array(stages, pa.string()))
 
 
 def latency_bucket(waits_ms: pa.ChunkedArray) -> pa.ChunkedArray:

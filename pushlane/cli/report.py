@@ -21,6 +21,7 @@ from pushlane.cli.flags import Flags, JsonFlag, argument, option, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.waits import WAIT_COLUMNS, parts_text
 from pushlane.core.errors import BadInput, Unreachable
 from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import AT_A_SERVER
@@ -60,6 +61,10 @@ _LATENCY_COLUMNS: tuple[Column[LatencyView], ...] = (
     Column("P99.9", lambda each: duration_text(each.p99_9_ms), number=True),
     Column("MAX", lambda each: duration_text(each.max_ms), number=True),
 )
+_WAIT_COLUMNS: tuple[Column[Any], ...] = (
+    Column("LEVEL", lambda one: one.level),
+    *WAIT_COLUMNS,
+)
 _ROW_COLUMNS: tuple[Column[ReportedReceipt], ...] = (
     Column("AT", lambda row: _at(row)),
     Column("PUSH", lambda row: f"{row.task_id}-{row.seq}"),
@@ -74,7 +79,8 @@ _ROW_COLUMNS: tuple[Column[ReportedReceipt], ...] = (
     Column(
         "DELIVERY MS", lambda row: _between(row, "dispatched", "responded"), number=True, spare=2
     ),
-    Column("ATTRIBUTES", lambda row: _attributes_text(row), elastic=True, spare=1),
+    Column("ATTRIBUTES", lambda row: parts_text(row.attributes), elastic=True, spare=1),
+    Column("WAITED", lambda row: row.waited, elastic=True, spare=3, least=20),
 )
 
 
@@ -99,10 +105,14 @@ def print_csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None
 
 
 def print_csv_rows(rows: Sequence[ReportedReceipt]) -> None:
-    """Print single receipts as CSV, their attributes as one text."""
+    """Print single receipts as CSV, their attributes and waits as one text each."""
     columns = ReportedReceipt.__struct_fields__
     texts = (
-        {**{name: getattr(row, name) for name in columns}, "attributes": _attributes_text(row)}
+        {
+            **{name: getattr(row, name) for name in columns},
+            "attributes": parts_text(row.attributes),
+            "waits": parts_text(row.waits),
+        }
         for row in rows
     )
     print_csv(columns, [*texts])
@@ -128,6 +138,11 @@ def print_summary(report: ReportView) -> None:
         stages = sorted(report.latency, key=lambda each: (each.level, _STAGES.index(each.stage)))
         print_table(_LATENCY_COLUMNS, stages)
         typer.echo()
+    if report.waits:
+        print_table(_WAIT_COLUMNS, report.waits)
+        typer.echo()
+    if untold := report.waits_untold:
+        typer.echo(f"{untold}\n")
 
 
 def _number(heading: str, value: float | None) -> str:
@@ -149,10 +164,6 @@ def _at(row: ReportedReceipt) -> str:
     from pushlane.pipeline.reports.answers import second_text
 
     return second_text(row.at_ms)
-
-
-def _attributes_text(row: ReportedReceipt) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted((row.attributes or {}).items()))
 
 
 def _between(row: ReportedReceipt, start: str, end: str) -> str:

@@ -31,6 +31,8 @@ STAGES = {
     "total": ("submitted_at_ms", "responded_at_ms"),
 }
 """The stages of a push in `latency`, each with the times at which it starts and ends."""
+CAUSE_STAGE = "wait."
+"""Before a cause it is the stage of what a push waited for that; `WAITED` is that of all causes."""
 LATENCY_BASE = 1.1
 """Bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); bucket -1 is below 1 ms."""
 

@@ -88,6 +88,11 @@ def told(waits: Mapping[str, int] | None) -> str:
     return f"{total}: {label(parts[0][0])}" if parts else total
 
 
+def told_if_sent(waits: Mapping[str, int] | None, dispatched_at_ms: int | None) -> str:
+    """Return the same of a receipt; a dash for an event, and for what was never sent."""
+    return told(waits) if waits or dispatched_at_ms else "-"
+
+
 def took_text(ms: float) -> str:
     """Return a duration in its largest unit, like `340 ms`, `3.2 s` or `41 min`."""
     for unit, unit_ms in _UNITS_MS.items():

@@ -21,7 +21,7 @@ from pushlane.model.states import STALLED, shown_state
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.session import Caller, Session
 from pushlane.operations.tasks import TaskWord
-from pushlane.operations.waits import WaitPartView, told
+from pushlane.operations.waits import WaitPartView, told_if_sent
 from pushlane.util.errors import NotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -274,8 +274,7 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waited(self) -> str:
-        """Say where its wait went; a dash for an event, and for what was never sent."""
-        return told(self.waits) if self.dispatched_at_ms or self.waits else "-"
+        return told_if_sent(self.waits, self.dispatched_at_ms)
 
 
 class ReceiptsView(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from pushlane.operations.hour import TaskPointView
 from pushlane.operations.operation import Of, Operation, Result, Role, read_by
 from pushlane.operations.session import Session
 from pushlane.operations.tasks import TaskWord
+from pushlane.operations.waits import WAITED, LevelWaitView, told_if_sent, untold_text
 from pushlane.settings import Settings
 from pushlane.util.errors import UnknownTask
 from pushlane.util.extras import needs_extra
@@ -82,7 +83,9 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True):
     a row is about; a value that is not known is absent. `rows_in_all` counts rows beyond the limit,
     too. `notes` say what of it is estimated, cut or no longer kept. The rest is of the same
     receipts, and absent where the breakdown alone was asked for: `recipients` is about how many
-    different ones there are, `deaths` counts by reason.
+    different ones there are, `deaths` counts by reason. `waits` says of delivered pushes by level
+    where their time from submitted to dispatched went: first the whole, then its parts, the largest
+    first; empty where no receipt tells.
     """
 
     title: str
@@ -100,13 +103,23 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True):
     funnel: FunnelView | None = None
     recipients: int | None = None
     latency: Sequence[LatencyView] | None = None
+    waits: Sequence[LevelWaitView] | None = None
     deaths: Mapping[str, int] | None = None
+
+    @property
+    def waits_untold(self) -> str:
+        """Say of how many delivered pushes it is not known where their wait went; else nothing."""
+        if self.latency is None or self.waits is None:
+            return ""
+        delivered = sum(one.n for one in self.latency if one.stage == "total")
+        return untold_text(delivered, sum(one.n for one in self.waits if one.cause == WAITED))
 
 
 class ReportedReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """A receipt or an event of a push; `recipient` is masked. Times are Unix ms, 0 if not known.
 
-    One of a sample stands for `sample_weight` of its kind.
+    One of a sample stands for `sample_weight` of its kind. `waits` has, by cause, the ms from
+    submitted to dispatched; absent of an event, and where the receipt does not tell.
     """
 
     at_ms: int
@@ -127,6 +140,11 @@ class ReportedReceipt(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None
     attributes: Mapping[str, str] | None
     sample_weight: float
+    waits: Mapping[str, int] | None = None
+
+    @property
+    def waited(self) -> str:
+        return told_if_sent(self.waits, self.dispatched_at_ms)
 
 
 def _past_ms(what: str, given: Any) -> int:
@@ -347,6 +365,7 @@ def report_view(made: Report, table: Table) -> ReportView:
         funnel=FunnelView(**dict(made.funnel.steps())),
         recipients=made.recipients,
         latency=[_latency(each) for each in made.latency],
+        waits=[LevelWaitView(*part, key[0]) for key, part in made.waits],
         deaths={row.key[0]: row.n for row in made.deaths},
     )
 

@@ -8,7 +8,7 @@ from pushlane.model.wait_words import WAITED as WAITED
 from pushlane.model.wait_words import label as label
 from pushlane.model.wait_words import parts_of as parts_of
 from pushlane.model.wait_words import sentence as sentence
-from pushlane.model.wait_words import told as told
+from pushlane.model.wait_words import told_if_sent as told_if_sent
 from pushlane.model.wait_words import took_text as took_text
 from pushlane.model.wait_words import untold_text as untold_text
 

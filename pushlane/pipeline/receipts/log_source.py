@@ -28,7 +28,7 @@ from pushlane.model.counted import (
 )
 from pushlane.model.receipt import Event, ReceiptBatch
 from pushlane.pipeline.receipts.sync_log import log_of_process
-from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
+from pushlane.pipeline.store.schema import RECEIPT_COLUMNS, WAITS
 from pushlane.settings import Settings
 from pushlane.util.errors import MalformedReceipts
 
@@ -44,6 +44,7 @@ ROWS = pa.schema(
         ("row_id", pa.int64()),
         ("kind", pa.int32()),
         *RECEIPT_COLUMNS,
+        WAITS,
         ("partition", pa.int32()),
         ("position", pa.string()),
         ("bytes", pa.int32()),
@@ -124,6 +125,7 @@ def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
         "sink": pa.repeat(pa.scalar(batch.sink), count),
         "trace_id": pa.array(batch.trace_ids or [""] * count, pa.string()),
         "attributes": _attributes(batch.attributes, count),
+        "waits": _waits(batch),
     }
     for name, kind in RECEIPT_COLUMNS:
         if name not in worked:
@@ -153,6 +155,23 @@ def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.A
     keys = pa.array(list(chain.from_iterable(maps)), pa.string())
     values = pa.array(list(chain.from_iterable(each.values() for each in maps)), pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(kind)
+
+
+def _waits(batch: ReceiptBatch) -> pa.Array:
+    """Return the parts of waits as `model.receipt.waits_of` has them, for all rows at once."""
+    count, kind = len(batch), ROWS.field("waits").type
+    if batch.waits is None:
+        return pa.nulls(count, kind)
+    columns = [np.array(column, "int64") for column in batch.waits.values()]
+    parts = np.array(columns, "int64").reshape(len(columns), count).T
+    has = parts > 0
+    sent, submitted = np.array(batch.dispatched_at_ms), np.array(batch.submitted_at_ms)
+    is_told = has.any(axis=1) | ((sent > 0) & (sent <= submitted))
+    ends = np.cumsum(has.sum(axis=1)).astype("int32")
+    offsets = np.concatenate((np.zeros(1, "int32"), ends))
+    causes = pa.array(list(batch.waits), pa.string()).take(pa.array(np.nonzero(has)[1]))
+    found = pa.MapArray.from_arrays(pa.array(offsets), causes, pa.array(parts[has])).cast(kind)
+    return pc.if_else(pa.array(is_told), found, pa.scalar(None, kind))
 
 
 def _sparse(**given: object) -> pa.RecordBatch:

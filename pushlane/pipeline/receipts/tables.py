@@ -23,7 +23,16 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pushlane.model.counted import CLICKED, DISPLAYED, FINISHED, LATENCY_BASE, RETRIED, STAGES
+from pushlane.model.counted import (
+    CAUSE_STAGE,
+    CLICKED,
+    DISPLAYED,
+    FINISHED,
+    LATENCY_BASE,
+    RETRIED,
+    STAGES,
+)
+from pushlane.model.wait_words import WAITED
 from pushlane.pipeline.store.manifest import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import (
     ATTRIBUTES,
@@ -93,11 +102,11 @@ def minutes(receipts: DataFrame) -> DataFrame:
 
 
 def latency(receipts: DataFrame) -> DataFrame:
-    """Count receipts by latency, in buckets that grow by a tenth."""
+    """Count receipts by latency and the parts of their waits, in buckets that grow by a tenth."""
     dispatched = receipts.filter(~F.col("kind").isin(DISPLAYED, CLICKED))
-    stages = F.array(*(_stage(name) for name in STAGES))
+    stages = F.array_compact(F.array(*(_stage(name) for name in STAGES)))
     rows = dispatched.select(
-        _minute_ms(), *LATENCY.names[1:6], F.explode(F.array_compact(stages)).alias("of")
+        _minute_ms(), *LATENCY.names[1:6], F.explode(F.concat(stages, _wait_stages())).alias("of")
     ).select("*", "of.stage", "of.bucket")
     return rows.groupBy(*LATENCY.names[:-1]).agg(F.count(F.lit(1)).alias("n"))
 
@@ -124,9 +133,25 @@ def _elapsed(stage: str) -> tuple[Column, Column]:
 
 def _stage(name: str) -> Column:
     elapsed, was = _elapsed(name)
+    return F.when(was, _took(F.lit(name), elapsed))
+
+
+def _wait_stages() -> Column:
+    """Return a stage for each part of a wait, and one for all of it; none where it is not told."""
+    waits = F.col("waits")
+    whole = F.aggregate(F.map_values(waits), F.lit(0).cast("bigint"), lambda one, more: one + more)
+    parts = F.transform(
+        F.map_entries(waits),
+        lambda one: _took(F.concat(F.lit(CAUSE_STAGE), one["key"]), one["value"]),
+    )
+    told = F.concat(F.array(_took(F.lit(WAITED), whole)), parts)
+    return F.coalesce(told, F.array().cast("array<struct<stage:string,bucket:int>>"))
+
+
+def _took(stage: Column, elapsed: Column) -> Column:
     logarithm = F.log(F.greatest(elapsed, F.lit(1))) / F.log(F.lit(LATENCY_BASE))
     bucket = F.when(elapsed < 1, F.lit(-1)).otherwise(F.floor(logarithm)).cast("int")
-    return F.when(was, F.struct(F.lit(name).alias("stage"), bucket.alias("bucket")))
+    return F.struct(stage.alias("stage"), bucket.alias("bucket"))
 
 
 SEQ_BITS = 15

@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from pushlane.core.push import Kind
-from pushlane.model.counted import LATENCY_BASE, STAGES
+from pushlane.model.counted import CAUSE_STAGE, LATENCY_BASE, STAGES
 from pushlane.model.receipt import Event
+from pushlane.model.wait_words import WAITED, WaitPart
 from pushlane.pipeline.reports.query import Dimension, Period, Query
 from pushlane.util.errors import UnknownTask
 from pushlane.util.texts import ambiguous_task, did_you_mean
@@ -81,15 +82,34 @@ class Lateness:
         return self.times_ms[1:-1]
 
 
-def lateness_of(
-    buckets: Mapping[tuple[Key, str], Sequence[tuple[int, float]]],
-) -> list[Lateness]:
-    """Return the quantiles of every key and stage, of their buckets with how many each has."""
+Buckets = Mapping[tuple[Key, str], Sequence[tuple[int, float]]]
+"""Of every key and stage its buckets, each with how many it has."""
+
+
+def lateness_of(buckets: Buckets) -> list[Lateness]:
+    """Return the quantiles of every key and stage."""
     parts = (0.0, *QUANTILES, 1.0)
     return [
         Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, parts))
         for (key, stage), counts in buckets.items()
+        if stage in STAGES
     ]
+
+
+def wait_parts_of(buckets: Buckets) -> list[tuple[Key, WaitPart]]:
+    """Return the parts of waits by key, of each key first the whole, then the largest."""
+    found = [
+        (key, _wait_part(stage.removeprefix(CAUSE_STAGE), counts))
+        for (key, stage), counts in buckets.items()
+        if stage not in STAGES
+    ]
+    return sorted(found, key=lambda one: (one[0], one[1].cause != WAITED, -one[1].total_ms))
+
+
+def _wait_part(cause: str, counts: Sequence[tuple[int, float]]) -> WaitPart:
+    p50, p95 = quantiles(counts, (0.5, 0.95))
+    total = sum(n * middle_ms(bucket) for bucket, n in counts)
+    return WaitPart(cause, *map(round, (sum(n for _, n in counts), total, p50, p95)))
 
 
 def quantiles(buckets: Iterable[tuple[int, float]], wanted: Sequence[float]) -> tuple[float, ...]:
@@ -131,7 +151,7 @@ class Share:
 _PUSH = ("at_ms", "task_id", "task_name", "seq", "app", "level", "sink")
 _ENDED = ("outcome", "reason", "attempt", "recipient")
 _TIMES = ("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms", "responded_at_ms")
-COLUMNS = (*_PUSH, *_ENDED, *_TIMES, "trace_id", "attributes", "sample_weight")
+COLUMNS = (*_PUSH, *_ENDED, *_TIMES, "trace_id", "attributes", "sample_weight", "waits")
 
 
 @dataclass(frozen=True)
@@ -259,7 +279,7 @@ class Report:
     """The sections of a report; `counts` is the breakdown, and the rest is of the same receipts.
 
     `span` is the part of the period that has any receipts. `names` maps ids of tasks to their
-    names.
+    names. `latency` and `waits` are of delivered pushes, by level.
     """
 
     title: str
@@ -272,6 +292,7 @@ class Report:
     recipients: int
     funnel: Funnel
     latency: list[Lateness]
+    waits: list[tuple[Key, WaitPart]]
     deaths: list[Count]
     step_ms: int
     level_shares: list[Share]

@@ -127,15 +127,28 @@ class Engine:
         files_of = self._store.counted if is_counted else partial(self._store.files, table)
         self._views[view] = files = files_of(since_ms, until_ms)
         try:
-            if files:
-                found = self._connection.read_parquet(files, hive_partitioning=False)
+            schema = TABLES["minutes" if is_counted else table]
+            nothing = self._connection.from_arrow(schema.empty_table())
+            if not files:
+                nothing.create_view(view)
+            elif table == "detail":
+                self._with_all_columns(view, files, nothing)
             else:
-                schema = TABLES["minutes" if is_counted else table]
-                found = self._connection.from_arrow(schema.empty_table())
-            found.create_view(view)
+                self._connection.read_parquet(files, hive_partitioning=False).create_view(view)
         except duckdb.Error as error:
             raise self._translated(error) from error
         return view
+
+    def _with_all_columns(
+        self, view: str, files: list[str], nothing: duckdb.DuckDBPyRelation
+    ) -> None:
+        """Make a view in which a column that older files lack is null."""
+        nothing.create_view(f"{view}_columns")
+        found = self._connection.read_parquet(files, hive_partitioning=False, union_by_name=True)
+        found.create_view(f"{view}_files")
+        self._connection.execute(
+            f"create view {view} as from {view}_columns union all by name from {view}_files"
+        )
 
     def _translated(self, error: duckdb.Error) -> PushlaneError:
         if isinstance(error, duckdb.InterruptException):

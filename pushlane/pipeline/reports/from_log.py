@@ -20,15 +20,17 @@ from typing import Any
 from pushlane.backends.ports import ReceiptReader
 from pushlane.backends.queries import receipts_since
 from pushlane.core.errors import BadInput
-from pushlane.model.counted import LATENCY_BASE, STAGES, kind_of
+from pushlane.model.counted import CAUSE_STAGE, LATENCY_BASE, STAGES, kind_of
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
-from pushlane.model.receipt import Event, ReceiptBatch, TaskLabel
+from pushlane.model.receipt import Event, ReceiptBatch, TaskLabel, waits_of
+from pushlane.model.wait_words import WAITED, WaitPart
 from pushlane.pipeline.reports.answers import (
     COLUMNS,
     MOST_REASONS,
     UNDER_A_MS,
     Answer,
     AnswerOptions,
+    Buckets,
     Count,
     CountRows,
     Key,
@@ -42,6 +44,7 @@ from pushlane.pipeline.reports.answers import (
     lateness_of,
     table,
     title_of,
+    wait_parts_of,
 )
 from pushlane.pipeline.reports.query import Condition, Dimension, Query
 
@@ -98,6 +101,7 @@ async def report_of(
         recipients=len(whole.recipients.get((), ())),
         funnel=funnel(total.by_outcome, submitted),
         latency=late.lateness(),
+        waits=late.wait_parts(),
         deaths=deaths.counts(MOST_REASONS).rows,
         step_ms=0,
         level_shares=[],
@@ -247,10 +251,16 @@ class _Tally:
         return CountRows(self._query.by, rows[:limit], len(rows), is_estimate=False)
 
     def lateness(self) -> list[Lateness]:
+        return lateness_of(self._by_stage())
+
+    def wait_parts(self) -> list[tuple[Key, WaitPart]]:
+        return wait_parts_of(self._by_stage())
+
+    def _by_stage(self) -> Buckets:
         buckets: defaultdict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
         for (key, stage, bucket), n in self._buckets.items():
             buckets[key, stage].append((bucket, n))
-        return lateness_of(buckets)
+        return buckets
 
 
 def _table(tally: _Tally, counts: CountRows, names: Names, options: AnswerOptions) -> Table:
@@ -289,11 +299,14 @@ def _column(dimension: Dimension, batch: ReceiptBatch) -> Callable[[int], Any]:
 
 
 def _stages(batch: ReceiptBatch, row: int) -> Iterator[tuple[str, int]]:
-    """Yield how many ms a push took for each stage that it was in."""
+    """Yield each stage that a push was in, and each part of its wait, with how many ms it took."""
     for stage, (start, end) in STAGES.items():
         since_ms, until_ms = getattr(batch, start)[row], getattr(batch, end)[row]
         if since_ms > 0 and until_ms > 0:
             yield stage, until_ms - since_ms
+    if (waits := waits_of(batch, row)) is not None:
+        yield WAITED, sum(waits.values())
+        yield from ((CAUSE_STAGE + cause, ms) for cause, ms in waits.items())
 
 
 def _bucket(took_ms: int) -> int:
@@ -311,5 +324,6 @@ def _row(batch: ReceiptBatch, row: int) -> dict[str, Any]:
         "trace_id": batch.trace_ids[row] if batch.trace_ids else "",
         "attributes": batch.attributes[row] if batch.attributes else None,
         "sample_weight": 1.0,
+        "waits": waits_of(batch, row),
     }
     return {name: own[name] if name in own else getattr(batch, name)[row] for name in COLUMNS}

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from pushlane.model.counted import STAGES
+from pushlane.model.wait_words import WAITED, label, took_text, untold_text
 from pushlane.pipeline.reports.answers import TIMES, Report, Table
 from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
 from pushlane.pipeline.reports.query import utc_text
@@ -46,7 +47,7 @@ def write_html(report: Report, table: Table, path: Path) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "took": took_text, "label": label}
     period = report.span or report.query.period
     latency = sorted(report.latency, key=lambda each: (each.key, [*STAGES].index(each.stage)))
     page = environment.get_template("report.html").render(
@@ -58,6 +59,11 @@ def write_html(report: Report, table: Table, path: Path) -> None:
         pictures=[(plot, _svg(plot, place)) for place, plot in enumerate(plots(report))],
         latency=[(each.key[0], each.stage, each.n, each.times_ms) for each in latency],
         times=TIMES,
+        waits=[(level, part) for (level,), part in report.waits],
+        untold=untold_text(
+            sum(each.n for each in latency if each.stage == "total"),
+            sum(part.n for _, part in report.waits if part.cause == WAITED),
+        ),
     )
     path.write_text(page, encoding="utf-8")
 

@@ -22,7 +22,7 @@ from pushlane.pipeline.reports.answers import (
 )
 from pushlane.pipeline.reports.engine import COUNTED, ROLLED_UP_MS, Engine, Sql
 from pushlane.pipeline.reports.query import Condition, Dimension, Period, Query, utc_text
-from pushlane.pipeline.reports.sections import count, lateness, recipients
+from pushlane.pipeline.reports.sections import count, lateness, recipients, wait_parts
 from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import SampledBatch, Store
 from pushlane.pipeline.store.reading import ADDITIVE
@@ -134,6 +134,7 @@ def build_report(
     of_sinks = tuple(each for each in query.where if each.dimension.word == "sink")
     sent = sections.sent(engine, Query(span, where=of_sinks)) if span else []
     found = recipients(engine, bare).get((), 0)
+    delivered = bare.broken_down_by(_LEVEL).filtered(_DELIVERED)
     return Report(
         title=title_of(query, known),
         query=query,
@@ -144,7 +145,8 @@ def build_report(
         levels=count(engine, bare.broken_down_by(_LEVEL), len(known) + 10).rows,
         recipients=min(found, steps.submitted) if steps.submitted_is_known else found,
         funnel=steps,
-        latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
+        latency=lateness(engine, delivered),
+        waits=wait_parts(engine, delivered),
         deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
         step_ms=step,
         level_shares=sections.by_level(sent, step) if step else [],

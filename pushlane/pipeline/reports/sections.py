@@ -5,7 +5,7 @@ sample of detail rows are estimates, each with the half-width of its 95 % interv
 
 Quantiles of waits and deliveries come from log buckets. A bucket's geometric middle stands for all
 in it, so that a quantile is at most 5 % off: the square root of 1.1, the buckets' step. Less than a
-millisecond counts as 0.
+millisecond counts as 0. The parts of a wait are summed from the same buckets.
 
 Recipients are counted by uniting the store's sketches, of one minute and key each. The estimate is
 within 3.3 % in 95 of 100 cases, and cut to the number of pushes, since none has two recipients.
@@ -30,16 +30,19 @@ from typing import Any, NamedTuple
 from datasketches import hll_sketch, hll_union
 
 from pushlane.core.push import Kind
-from pushlane.model.counted import LATENCY_BASE, STAGES
+from pushlane.model.counted import CAUSE_STAGE, LATENCY_BASE, STAGES
+from pushlane.model.wait_words import WAITED, WaitPart
 from pushlane.pipeline.reports.answers import (
     OUTCOMES,
     UNDER_A_MS,
+    Buckets,
     Count,
     CountRows,
     Key,
     Lateness,
     Share,
     lateness_of,
+    wait_parts_of,
 )
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import TIMES_MS, Period, Query
@@ -91,22 +94,36 @@ def _count(key: Key, found: tuple[Any, ...]) -> Count:
 
 def lateness(engine: Engine, query: Query) -> list[Lateness]:
     """Return the quantiles of every stage, for every row of the answer."""
-    buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
-    for *key, stage, bucket, n in engine.rows(_latency_sql(engine, query)):
-        buckets[tuple(key), stage].append((bucket, n))
-    return lateness_of(buckets)
+    return lateness_of(_buckets(engine, query, _of_detail, is_of_waits=False))
 
 
-def _latency_sql(engine: Engine, query: Query) -> Sql:
+def wait_parts(engine: Engine, query: Query) -> list[tuple[Key, WaitPart]]:
+    """Return the parts of the waits by cause, for every row of the answer."""
+    return wait_parts_of(_buckets(engine, query, _waits_of_detail, is_of_waits=True))
+
+
+def _buckets(
+    engine: Engine,
+    query: Query,
+    of_detail: Callable[[Engine, Query, str], str],
+    *,
+    is_of_waits: bool,
+) -> Buckets:
+    """Return the buckets of these stages, from detail rows where the counts are not enough."""
     wanted = where_clause(query)
-    if query.attributes or query.asks_reason:
-        return Sql(_of_detail(engine, query, wanted.text), wanted.values)
+    stages = ", ".join(f"'{stage}'" for stage in STAGES)
     columns = ", ".join([*key_columns(query), "stage", "bucket"])
     text = (
-        f"select {columns}, sum(n) from {engine.table('latency')} "
-        f"where {within('minute_ms')} and {wanted.text} group by all"
+        of_detail(engine, query, wanted.text)
+        if query.attributes or query.asks_reason
+        else f"select {columns}, sum(n) from {engine.table('latency')} "
+        f"where {within('minute_ms')} and {wanted.text} "
+        f"and stage {'not in' if is_of_waits else 'in'} ({stages}) group by all"
     )
-    return Sql(text, wanted.values)
+    buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
+    for *key, stage, bucket, n in engine.rows(Sql(text, wanted.values)):
+        buckets[tuple(key), stage].append((bucket, n))
+    return buckets
 
 
 def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
@@ -115,7 +132,7 @@ def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
     The rows are read once: grouped by the buckets of all stages, then counted stage by stage.
     """
     rows = with_minute(query, finished_rows(engine))
-    buckets = [f"{_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
+    buckets = [f"{_stage_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
     columns = ", ".join([*key_columns(query), *buckets])
     grouped = f"select {columns}, sum(sample_weight) as n from ({rows}) where {wanted} group by all"
     keys = "".join(f"d{place}, " for place in range(len(query.by)))
@@ -127,11 +144,35 @@ def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
     return f"with grouped as materialized ({grouped}) {' union all '.join(parts)}"
 
 
-def _bucket(start: str, end: str) -> str:
-    """Return the SQL of a stage's bucket, which is null for a push that was not in the stage."""
-    took = f"({end} - {start})"
+def _waits_of_detail(engine: Engine, query: Query, wanted: str) -> str:
+    """Return a query for buckets of the parts of waits in detail rows."""
+    rows = with_minute(query, finished_rows(engine))
+    whole = "coalesce(list_sum(map_values(waits)), 0)::bigint"
+    columns = ", ".join(
+        [
+            *key_columns(query),
+            f"unnest(list_concat(['{WAITED}'], map_keys(waits))) as cause",
+            f"unnest(list_concat([{whole}], map_values(waits))) as took",
+        ]
+    )
+    keys = "".join(f"d{place}, " for place in range(len(query.by)))
+    stage = f"case cause when '{WAITED}' then cause else '{CAUSE_STAGE}' || cause end"
     return (
-        f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {UNDER_A_MS} "
+        f"select {keys}{stage} as stage, {_bucket('took')} as bucket, sum(sample_weight) "
+        f"from (select {columns}, sample_weight from ({rows}) where {wanted} and waits is not null)"
+        " group by all"
+    )
+
+
+def _stage_bucket(start: str, end: str) -> str:
+    """Return the SQL of a stage's bucket, which is null for a push that was not in the stage."""
+    was = f"{start} > 0 and {end} > 0"
+    return f"case when {was} then {_bucket(f'({end} - {start})')} end"
+
+
+def _bucket(took: str) -> str:
+    return (
+        f"case when {took} < 1 then {UNDER_A_MS} "
         f"else floor(ln({took}) / ln({LATENCY_BASE}))::int end"
     )
 

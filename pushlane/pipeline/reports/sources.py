@@ -182,7 +182,7 @@ def _events(engine: Engine) -> str:
     """
     pushes = engine.all_of("detail")
     merged = (
-        f"select * replace ('{event}' as outcome, '' as reason, '' as sink), "
+        f"select * replace ('{event}' as outcome, '' as reason, '' as sink, null as waits), "
         f"{event}_at_ms as at_ms "
         f"from {pushes} where {within(f'{event}_at_ms')}"
         for event in EVENTS
@@ -195,7 +195,7 @@ def _unmerged(engine: Engine, pushes: str) -> str:
     unknown = ", ".join(f"coalesce(push.{name}, '') as {name}" for name in ("app", "level"))
     return (
         "select push.* replace (event.task_id as task_id, event.seq as seq, "
-        f"event.outcome as outcome, '' as reason, '' as sink, {unknown}, "
+        f"event.outcome as outcome, '' as reason, '' as sink, null as waits, {unknown}, "
         "coalesce(push.attributes, event.attributes) as attributes, "
         "coalesce(push.sample_weight, 1) as sample_weight), event.at_ms as at_ms "
         f"from {engine.table('events')} event left join {pushes} push "

@@ -11,6 +11,8 @@ import pyarrow as pa
 _Columns = list[tuple[str, pa.DataType]]
 _TEXT = pa.string()
 _ATTRIBUTES = ("attributes", pa.map_(_TEXT, _TEXT))
+WAITS = ("waits", pa.map_(_TEXT, pa.int64()))
+"""The parts of a wait by cause, in ms; null where the receipt does not tell."""
 
 
 def _texts(*names: str) -> _Columns:
@@ -39,11 +41,17 @@ RECEIPT_COLUMNS = [
     *_texts("trace_id"),
     _ATTRIBUTES,
 ]
-"""The columns of a receipt, in the log's rows and in the store."""
+"""The columns of a receipt, in the log's rows and in the store, which both have `WAITS` besides."""
 
 DETAIL = pa.schema(
-    [*RECEIPT_COLUMNS, *_longs("displayed_at_ms", "clicked_at_ms"), ("sample_weight", pa.float64())]
+    [
+        *RECEIPT_COLUMNS,
+        *_longs("displayed_at_ms", "clicked_at_ms"),
+        ("sample_weight", pa.float64()),
+        WAITS,
+    ]
 )
+"""Files of version 0.2 end before `waits`."""
 EVENTS = pa.schema(
     [*_texts("task_id"), *_longs("seq"), *_texts("outcome"), *_longs("at_ms"), _ATTRIBUTES]
 )

@@ -8,7 +8,7 @@ import pytest
 
 from pushlane.core.errors import UnknownFormat
 from pushlane.model.counted import CLICKED, FINISHED, RETRIED
-from pushlane.model.receipt import decode_receipts, encode_receipts
+from pushlane.model.receipt import decode_receipts, encode_receipts, waits_of
 from pushlane.pipeline.receipts.log_source import MARK, QUARANTINED, ROWS, dedup_keys_of, rows_of
 from tests.receipt_bodies import NOON_MS, body
 
@@ -26,6 +26,29 @@ def test_receipts_are_rows_with_the_labels_of_their_task():
     assert (first["outcome"], first["reason"], first["kind"]) == ("dead", "gone", FINISHED)
     assert (first["responded_at_ms"], first["attributes"]) == (NOON_MS, [("v", "1")])
     assert (first["trace_id"], second["row_id"] - first["row_id"]) == ("", 1)
+
+
+def test_parts_of_waits_are_a_map_and_what_is_not_told_is_null():
+    told = body("a", [1, 2, 3], waits={"quiet": 300, "slot": 100, "keys": 0})
+    batch = decode_receipts(told)
+    parts = {"quiet": [300, 0, 0], "slot": [100, 400, 0], "gravity": [0, 0, 0]}
+    mixed = encode_receipts(msgspec.structs.replace(batch, waits=parts))
+    at_once = msgspec.structs.replace(batch, dispatched_at_ms=batch.submitted_at_ms, waits={})
+    never = msgspec.structs.replace(at_once, dispatched_at_ms=[0, 0, 0])
+    bodies = [told, mixed, encode_receipts(at_once), encode_receipts(never), body("a", [4])]
+
+    found = [row["waits"] for row in rows(bodies)[:-1]]
+
+    both = [("quiet", 300), ("slot", 100)]
+    assert found[:3] == [both] * 3
+    assert found[3:6] == [both, [("slot", 400)], None]
+    assert found[6:] == [[], [], [], None, None, None, None]
+    read = [decode_receipts(one) for one in bodies]
+    assert found == [
+        None if (one := waits_of(batch, row)) is None else list(one.items())
+        for batch in read
+        for row in range(len(batch))
+    ]
 
 
 def test_a_range_ends_with_how_many_bodies_it_had():
@@ -65,6 +88,7 @@ def test_rows_are_numbered_through_all_pages():
         ({"attempt": [-1]}, "receipts with an attempt that there is not"),
         ({"attempt": [2**31]}, "a value out of range"),
         ({"quota": [2**40]}, "a value out of range"),
+        ({"waits": {"slot": [2**64 - 1]}}, "a value out of range"),
     ],
 )
 def test_a_body_that_cannot_be_used_is_set_aside_with_its_place(change, why):

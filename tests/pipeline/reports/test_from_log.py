@@ -51,7 +51,7 @@ def bodies_of(root: Path) -> Iterator[bytes]:
     nothing |= dict.fromkeys(("submitted_at_ms", "eligible_at_ms", "dispatched_at_ms"), 0)
     for event in pq.ParquetDataset(store.files("events")).read().to_pylist():
         push = pushes[event["task_id"], event["seq"]]
-        said = {"outcome": event["outcome"], "responded_at_ms": event["at_ms"]}
+        said = {"outcome": event["outcome"], "responded_at_ms": event["at_ms"], "waits": None}
         rows.append({**push, **nothing, **said})
     by_sink: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -67,7 +67,10 @@ def batch_of(sink: str, rows: list[dict[str, Any]]) -> ReceiptBatch:
     columns = {name: [row[name] for row in rows] for name in _COLUMNS}
     attributes = [dict(row["attributes"]) for row in rows]
     places = list(range(len(rows)))
-    return ReceiptBatch(1, "b", sink, labels, places, **columns, attributes=attributes)
+    told = [dict(row["waits"] or ()) for row in rows]
+    waits = {cause: [one.get(cause, 0) for one in told] for one in told for cause in one}
+    more = {"attributes": attributes, "waits": waits or None}
+    return ReceiptBatch(1, "b", sink, labels, places, **columns, **more)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ async def test_a_report_is_that_of_the_store_without_its_pictures(store: Path) -
     stored, stored_table = query_runner.report_of(store, asked, AnswerOptions(40), 1_500)
     assert (found.title, found.total, found.funnel) == (stored.title, stored.total, stored.funnel)
     assert found.deaths == stored.deaths
+    assert found.waits == stored.waits
+    assert {part.cause for _, part in found.waits} == {"waited", "delay", "share", "slot"}
     assert sorted(found.latency, key=str) == sorted(stored.latency, key=str)
     assert abs(found.recipients - stored.recipients) <= 0.04 * found.recipients
     assert table.rows == stored_table.rows

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from datasketches import hll_sketch, hll_union
 from hypothesis import given
@@ -17,7 +20,7 @@ from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.query import Period
 from pushlane.pipeline.reports.query_runner import last_rows
 from pushlane.pipeline.reports.report import build_report
-from pushlane.pipeline.reports.sections import SentByLevel, lateness, recipients
+from pushlane.pipeline.reports.sections import SentByLevel, lateness, recipients, wait_parts
 from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
 from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
@@ -70,6 +73,64 @@ def test_lateness_is_that_of_the_detail_rows(root, by):
             (min(waits[each.key[0]]), max(waits[each.key[0]])), rel=WITHIN
         )
         assert each.n == len(waits[each.key[0]])
+
+
+@pytest.mark.parametrize("by", ["level", "reason,level", "attribute:version"])
+def test_parts_of_waits_are_those_of_the_detail_rows_that_tell(root, by):
+    """From the buckets that are kept as from the rows themselves: the whole first."""
+    asked = query(by)
+    with engine_on(root) as engine:
+        found = wait_parts(engine, asked)
+        rows = last_rows(engine, query("", "outcome!=displayed"), 10_000).rows
+    exact = defaultdict(lambda: defaultdict(list))
+    for row in (row for row in rows if row["waits"] is not None):
+        versions = {"attribute:version": row["attributes"]["version"]}
+        key = tuple(versions.get(word) or row[word] for word in by.split(","))
+        exact[key]["waited"].append(sum(row["waits"].values()))
+        for cause, ms in row["waits"].items():
+            exact[key][cause].append(ms)
+    assert {(key, part.cause) for key, part in found} == {
+        (key, cause) for key, causes in exact.items() for cause in causes
+    }
+    for key, part in found:
+        times = exact[key][part.cause]
+        assert part.n == len(times)
+        assert part.total_ms == pytest.approx(sum(times), rel=WITHIN)
+        quantiles = np.quantile(times, (0.5, 0.95), method="inverted_cdf")
+        assert (part.p50_ms, part.p95_ms) == pytest.approx(tuple(quantiles), rel=WITHIN, abs=0.6)
+    firsts = {key: part.cause for key, part in reversed(found)}
+    assert set(firsts.values()) == {"waited"}
+
+
+@pytest.fixture(params=["all", "the first", "the last"])
+def older(request, tmp_path):
+    """A store of which files are as 0.2 wrote them: without waits."""
+    root = make_store(tmp_path, receipts=400, batches=2)
+    files = open_store(root).files("detail")
+    for path in {"all": files, "the first": files[:1], "the last": files[1:]}[request.param]:
+        pq.write_table(pq.read_table(path).drop_columns(["waits"]), path)
+    return root
+
+
+@pytest.mark.parametrize("asked", ["", "attribute:version,level", "attribute:version,hour,reason"])
+def test_files_without_waits_are_read_beside_others(older, tmp_path, asked):
+    whole = make_store(tmp_path / "whole", receipts=400, batches=2)
+    options = AnswerOptions(1_000, with_latency=True, with_recipients=True)
+
+    found = query_runner.counts_of(older, query(asked), options).table
+    rows = query_runner.rows_of(older, query(""), 1_000).rows
+
+    assert found == query_runner.counts_of(whole, query(asked), options).table
+    expected = query_runner.rows_of(whole, query(""), 1_000).rows
+    assert [{**row, "waits": None} for row in rows] == [{**row, "waits": None} for row in expected]
+    assert any(row["waits"] is None for row in rows if row["level"] == "high")
+
+
+def test_an_event_has_no_wait_though_its_push_has(root):
+    with engine_on(root) as engine:
+        found = last_rows(engine, query("", "level=high"), 10_000).rows
+    assert {row["waits"] for row in found if row["outcome"] == "displayed"} == {None}
+    assert all(row["waits"] for row in found if row["outcome"] == "delivered")
 
 
 def test_recipients_are_counted_once_over_minutes_and_outcomes(tmp_path):
