@@ -38,7 +38,6 @@ from pushlane.operations.looks import (
     TimesView,
 )
 from pushlane.operations.views import plain
-from pushlane.operations.waits import untold_text
 from pushlane.settings import Settings
 from pushlane.util.errors import NeedsBackend
 from pushlane.util.texts import did_you_mean
@@ -292,9 +291,8 @@ def _print(said: ResultsView) -> None:
     if said.waits:
         typer.echo("")
         print_table(WAIT_COLUMNS, said.waits)
-    told = said.waits[0].n if said.waits else 0
-    if said.wait is not None and (untold := untold_text(said.wait.n, told)):
-        typer.echo(untold)
+    if said.waits_untold:
+        typer.echo(said.waits_untold)
     if said.reasons:
         typer.echo("")
         print_table(_REASONS, said.reasons)

@@ -25,6 +25,7 @@ from pushlane.console.commands import command_of
 from pushlane.door.drafts import Drafts
 from pushlane.operations.operation import ETag, Of, Operation, Result
 from pushlane.operations.session import Beside, Caller
+from pushlane.operations.waits import label, parts_of, sentence, took_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 NONCE = f"nonce-{secrets.token_hex(12)}"
@@ -156,6 +157,10 @@ def environment(assets: Assets) -> Environment:
         "fields": fields_text,
         "span": span,
         "soon": soon,
+        "took": took_text,
+        "parts": parts_of,
+        "label": label,
+        "meaning": sentence,
     }
     made.globals |= {"asset": assets.url, "nonce": NONCE, "form_token": FORM_TOKEN}
     return made

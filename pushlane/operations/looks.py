@@ -21,7 +21,7 @@ from pushlane.model.states import STALLED, shown_state
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.session import Caller, Session
 from pushlane.operations.tasks import TaskWord
-from pushlane.operations.waits import WaitPartView, told_if_sent
+from pushlane.operations.waits import WaitPartView, told_if_sent, untold_text
 from pushlane.util.errors import NotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -227,6 +227,12 @@ class ResultsView(msgspec.Struct, frozen=True, kw_only=True):
     delivery: TimesView | None
     waits: Sequence[WaitPartView] = ()
     unread: int
+
+    @property
+    def waits_untold(self) -> str:
+        """Say of how many delivered pushes it is not known where their wait went; else nothing."""
+        delivered = 0 if self.wait is None else self.wait.n
+        return untold_text(delivered, self.waits[0].n if self.waits else 0)
 
 
 class GetResults(Operation[ResultsView], frozen=True, kw_only=True):

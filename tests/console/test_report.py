@@ -65,9 +65,15 @@ async def test_a_report_has_outcomes_reasons_and_their_times(
         rows: list[dict[str, Any]] = []
         for outcome, minute, reason, count in said:
             at_ms, seqs = NOON_MS + minute * MINUTE_MS, range(seq, seq + count)
-            told = body("a", seqs, outcome, at_ms=at_ms, reason=reason)
+            told = body("a", seqs, outcome, at_ms=at_ms, reason=reason, waits={"slot": 400})
             await browser.backend.receipts.append([told])
-            same = {"task_id": "a", "app": "shop", "outcome": outcome, "reason": reason}
+            same: dict[str, Any] = {
+                "task_id": "a",
+                "app": "shop",
+                "outcome": outcome,
+                "reason": reason,
+            }
+            same |= {"waits": [("slot", 400)]}
             rows += [{**same, "seq": one, "responded_at_ms": at_ms} for one in seqs]
             seq += count
         if source == "store":
@@ -81,6 +87,8 @@ async def test_a_report_has_outcomes_reasons_and_their_times(
     assert f" dead 5 busy: 3 gone {SCRIPT}: 2 " in shown
     assert "<script>" not in html
     assert "receipts a minute, by outcome" in shown
+    assert " high all together 40 " in shown
+    assert re.search(r" high sink's capacity 40 1[56](.\d)? s (3|4)\d\d ms ", shown)
     assert re.search(r" 2026-09-21 12:03:00 UTC 2 0 2026", shown)
     assert len(re.findall("<polyline", html)) == 2
     assert "/v1/reports&#34; -H &#34;$AUTH&#34; -d" in html

@@ -416,6 +416,26 @@ async def test_one_push_is_looked_up_with_its_recipient_masked(settings: Setting
     assert "pushlane push show a-1 --reveal" in found
 
 
+async def test_one_push_shows_where_its_wait_went(settings: Settings) -> None:
+    async with browsing(settings) as browser:
+        await add(browser, "a", name="sale")
+        waits = {"slot": 60_000, "quiet": 540_000, f"a{SCRIPT}": 1}
+        told, older = body("a", [1], at_ms=now_ms(), waits=waits), body("a", [2], at_ms=now_ms())
+        await browser.backend.receipts.append([told, older])
+        await browser.log_in()
+        found = await get(browser, "push?task=a&seq=1")
+        unknown = await get(browser, "push?task=a&seq=2")
+        results = await get(browser, "results/a")
+
+    assert "10 min from when it was submitted" in found
+    assert "Its recipient had quiet hours." in found
+    assert re.search(r"quiet hours</th><td class=\"number\">9 min</td>.* 90 %", found)
+    assert "<script>" not in found + results
+    assert "Waited: not known: written by an older version." in unknown
+    assert "Where the wait of 1 of 2 delivered pushes went is not known" in results
+    assert "The sink rested" not in results
+
+
 async def revealable(browser: Browser) -> None:
     """A task whose one push died, which its lane of the dead still has."""
     await add(browser, "a", name="sale", app="shop")

@@ -14,6 +14,7 @@ from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_cont
 from pushlane.pipeline.receipts.maintenance import DAY_MS, HOUR_MS, compact
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.pipeline.store.manifest import make_current, next_generation
+from pushlane.pipeline.store.schema import DETAIL
 from pushlane.pipeline.store.writing import store_lock
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
@@ -78,6 +79,25 @@ def test_small_files_become_one_an_hour_with_the_events_in_their_rows(pipe):
     pipe.append(body("a", range(1, 41)))
     pipe.run()
     assert pipe.seqs("a") == list(range(1, 41))
+
+
+def test_a_store_of_an_older_version_is_read_and_written_on(pipe):
+    """Its files have no waits: rows of them say nothing, and newer ones do."""
+    pipe.append(body("a", [1, 2]))
+    pipe.run()
+    for path in map(Path, open_store(pipe.root).files("detail")):
+        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["waits"]), path)
+        path.with_name(f".{path.name}.crc").unlink()
+    pipe.append(body("a", [3, 4], waits={"slot": 400}), body("a", [1], "clicked", attempt=0))
+    pipe.run()
+
+    compacted(pipe)
+
+    [one] = open_store(pipe.root).files("detail")
+    assert pq.read_schema(one).names == DETAIL.names
+    told = [("slot", 400)]
+    found = {row["seq"]: (row["waits"], row["clicked_at_ms"]) for row in pipe.rows("detail")}
+    assert found == {1: (None, NOON_MS), 2: (None, None), 3: (told, None), 4: (told, None)}
 
 
 def test_merged_hours_and_days_equal_what_is_computed_from_the_minutes(pipe):

@@ -62,6 +62,35 @@ def test_receipts_become_detail_rows_counts_and_latencies(pipe):
     assert pipe.snapshot.counts.receipts == 108
 
 
+def test_parts_of_waits_become_a_map_and_stages_of_their_own(pipe):
+    pipe.append(
+        body("a", range(1, 11), waits={"quiet": 300, "slot": 100}),
+        body("a", [11], waits={"quiet": 400}),
+        body("a", [12, 13]),
+        body("a", [1], "displayed", attempt=0),
+    )
+    pipe.run()
+
+    told = {row["seq"]: row["waits"] for row in pipe.rows("detail")}
+    assert [told[seq] for seq in (1, 11, 12)] == [
+        [("quiet", 300), ("slot", 100)],
+        [("quiet", 400)],
+        None,
+    ]
+    stages = {(row["stage"], row["bucket"]): row["n"] for row in pipe.rows("latency")}
+    assert {key: n for key, n in stages.items() if key[0].startswith("wait")} == {
+        ("wait", bucket_of(300)): 13,
+        ("waited", bucket_of(400)): 11,
+        ("wait.quiet", bucket_of(300)): 10,
+        ("wait.quiet", bucket_of(400)): 1,
+        ("wait.slot", bucket_of(100)): 10,
+    }
+
+
+def bucket_of(ms):
+    return floor(log(ms) / log(1.1))
+
+
 def test_repeats_are_dropped_within_a_batch_and_over_batches(pipe):
     once = body("a", range(1, 51))
     pipe.append(once, once, body("a", range(40, 61)))
