@@ -17,6 +17,7 @@ from msgspec import Meta
 from pushlane.core.errors import BadInput
 from pushlane.core.task import now_ms
 from pushlane.model.read_bounds import NO_BOUNDS, ReadBounds
+from pushlane.model.receipt import Event
 from pushlane.model.times import LAST_DATE_MS, given_since_ms
 from pushlane.operations.hour import TaskPointView
 from pushlane.operations.operation import Of, Operation, Result, Role, read_by
@@ -48,6 +49,7 @@ MOST = 1_000_000
 """The most rows that a report can have."""
 
 _DAY_MS = 86_400_000
+_EVENTS = frozenset(Event)
 _LISTED = 1_000
 
 
@@ -144,7 +146,8 @@ class ReportedReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waited(self) -> str:
-        return told_if_sent(self.waits, self.dispatched_at_ms)
+        is_event = self.outcome in _EVENTS  # which has the times of its push
+        return "-" if is_event else told_if_sent(self.waits, self.dispatched_at_ms)
 
 
 def _past_ms(what: str, given: Any) -> int:

@@ -126,6 +126,40 @@ def test_rows_are_as_many_as_asked_for(command, store):
     assert len(table) == 5
 
 
+def test_it_says_where_the_wait_went_by_level_and_of_how_many_that_is_not_known(command, store):
+    shown = [line.split() for line in command("report").stdout.splitlines()]
+    said = command("report", "--json").json
+    command("report", "--html", "r.html")
+    page = (command.folder / "r.html").read_text()
+
+    assert ["LEVEL", "WAITED", "FOR", "PUSHES", "TOTAL", "P50", "P95"] in shown
+    assert {(one["level"], one["cause"]) for one in said["waits"]} == {
+        (level, cause)
+        for level in ("high", "medium")
+        for cause in ("waited", "delay", "share", "slot")
+    }
+    told = sum(one["n"] for one in said["waits"] if one["cause"] == "waited")
+    assert 0 < told < said["total"]["delivered"]
+    missing = f"of {said['total']['delivered'] - told} of {said['total']['delivered']} delivered"
+    assert missing in " ".join(" ".join(line) for line in shown)
+    assert "<td>sink&#39;s capacity</td>" in page
+    assert f"Where the wait {missing} pushes went is not known" in page
+
+
+def test_a_row_says_where_its_wait_went_and_an_event_nothing(command, store):
+    asked = ("report", "--rows", "--limit", "1000")
+    high, low = (command(*asked, "--where", f"level={level}") for level in ("high", "low"))
+    rows = list(csv.DictReader(io.StringIO(command(*asked, "--csv").stdout)))
+
+    assert "s: " in high.stdout
+    assert "sink's capacity" in high.stdout
+    assert "not known: written by an older version" in low.stdout
+    assert "not known" not in high.stdout
+    told = {(row["level"], row["outcome"] == "displayed"): row["waits"] for row in rows}
+    assert told["high", False].startswith("delay=10, share=")
+    assert (told["high", True], told["low", False]) == ("", "")
+
+
 def test_rows_that_are_left_out_are_said_on_stderr(command, store):
     ran = command("report", "--by", "minute", "--limit", "2")
     assert len(ran.stdout.splitlines()) == 3

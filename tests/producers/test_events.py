@@ -73,6 +73,7 @@ def test_an_event_becomes_a_receipt_with_what_its_task_is(settings: Settings, ta
     assert (batch.seq, batch.outcome, batch.attempt) == ([5], ["clicked"], [0])
     assert (batch.responded_at_ms, batch.quota, batch.weight) == ([AT_MS], [7], [6])
     assert (batch.attributes, batch.trace_ids) == ([{"button": "buy"}], ["trace"])
+    assert batch.waits is None
 
 
 def test_many_events_go_in_batches(settings: Settings, task: Task) -> None:
