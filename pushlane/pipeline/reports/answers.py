@@ -97,12 +97,20 @@ def lateness_of(buckets: Buckets) -> list[Lateness]:
 
 
 def wait_parts_of(buckets: Buckets) -> list[tuple[Key, WaitPart]]:
-    """Return the parts of waits by key, of each key first the whole, then the largest."""
-    found = [
-        (key, _wait_part(stage.removeprefix(CAUSE_STAGE), counts))
-        for (key, stage), counts in buckets.items()
-        if stage not in STAGES
-    ]
+    """Return the parts of waits by key, of each key first the whole, then the largest.
+
+    As buckets are coarse, the total of the whole is that of its parts, so that they add up.
+    """
+    found: list[tuple[Key, WaitPart]] = []
+    totals: Counter[Key] = Counter()
+    for (key, stage), counts in buckets.items():
+        if stage.startswith(CAUSE_STAGE):
+            part = _wait_part(stage.removeprefix(CAUSE_STAGE), counts)
+            found.append((key, part))
+            totals[key] += part.total_ms
+    for (key, stage), counts in buckets.items():
+        if stage == WAITED:
+            found.append((key, _wait_part(WAITED, counts)._replace(total_ms=totals[key])))
     return sorted(found, key=lambda one: (one[0], one[1].cause != WAITED, -one[1].total_ms))
 
 
