@@ -38,7 +38,7 @@ _WORDS = {
     Cause.POOL: ("pool lane", "No slot was free, while its pool lane had turns."),
     Cause.SHARE: ("others' turns", "Other tasks had their turns, by weights and quotas."),
     Cause.CLAIM: ("guards", "Guards looked at it: the ledger, its recipient, its address."),
-    Cause.UNSEEN: ("no dispatcher", "No dispatcher had its lane open, or it died."),
+    Cause.UNSEEN: ("no dispatcher", "No dispatcher that tells had its lane open, or it died."),
     Cause.TRIED: ("earlier attempts", "Earlier attempts were at the sink."),
     Cause.RETRY: ("backoff", "It waited between two attempts."),
     WAITED: ("all together", "From when it was submitted to when it was sent."),
