@@ -99,7 +99,8 @@ TOOLS: Sequence[Tool] = (
     _of(
         "task_results",
         GetResults,
-        "How a task went, by receipts: delivered, dead by reason, expired, dropped, times.",
+        "How a task went, by receipts: delivered, dead by reason, expired, dropped, times, "
+        "and where waits went.",
     ),
     _of("find_push", GetPush, "What became of one push (TASK-SEQ): attempts, end, device events."),
     _of("find_receipts", ListReceipts, "Receipts of pushes by task and number, or by trace id."),

@@ -150,7 +150,7 @@ def test_two_operators_see_what_each_does_and_what_is_typed_stays(
 
 
 def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come, axe: str) -> None:
-    said = body("sale", [1], at_ms=now_ms() - 60_000)
+    said = body("sale", [1], at_ms=now_ms() - 60_000, waits={"quiet": 300, "slot": 100})
     filled.work(lambda backend: backend.receipts.append([said]))
     me = visitor(filled)
     me.logs_in(filled.token(), "tasks/sale")
@@ -166,10 +166,27 @@ def test_the_parts_of_a_task_come_by_themselves(filled: Served, visitor: Come, a
     me.page.get_by_role("link", name="Read in its receipts when its first push").click()
     me.page.locator("#life").get_by_text("first push sent", exact=False).last.wait_for()
     me.page.locator("#life .tracks rect").first.wait_for()
+    assert me.page.get_by_role("region", name="Where the wait went").count() == 2
     assert found_by_axe(me, axe) == []
     filled.do(PauseTask(task="sale", reason="look here"))
     me.page.get_by_role("button", name="Look again: Why it waits").click()
     me.page.locator("#why").get_by_text("it is paused: look here").wait_for()
+
+
+@pytest.mark.parametrize(("colours", "width"), [("light", "wide"), ("dark", "small")])
+def test_everybody_sees_where_the_wait_of_a_push_went(
+    filled: Served, visitor: Come, axe: str, colours: str, width: str
+) -> None:
+    said = body("sale", [1], at_ms=now_ms() - 60_000, waits={"quiet": 300, "slot": 100})
+    filled.work(lambda backend: backend.receipts.append([said]))
+    me = visitor(filled, colours, WIDTHS[width])
+    me.logs_in(filled.token(), "tasks")
+    me.goes_to("push?push=sale-1")
+
+    me.sees("Its recipient had quiet hours.")
+    assert found_by_axe(me, axe) == []
+    assert me.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+    shown(me, f"push-waits-{colours}-{width}")
 
 
 @pytest.mark.parametrize(("colours", "width"), [("light", "wide"), ("dark", "small")])
