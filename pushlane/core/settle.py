@@ -119,11 +119,12 @@ class Settler:
         self._go_on(Ending(job, target=target, body=self._again(job)))
 
     def put_off(self, job: Job, delay_s: float, wait: Wait | None = None) -> None:
-        """Let a push wait on its later lane as it is. `wait` says what for, if people should know.
+        """Let a push wait on its later lane. `wait` says what for, if people should know.
 
-        It is not taken before `delay_s`.
+        It is not taken before `delay_s`. It goes as it came, unless it has waited for something.
         """
-        self._put_off(Ending(job, body=job.body, delay_s=delay_s, wait=wait))
+        body = self._again(job, 0, delay_s) if job.aside else job.body
+        self._put_off(Ending(job, body=body, delay_s=delay_s, wait=wait))
 
     def later(self, job: Job, wait_s: float) -> None:
         """Offer a push that was not sent again as it is, after `wait_s`."""
@@ -159,7 +160,7 @@ class Settler:
         wait_s = min(max(wait_s, 0.0), _WAIT_LONGEST_S)
         due_at_ms = now_ms() + int(wait_s * 1000)
         attempt = max(push.attempt, 0) + 1
-        body = self._again(job, at_ms, attempt=attempt, due_at_ms=due_at_ms)
+        body = self._again(job, at_ms, wait_s, attempt=attempt, due_at_ms=due_at_ms)
         ending = Ending(job, None, Kind.RETRY, outcome.reason, at_ms, body=body, delay_s=wait_s)
         ending.wait = _retry_in(wait_s)
         return self._put_off(ending)

@@ -37,6 +37,7 @@ _ASIDE = {
     Why.REFUSED: Cause.BREAKER,
     "claim": Cause.CLAIM,
     "tried": Cause.TRIED,
+    "quiet": Cause.QUIET,
 }
 _OF_LANE = {
     Why.FORMAT: Cause.FORMAT,
@@ -351,7 +352,8 @@ class Waits:
     def carried(self, job: Job, at_ms: int, attempt: int, delay_s: float) -> bytes | None:
         """Return what a push carries that is written again as this attempt, not before a delay.
 
-        Its sink has answered at `at_ms` (Unix ms), 0 for now.
+        Its sink has answered at `at_ms` (Unix ms), 0 for now. The delay is told now: whatever the
+        wall clock does until then, it is that of the retry, or of what the push waited for apart.
         """
         submitted_ms = job.push.submitted_at_ms
         if submitted_ms <= 0:
@@ -364,8 +366,9 @@ class Waits:
         if sent_ms:
             parts[Cause.TRIED] = parts.get(Cause.TRIED, 0) + max(0, at_ms - sent_ms)
         if delay_ms := int(delay_s * 1000):
-            cause = _ASIDE.get(job.aside[-1][0]) if job.aside and not sent_ms else None
-            parts[cause or Cause.RETRY] = parts.get(cause or Cause.RETRY, 0) + delay_ms
+            why = "" if sent_ms else next((why for why, _ in reversed(job.aside) if why), "")
+            cause = _ASIDE.get(why, Cause.RETRY)
+            parts[cause] = parts.get(cause, 0) + delay_ms
         put_down_ms = at_ms + delay_ms
         return pack(whole(parts, max(0, put_down_ms - submitted_ms)), put_down_ms, attempt)
 
@@ -377,18 +380,17 @@ class Waits:
             return {}
         parts: Parts = {}
         at_ms = float(submitted_ms)
-        again = Cause.RETRY
         if (carried := unpack(push.waits or b"", submitted_ms)) is not None:
             parts.update(carried.parts)
             at_ms = max(at_ms, carried.put_down_ms)
-        if (carried is None and push.attempt > 1) or (
-            carried is not None and carried.attempt != min(push.attempt, 255)
-        ):
-            again = Cause.UNSEEN  # a version that tells nothing tried it in between
+        if at_ms > until_ms:  # it ended before its backoff did
+            parts[Cause.RETRY] = max(0.0, parts.get(Cause.RETRY, 0.0) - (at_ms - until_ms))
+        attempt = carried.attempt if carried is not None else 1
+        is_told = attempt == min(max(push.attempt, 1), 255)  # else by a version that tells nothing
         for cause, end_ms in (
             (Cause.START, job.task.not_before_ms),
             (Cause.DELAY, push.not_before_ms),
-            (again, push.due_at_ms),
+            (Cause.UNSEEN, 0 if is_told else push.due_at_ms),
             (Cause.QUIET, due_ms),
         ):
             if at_ms < (end_ms := min(end_ms, until_ms)):

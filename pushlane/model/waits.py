@@ -82,7 +82,8 @@ _HEAD = 10
 class Carried(NamedTuple):
     """The parts of a push up to when it was written again, in whole milliseconds.
 
-    `put_down_ms` (Unix ms) is when that was, in its attempt `attempt`, counted to 255.
+    `put_down_ms` (Unix ms) is until when they tell, its backoff included; `attempt` is what it was
+    written as, counted to 255.
     """
 
     parts: Mapping[Cause, int]

@@ -18,7 +18,7 @@ from pushlane.core.settle import Settler
 from pushlane.core.task import Finished, Progress, Task, now_ms
 from pushlane.dispatcher.gates import BaseOption
 from pushlane.dispatcher.stats import Stats
-from pushlane.model.due import PutOffTally, due_ms, hop_s, wait_of
+from pushlane.model.due import PutOffTally, due_ms, eligible_ms, hop_s, wait_of
 
 
 class Times(BaseOption):
@@ -43,6 +43,8 @@ class Times(BaseOption):
         if (due := due_ms(task, push, now)) <= now:
             return True
         self._stats.deferred += 1
+        if eligible_ms(task, push) < now:  # quiet hours began while it waited for its turn
+            job.set_aside("quiet")
         self._settler.put_off(job, hop_s(due, now), wait_of(task, push, due, now))
         return False
 
