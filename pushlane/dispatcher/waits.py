@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
@@ -24,10 +24,10 @@ from pushlane.model.due import eligible_ms
 from pushlane.model.waits import Cause, pack, unpack, whole
 
 _MOST_SAMPLES = 48
-_THINNED = 16
+_MOST_NUMBERS = 400
+_THINNED = 3  # one in so many
 _LEAST_GAP_MS = 10.0
 _GAP_PART = 64
-_MOST_TURNS = 256
 _ALIKE = 128  # waits are alike that differ by less than this part of them
 
 _ASIDE = {
@@ -90,72 +90,142 @@ def state_of(lane: Lane) -> Cause | None:
     return Cause.DELAY if lane.later_full and lane.main.messages else Cause.FEED
 
 
-class LineTimes:
-    """When a line took no pushes, or fewer than it has slots for: its last turns from cause to
-    cause, None while it takes all. Times are milliseconds on a monotonic clock.
+class Course:
+    """How long each of several causes lasted since `began_ms`: in all that is the time since then.
+
+    Of what the sums were before it keeps at most 48 samples, fewer where there are many causes:
+    between two it is taken for even. Those that tell least are dropped first, the older the sooner.
+    Times are milliseconds on a monotonic clock. A cause of None is that there is none.
     """
 
+    __slots__ = ("_causes", "_now_ms", "_rows", "_sums", "began_ms")
+
     def __init__(self, began_ms: float) -> None:
-        self._turns: list[tuple[float, Cause | None]] = [(began_ms, None)]
+        self.began_ms = self._now_ms = began_ms
+        self._causes: list[Cause | None] = []
+        self._sums = array("d")
+        self._rows = array("d", [began_ms])  # of each sample its time, and the sums then
 
-    @property
-    def since_ms(self) -> float:
-        """When it turned last."""
-        return self._turns[-1][0]
+    def between(self, from_ms: float, to_ms: float) -> dict[Cause | None, float]:
+        """Return how long each cause lasted between two times since it began."""
+        before, after = self._numbers(from_ms), self._numbers(to_ms)
+        return dict(zip(self._causes, map(sub, after, before), strict=True))
 
-    @property
-    def cause(self) -> Cause | None:
-        return self._turns[-1][1]
+    def samples_ms(self) -> array[float]:
+        """Return the times of which it keeps samples."""
+        return self._rows[:: len(self._causes) + 1]
+
+    def size(self) -> int:
+        """Return about how many bytes it holds."""
+        return sum(map(getsizeof, (self, self._causes, self._sums, self._rows)))
+
+    def _lasted(self, cause: Cause | None, spent_ms: float) -> None:
+        """Count on a cause, which lasted for so long."""
+        if cause not in self._causes:
+            rows, width = self._rows, len(self._causes) + 1
+            self._rows = array("d")
+            for start in range(0, len(rows), width):
+                self._rows += rows[start : start + width]
+                self._rows.append(0.0)
+            self._causes.append(cause)
+            self._sums.append(0.0)
+        self._sums[self._causes.index(cause)] += spent_ms
+
+    def _sample(self, gap_ms: float) -> None:
+        """Keep what the sums are now, unless the last sample is nearer than that."""
+        rows, width = self._rows, len(self._causes) + 1
+        if self._now_ms < rows[-width] + gap_ms:
+            return
+        rows.append(self._now_ms)
+        rows += self._sums
+        if len(rows) > min(_MOST_SAMPLES * width, _MOST_NUMBERS):
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop some samples, none beside another: those that an even course would hide best."""
+        rows, width = self._rows, len(self._causes) + 1
+        samples = [rows[start : start + width] for start in range(0, len(rows), width)]
+
+        def told(place: int) -> float:
+            before, sample, after = samples[place - 1 : place + 2]
+            part = (sample[0] - before[0]) / (after[0] - before[0])
+            missed = sum(
+                abs(now - one * (1 - part) - other * part)
+                for one, now, other in zip(before[1:], sample[1:], after[1:], strict=True)
+            )
+            return (missed + (after[0] - before[0]) / 1_000) / (self._now_ms - sample[0] + 1.0)
+
+        inner = range(1, len(samples) - 1, 2)
+        dropped = set(nsmallest(len(samples) // _THINNED, inner, key=told))
+        self._rows = array("d")
+        for place, sample in enumerate(samples):
+            if place not in dropped:
+                self._rows += sample
+
+    def _numbers(self, at_ms: float) -> list[float]:
+        """Return what the sums were then, between samples by an even course."""
+        rows, width = self._rows, len(self._causes) + 1
+        place = width * bisect_right(self.samples_ms(), at_ms)
+        if not place:
+            return [0.0] * len(self._causes)
+        at_last = place == len(rows)
+        after = array("d", (self._now_ms, *self._sums)) if at_last else rows[place : place + width]
+        before = rows[place - width : place]
+        span_ms = after[0] - before[0]
+        part = min(1.0, (at_ms - before[0]) / span_ms) if span_ms > 0 else 1.0
+        pairs = zip(before[1:], after[1:], strict=True)
+        return [one * (1 - part) + other * part for one, other in pairs]
+
+
+class LineTimes(Course):
+    """For how long a line took no pushes, or fewer than it has slots for, by `cause`: that is what
+    keeps it now, since `since_ms`; None while it takes all.
+    """
+
+    __slots__ = ("cause", "since_ms")
+
+    def __init__(self, began_ms: float) -> None:
+        super().__init__(began_ms)
+        self.cause: Cause | None = None
+        self.since_ms = began_ms
 
     def turn(self, cause: Cause | None, now_ms: float) -> None:
         """Note what keeps it from now on."""
         if cause is not self.cause:
-            self._turns.append((now_ms, cause))
-            if len(self._turns) > _MOST_TURNS:
-                del self._turns[: _MOST_TURNS // 2]
+            self._go_on(now_ms)
+            self._sample(_LEAST_GAP_MS / 2)
+            self.cause, self.since_ms = cause, now_ms
 
-    def between(self, from_ms: float, to_ms: float) -> Iterator[tuple[float, Cause | None]]:
-        """Yield what kept it between two times, each until when; what is forgotten counts as the
-        first that is known.
-        """
-        first = max(0, bisect_right(self._turns, from_ms, key=_at) - 1)
-        for place in range(first, len(self._turns)):
-            is_last = place + 1 == len(self._turns) or self._turns[place + 1][0] >= to_ms
-            yield to_ms if is_last else self._turns[place + 1][0], self._turns[place][1]
-            if is_last:
-                return
+    def pieces(
+        self, from_ms: float, to_ms: float
+    ) -> Iterator[tuple[float, dict[Cause | None, float]]]:
+        """Yield what kept it between two times for how long, in pieces, each until when."""
+        self._go_on(to_ms)
+        times_ms = self.samples_ms()
+        inner = times_ms[bisect_right(times_ms, from_ms) : bisect_left(times_ms, to_ms)]
+        for until_ms in (*inner, to_ms):
+            yield until_ms, self.between(from_ms, until_ms)
+            from_ms = until_ms
+
+    def _go_on(self, now_ms: float) -> None:
+        if now_ms > self._now_ms:
+            self._lasted(self.cause, now_ms - self._now_ms)
+            self._now_ms = now_ms
 
 
-def _at(turn: tuple[float, Cause | None]) -> float:
-    return turn[0]
-
-
-class LaneTimes:
+class LaneTimes(Course):
     """The milliseconds that a lane has spent in each state since `began_ms`: they sum to its age.
 
-    Of what they were before it keeps at most 48 samples: between two it is taken for even. Those
-    that tell least are dropped first, the older the sooner.
+    `state` is what it waits for now, None when it is ready.
     """
 
-    __slots__ = (
-        "_columns",
-        "_credit_ms",
-        "_line",
-        "_now_ms",
-        "_samples",
-        "_sums",
-        "began_ms",
-        "state",
-    )
+    __slots__ = ("_credit_ms", "_line", "state")
 
     def __init__(self, began_ms: float, line: LineTimes) -> None:
-        self.began_ms = self._now_ms = began_ms
+        super().__init__(began_ms)
         self.state: Cause | None = Cause.FEED
         self._credit_ms = 0.0
         self._line = line
-        self._sums: Parts = {}
-        self._samples = array("d", [began_ms])
-        self._columns: dict[Cause, array[float]] = {}
 
     def turn(self, state: Cause | None, now_ms: float) -> None:
         """Be in this state from now on."""
@@ -178,93 +248,34 @@ class LaneTimes:
         self._go_on(at_ms)
         self._sample(max(_LEAST_GAP_MS, waited_ms / _GAP_PART))
 
-    def between(self, from_ms: float, to_ms: float) -> Parts:
-        """Return the milliseconds of each cause between two times since it began."""
-        before, after = self._numbers(from_ms), self._numbers(to_ms)
-        return {cause: part - before.get(cause, 0.0) for cause, part in after.items()}
-
-    def size(self) -> int:
-        """Return about how many bytes it holds."""
-        kept = (self, self._sums, self._samples, self._columns, *self._columns.values())
-        return sum(map(getsizeof, kept))
-
     def _go_on(self, now_ms: float) -> None:
+        line = self._line
         if now_ms <= self._now_ms:
             return
-        if self._line.since_ms <= self._now_ms:
-            self._spend(now_ms, self._line.cause)
+        if line.since_ms <= self._now_ms:
+            self._spend(now_ms, line.cause)
         else:
-            for until_ms, cause in self._line.between(self._now_ms, now_ms):
-                self._spend(until_ms, cause)
+            for until_ms, parts in line.pieces(self._now_ms, now_ms):
+                for of_line, part_ms in parts.items():
+                    self._spend(min(self._now_ms + part_ms, until_ms), of_line)
+                self._spend(until_ms, line.cause)  # what is lost by rounding
                 self._sample(_LEAST_GAP_MS / 2)
         self._credit_ms = 0.0
 
     def _spend(self, until_ms: float, of_line: Cause | None) -> None:
         spent = until_ms - self._now_ms
+        if spent <= 0:
+            return
         self._now_ms = until_ms
-        cause, sums = self.state, self._sums
+        cause = self.state
         if of_line is not None and cause not in _OVER[of_line]:
             cause = of_line
         if cause is None:
             slot = min(self._credit_ms, spent)
             self._credit_ms -= slot
-            sums[Cause.SLOT] = sums.get(Cause.SLOT, 0.0) + slot
+            self._lasted(Cause.SLOT, slot)
             cause, spent = Cause.SHARE, spent - slot
-        sums[cause] = sums.get(cause, 0.0) + spent
-
-    def _sample(self, gap_ms: float) -> None:
-        samples = self._samples
-        if self._now_ms < samples[-1] + gap_ms:
-            return
-        for cause, number in self._sums.items():
-            if (column := self._columns.get(cause)) is None:
-                column = self._columns[cause] = array("d", bytes(8 * len(samples)))
-            column.append(number)
-        samples.append(self._now_ms)
-        if len(samples) > _MOST_SAMPLES:
-            self._thin()
-
-    def _thin(self) -> None:
-        """Drop some samples, none beside another: those that an even course would hide best."""
-        samples, now_ms = self._samples, self._now_ms
-
-        def told(place: int) -> float:
-            before, at_ms, after = samples[place - 1 : place + 2]
-            part = (at_ms - before) / (after - before)
-            missed = sum(
-                abs(column[place] - column[place - 1] * (1 - part) - column[place + 1] * part)
-                for column in self._columns.values()
-            )
-            return (missed + (after - before) / 1_000) / (now_ms - at_ms + 1.0)
-
-        dropped = nsmallest(_THINNED, range(1, len(samples) - 1, 2), key=told)
-        for place in sorted(dropped, reverse=True):
-            del samples[place]
-            for column in self._columns.values():
-                del column[place]
-
-    def _numbers(self, at_ms: float) -> Parts:
-        """Return what the sums were then, between samples by an even course."""
-        samples = self._samples
-        place = bisect_right(samples, at_ms)
-        if place == len(samples):  # behind the last sample
-            span_ms = self._now_ms - samples[-1]
-            part = min(1.0, (at_ms - samples[-1]) / span_ms) if span_ms > 0 else 1.0
-            return {
-                cause: number * part + self._sampled(cause, -1) * (1 - part)
-                for cause, number in self._sums.items()
-            }
-        if not place:
-            return {}
-        part = (at_ms - samples[place - 1]) / (samples[place] - samples[place - 1])
-        return {
-            cause: column[place] * part + column[place - 1] * (1 - part)
-            for cause, column in self._columns.items()
-        }
-
-    def _sampled(self, cause: Cause, place: int) -> float:
-        column = self._columns.get(cause)
-        return column[place] if column is not None else 0.0
+        self._lasted(cause, spent)
 
 
 class Waits:
