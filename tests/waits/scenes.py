@@ -131,13 +131,17 @@ async def add(
     await backend.broker.open_lane(lane)
     now = now_ms()
     bodies = [
-        encode(Push(task_id, seq, f"to-{seq}", **{"submitted_at_ms": now, **of_push(seq)}))
+        encode(Push(**{"submitted_at_ms": now, **of_push(seq), **_place(task_id, seq)}))
         for seq in range(1, pushes + 1)
     ]
     await backend.broker.publish(lane, [one.message for one in packed(bodies, 32)])
     await backend.registry.change(task_id, task_changes.start)
     await backend.registry.change(task_id, task_changes.seal(pushes))
     return task
+
+
+def _place(task_id: str, seq: int) -> dict[str, Any]:
+    return {"task_id": task_id, "seq": seq, "recipient": f"to-{seq}"}
 
 
 Scene = Callable[[Backend], Coroutine[Any, Any, None]]
