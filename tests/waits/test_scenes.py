@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pushlane.backends.guard_ports import ClaimResult
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
 from pushlane.core.task import DeliveryMode, Level, now_ms
+from pushlane.dispatcher import Dispatcher
 from pushlane.model import task_changes
 from pushlane.model.limits import Limit, Subject, change_limit
 from pushlane.model.names import new_task_id
@@ -204,7 +206,7 @@ def test_a_start_and_a_time_of_its_own_come_one_after_the_other(
     assert split(receipts)["start"] + split(receipts)["delay"] >= 0.98
 
 
-def test_a_pause_is_told_to_the_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_is_told_to_those_that_waited_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(backend: Backend) -> None:
         sink = TakesTime()
         async with serving(backend, sink):
@@ -259,6 +261,33 @@ def test_a_slow_ledger_is_told_apart_from_the_sink(monkeypatch: pytest.MonkeyPat
         assert told == pytest.approx((200, one.waited_ms - 200), abs=1)
 
 
+class SlowToRecord(Wrapped):
+    """A registry that takes half a minute to record what has ended, at first."""
+
+    took_s = 30.0
+
+    async def record(self, *given: Any) -> Any:
+        took_s, self.took_s = self.took_s, 0.0
+        await asyncio.sleep(took_s)
+        return await self._real.record(*given)
+
+
+def test_outcomes_that_are_not_durable_are_told_apart_from_the_sink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime()
+        slow = replace(backend, registry=SlowToRecord(backend.registry))
+        async with serving(slow, sink):
+            await add(backend, pushes=200)
+            await sent(sink, 200)
+
+    receipts = played(monkeypatch, scene)
+    after = receipts[len(receipts) // 2 :]
+    assert all(one.parts["durable"] == near(30_000) for one in after)
+    assert all(one.parts["slot"] == near(one.waited_ms - 30_000) for one in after)
+
+
 def test_what_nobody_served_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(backend: Backend) -> None:
         sink = TakesTime()
@@ -271,6 +300,32 @@ def test_what_nobody_served_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert all(one.parts["unseen"] == near(30_000) for one in receipts)
     assert split(receipts)["unseen"] + split(receipts)["slot"] >= 0.99
+
+
+def test_what_a_kill_takes_with_it_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(backend: Backend) -> None:
+        dispatcher = Dispatcher(backend, TakesTime(), SETTINGS, clock_s=time.monotonic)
+        running = asyncio.create_task(dispatcher.run())
+        await asyncio.sleep(BEGUN_S)
+        await add(backend)
+        await asyncio.sleep(2.02)
+        running.cancel()
+        await asyncio.wait([running])
+        await asyncio.sleep(20.0)
+        opened_ms.append(now_ms())
+        sink = TakesTime()
+        async with serving(backend, sink):
+            await sent(sink, 200)
+
+    opened_ms: list[int] = []
+    receipts = played(monkeypatch, scene)
+
+    after = [one for one in receipts if one.dispatched_ms >= opened_ms[0]]
+    assert len(receipts) == 400
+    assert 200 <= len(after) < 300
+    for one in after:
+        assert one.parts["unseen"] == near(opened_ms[0] - one.submitted_ms)
+        assert one.parts.get("slot", 0) == near(one.dispatched_ms - opened_ms[0])
 
 
 def test_a_retry_in_another_process_has_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
