@@ -333,7 +333,7 @@ class Waits:
         if is_plain and due_ms == submitted_ms and len(set(map(_lane_of, jobs))) == 1:
             waited = list(map(sub, until_ms, due_ms))
             least_ms, spread_ms = min(waited), abs(due_ms[-1] - due_ms[0])
-            if due_ms[0] and max(waited) - least_ms + spread_ms < least_ms / _ALIKE:
+            if min(due_ms) > 0 and max(waited) - least_ms + spread_ms < least_ms / _ALIKE:
                 return self._alike(jobs[0], due_ms[0], until_ms[0], waited)
         now_ms = time.monotonic() * 1000
         own = map(_lane_of, jobs), map(id, map(_task_of, jobs)), map(_aside_of, jobs)
