@@ -106,7 +106,7 @@ class Course:
         self._sums = array("d")
         self._rows = array("d", [began_ms])  # of each sample its time, and the sums then
 
-    def between(self, from_ms: float, to_ms: float) -> dict[Cause | None, float]:
+    def lasted(self, from_ms: float, to_ms: float) -> dict[Cause | None, float]:
         """Return how long each cause lasted between two times since it began."""
         before, after = self._numbers(from_ms), self._numbers(to_ms)
         return dict(zip(self._causes, map(sub, after, before), strict=True))
@@ -119,7 +119,7 @@ class Course:
         """Return about how many bytes it holds."""
         return sum(map(getsizeof, (self, self._causes, self._sums, self._rows)))
 
-    def _lasted(self, cause: Cause | None, spent_ms: float) -> None:
+    def _count(self, cause: Cause | None, spent_ms: float) -> None:
         """Count on a cause, which lasted for so long."""
         if cause not in self._causes:
             rows, width = self._rows, len(self._causes) + 1
@@ -204,12 +204,12 @@ class LineTimes(Course):
         times_ms = self.samples_ms()
         inner = times_ms[bisect_right(times_ms, from_ms) : bisect_left(times_ms, to_ms)]
         for until_ms in (*inner, to_ms):
-            yield until_ms, self.between(from_ms, until_ms)
+            yield until_ms, self.lasted(from_ms, until_ms)
             from_ms = until_ms
 
     def _go_on(self, now_ms: float) -> None:
         if now_ms > self._now_ms:
-            self._lasted(self.cause, now_ms - self._now_ms)
+            self._count(self.cause, now_ms - self._now_ms)
             self._now_ms = now_ms
 
 
@@ -242,40 +242,63 @@ class LaneTimes(Course):
         self._credit_ms = min(self._credit_ms + part_ms, now_ms - self._now_ms)
 
     def look(self, at_ms: float, waited_ms: float) -> None:
-        """Bring the numbers up to this time: of whose turn it was behind the last round nothing is
-        known yet. Samples are as far apart as a wait that long needs.
+        """Bring the numbers up to the last round: whose turn it is behind it is not known yet.
+
+        Samples are as far apart as a wait that long needs.
         """
         self._go_on(at_ms)
         self._sample(max(_LEAST_GAP_MS, waited_ms / _GAP_PART))
 
+    def between(self, from_ms: float, to_ms: float) -> Parts:
+        """Return the milliseconds of each cause between two times since it began.
+
+        Ready time that no round has divided yet is told as the turns of others.
+        """
+        lasted = self.lasted(from_ms, to_ms)
+        parts = {cause: part_ms for cause, part_ms in lasted.items() if cause is not None}
+        for _, of_line in self._pieces(max(from_ms, self._now_ms), to_ms):
+            for kept_by, part_ms in of_line.items():
+                cause = self._cause(kept_by) or Cause.SHARE
+                parts[cause] = parts.get(cause, 0.0) + part_ms
+        return parts
+
     def _go_on(self, now_ms: float) -> None:
-        line = self._line
-        if now_ms <= self._now_ms:
-            return
-        if line.since_ms <= self._now_ms:
-            self._spend(now_ms, line.cause)
-        else:
-            for until_ms, parts in line.pieces(self._now_ms, now_ms):
-                for of_line, part_ms in parts.items():
-                    self._spend(min(self._now_ms + part_ms, until_ms), of_line)
-                self._spend(until_ms, line.cause)  # what is lost by rounding
+        for until_ms, of_line in self._pieces(self._now_ms, now_ms):
+            for cause, part_ms in of_line.items():
+                self._spend(min(self._now_ms + part_ms, until_ms), cause)
+            self._spend(until_ms, self._line.cause)  # what is lost by rounding
+            if until_ms < now_ms:
                 self._sample(_LEAST_GAP_MS / 2)
         self._credit_ms = 0.0
+
+    def _pieces(
+        self, from_ms: float, to_ms: float
+    ) -> Iterable[tuple[float, dict[Cause | None, float]]]:
+        """Return what kept its line between two times, in pieces, each until when."""
+        if from_ms >= to_ms:
+            return ()
+        line = self._line
+        if line.since_ms > from_ms:
+            return line.pieces(from_ms, to_ms)
+        return ((to_ms, {line.cause: to_ms - from_ms}),)
+
+    def _cause(self, of_line: Cause | None) -> Cause | None:
+        """Return what it waits for now if this keeps its line, None when it is ready."""
+        is_kept = of_line is not None and self.state not in _OVER[of_line]
+        return of_line if is_kept else self.state
 
     def _spend(self, until_ms: float, of_line: Cause | None) -> None:
         spent = until_ms - self._now_ms
         if spent <= 0:
             return
         self._now_ms = until_ms
-        cause = self.state
-        if of_line is not None and cause not in _OVER[of_line]:
-            cause = of_line
+        cause = self._cause(of_line)
         if cause is None:
             slot = min(self._credit_ms, spent)
             self._credit_ms -= slot
-            self._lasted(Cause.SLOT, slot)
+            self._count(Cause.SLOT, slot)
             cause, spent = Cause.SHARE, spent - slot
-        self._lasted(cause, spent)
+        self._count(cause, spent)
 
 
 class Waits:
@@ -411,21 +434,18 @@ class Waits:
             if aside is not None:
                 parts[aside] = parts.get(aside, 0.0) + to_ms - from_ms
             else:
-                self._add(parts, job, from_ms, to_ms, now_ms)
+                self._add(parts, job.lane, from_ms, to_ms, now_ms)
         return whole(parts, until_ms - submitted_ms)
 
-    def _add(self, parts: Parts, job: Job, from_ms: float, to_ms: float, now_ms: float) -> None:
-        """Add what a push's lane did between two times; before it was open nobody knows.
-
-        One that was sent had been chosen in a round: what came behind the last one is left out.
-        """
-        lane, times = job.lane, job.lane.times
+    def _add(self, parts: Parts, lane: Lane, from_ms: float, to_ms: float, now_ms: float) -> None:
+        """Add what a lane did between two times; before it was open nobody knows."""
+        times: LaneTimes | None = lane.times
         began_ms = to_ms if times is None else min(max(times.began_ms, from_ms), to_ms)
         if from_ms < began_ms:
             parts[Cause.UNSEEN] = parts.get(Cause.UNSEEN, 0.0) + began_ms - from_ms
         if times is None or began_ms >= to_ms:
             return
-        times.look(self._chosen_ms if job.dispatched_at_ms else now_ms, now_ms - began_ms)
+        times.look(self._chosen_ms, now_ms - began_ms)
         for cause, part in times.between(began_ms, to_ms).items():
             if cause is Cause.SLOT and is_pool(lane.name):
                 cause = Cause.POOL
