@@ -65,7 +65,6 @@ class Played:
                 self.lane.chose(waited_ms * value, now_ms)
             else:
                 self.lane.look(now_ms, now_ms - BEGAN_MS)
-        self.lane.look(self.ends_ms[-1], 0.0)
 
     @property
     def cause(self) -> Cause | None:

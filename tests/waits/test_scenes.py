@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_in
 
 from pushlane.backends.backend import Backend
 from pushlane.backends.guard_ports import ClaimResult
+from pushlane.core.names import pool_lane
 from pushlane.core.ports import Delivery
 from pushlane.core.push import DELIVERED, Kind, Outcome, Scope
 from pushlane.core.task import DeliveryMode, Level, now_ms
@@ -123,6 +124,25 @@ def test_a_limit_is_told_apart_from_the_sink(monkeypatch: pytest.MonkeyPatch) ->
     receipts = played(monkeypatch, scene)
 
     assert split(receipts)["limit"] >= 0.98
+
+
+def test_what_leaves_a_pool_lane_makes_no_turns_of_others_of_its_capacity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = [new_task_id() for _ in range(40)]
+    limited, other = [one for one in ids if pool_lane(one, 2) == pool_lane(ids[0], 2)][:2]
+
+    async def scene(backend: Backend) -> None:
+        sink, subject = TakesTime(), Subject("task", limited)
+        await change_limit(backend.documents, subject, lambda _: Limit(rate_per_s=4.0))
+        async with serving(backend, sink):
+            for task_id in (limited, other):
+                await add(backend, Level.LOW, 300, task_id=task_id)
+            await sent(sink, 600)
+
+    receipts = played(monkeypatch, scene)
+
+    assert split(of_task(receipts, other))["pool"] >= 0.9
 
 
 def test_an_outage_is_the_breakers(monkeypatch: pytest.MonkeyPatch) -> None:
