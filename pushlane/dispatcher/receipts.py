@@ -360,6 +360,7 @@ class Receipts:
         submitted = [push.submitted_at_ms for push in pushes]
         eligible = _eligible(jobs, pushes, kinds)
         dispatched = [job.dispatched_at_ms for job in jobs]
+        ended = [receipt.at_ms or now for receipt in receipts]
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
@@ -374,37 +375,21 @@ class Receipts:
             submitted_at_ms=_within(LAST_DATE_MS, submitted),
             eligible_at_ms=_within(LAST_DATE_MS, eligible),
             dispatched_at_ms=dispatched,
-            responded_at_ms=[receipt.at_ms or now for receipt in receipts],
+            responded_at_ms=ended,
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
-            waits=self._waits_of(receipts, submitted, eligible, dispatched),
+            waits=self._waits.columns(jobs, pushes, submitted, eligible, _until(dispatched, ended)),
         )
 
-    def _waits_of(
-        self,
-        receipts: Sequence[Ending],
-        submitted: list[int],
-        eligible: list[int],
-        dispatched: list[int],
-    ) -> dict[str, list[int]]:
-        """Return where each wait went: until it went to the sink, or ended without."""
-        until = dispatched
-        if 0 in dispatched:
-            now = steady_ms()
-            ended = [receipt.at_ms or now for receipt in receipts]
-            until = [at or end for at, end in zip(dispatched, ended, strict=True)]
-        jobs = [receipt.job for receipt in receipts]
-        pushes = [job.push for job in jobs]
-        return self._waits.columns(jobs, pushes, submitted, eligible, until)
-
     def _waits_untold(self, receipts: Sequence[Ending]) -> dict[str, list[int]]:
-        """Do as `_waits_of` for those that get no receipt."""
-        jobs = [receipt.job for receipt in receipts]
+        """Return where the waits of those went that get no receipt."""
+        jobs, now = [receipt.job for receipt in receipts], steady_ms()
+        pushes = [job.push for job in jobs]
         kinds = list({id(job.task): job.task for job in jobs}.values())
-        submitted = [job.push.submitted_at_ms for job in jobs]
-        eligible = _eligible(jobs, [job.push for job in jobs], kinds)
+        submitted = [push.submitted_at_ms for push in pushes]
         dispatched = [job.dispatched_at_ms for job in jobs]
-        return self._waits_of(receipts, submitted, eligible, dispatched)
+        until = _until(dispatched, [receipt.at_ms or now for receipt in receipts])
+        return self._waits.columns(jobs, pushes, submitted, _eligible(jobs, pushes, kinds), until)
 
     def _count_waits(
         self, receipts: Sequence[Ending], levels: Sequence[str], waits: Mapping[str, list[int]]
@@ -436,6 +421,13 @@ class Receipts:
 
 
 _kind_of = attrgetter("kind")
+
+
+def _until(dispatched: list[int], ended: list[int]) -> list[int]:
+    """Return until when each waited: it went to its sink then, or ended without (Unix ms)."""
+    if 0 not in dispatched:
+        return dispatched
+    return [at or end for at, end in zip(dispatched, ended, strict=True)]
 
 
 def _spread(values: list[T], kinds: list[Task], tasks: list[Task]) -> list[T]:
