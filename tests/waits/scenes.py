@@ -76,7 +76,8 @@ class Told(NamedTuple):
 
     @property
     def waited_ms(self) -> int:
-        return max(0, (self.dispatched_ms or self.responded_ms) - self.submitted_ms)
+        until_ms = self.dispatched_ms or self.responded_ms
+        return max(0, until_ms - self.submitted_ms) if self.submitted_ms else 0
 
 
 async def told(backend: Backend) -> list[Told]:

@@ -32,6 +32,7 @@ from tests.waits.virtual import Clock, run_in
 
 LASTS_S = 60.0
 ENDS_S = 400.0
+LOOKS_S = 20e-6
 ROUNDED_MS = 5.0
 """What parts lack by the rounding of times to milliseconds."""
 
@@ -183,7 +184,7 @@ RUNS = settings(max_examples=settings().max_examples // 4)
 
 
 def receipts_of(seed: int, patch: pytest.MonkeyPatch, *, true_clocks: bool) -> list[Told]:
-    clock = Clock()
+    clock = Clock(LOOKS_S)
     return run_in(clock, patch, Run(seed, clock, true_clocks=true_clocks).play())
 
 

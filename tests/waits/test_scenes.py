@@ -489,3 +489,19 @@ def test_of_a_submitter_whose_clock_is_wrong(
         slot_ms = max(0, one.waited_ms - 60_000)
         told = {"unseen": 60_000, "slot": slot_ms} if ahead_ms < 0 else {}
         assert {cause: one.parts.get(cause, 0) for cause in told} == pytest.approx(told, abs=2)
+
+
+@pytest.mark.parametrize("submitted_ms", [0, -5])
+def test_of_a_push_that_does_not_tell_when_it_was_submitted_no_wait_is_told(
+    monkeypatch: pytest.MonkeyPatch, submitted_ms: int
+) -> None:
+    async def scene(backend: Backend) -> None:
+        sink = TakesTime()
+        async with serving(backend, sink):
+            await add(backend, pushes=40, of_push=lambda _: {"submitted_at_ms": submitted_ms})
+            await sent(sink, 40)
+
+    receipts = played(monkeypatch, scene)
+
+    assert len(receipts) == 40
+    assert not any(one.parts for one in receipts)

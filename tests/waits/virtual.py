@@ -40,20 +40,28 @@ class _Selector(selectors.DefaultSelector):
 
 
 class Clock:
-    """The time of such a loop, which begins at the real one; the wall is stepped by `step_s`."""
+    """The time of such a loop, which begins at the real one; the wall is stepped by `step_s`.
 
-    def __init__(self) -> None:
+    With `looks_s` each look at a clock takes so long.
+    """
+
+    def __init__(self, looks_s: float = 0.0) -> None:
+        self._looks_s = looks_s
         self._tie_s = time.time() - time.monotonic()
         self.now_s = time.monotonic()
         self.step_s = 0.0
 
+    def monotonic_s(self) -> float:
+        self.now_s += self._looks_s
+        return self.now_s
+
     def wall_s(self) -> float:
-        return self._tie_s + self.now_s + self.step_s
+        return self._tie_s + self.monotonic_s() + self.step_s
 
 
 def run_in(clock: Clock, patch: pytest.MonkeyPatch, scene: Coroutine[Any, Any, T]) -> T:
     """Run a scene in a loop of its own, in the time of this clock."""
-    patch.setattr(time, "monotonic", lambda: clock.now_s)
+    patch.setattr(time, "monotonic", clock.monotonic_s)
     for made in (Intake, Budgets):  # their clock is what `time.monotonic` was at first
         patch.setattr(line, made.__name__, partial(made, clock_s=lambda: clock.now_s))
     patch.setattr(time, "time", clock.wall_s)
