@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance browser picture screenshots chart clients chart-live image bench shape pins clean
+.PHONY: help install demo check test acceptance browser picture screenshots chart clients chart-live image bench shape site pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -67,12 +67,16 @@ bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker emb
 shape: ## Measure the code: files, functions, names; beside a revision: make shape ARGS=HEAD~9
 	$(PYTHON) scripts/shape.py $(ARGS)
 
+site: .venv-docs/.docs ## Build the documents as a site, in site/; a link that leads nowhere fails
+	.venv-docs/bin/zensical build --strict --clean
+	.venv-docs/bin/python -m scripts.built_site
+
 pins: .venv/.dev ## Renew requirements/*.txt
 	$(BIN)/pip install --quiet pip-tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" requirements/compile
 
 clean: ## Remove what tests, builds and the demo leave (the venvs stay)
-	rm -rf build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf build dist out site .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
@@ -93,4 +97,7 @@ endef
 	$(install)
 
 .venv-demo/.demo: requirements/demo.txt pyproject.toml
+	$(install)
+
+.venv-docs/.docs: requirements/docs.txt pyproject.toml
 	$(install)

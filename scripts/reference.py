@@ -59,11 +59,10 @@ alone: so there are never more series than levels, outcomes, reasons (20, then `
 make. Counters are since the process started; those of all processes add up. A histogram has the
 usual `_bucket`, `_sum` and `_count`.
 
-From the same definitions are [a dashboard](../charts/pushlane/dashboards/pushlane.json) for Grafana
-10.1 or newer and [alerts](../charts/pushlane/rules/pushlane.yaml) for Prometheus, with recording
-rules that the dashboard needs. Both take one `job` of a namespace for one installation: give all
-its processes the same. `python -m scripts.monitoring --docs URL` writes them with links to a
-runbook of yours.
+From the same definitions are a dashboard for Grafana 10.1 or newer and alerts for Prometheus, in
+`charts/pushlane/dashboards` and `charts/pushlane/rules`, with recording rules that the dashboard
+needs. Both take one `job` of a namespace for one installation: give all its processes the same.
+`python -m scripts.monitoring --docs URL` writes them with links to a runbook of yours.
 """
 
 _SECTIONS = {
