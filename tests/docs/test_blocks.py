@@ -1,8 +1,8 @@
 """Runs the tutorial and the how-tos as they are written: each in an empty folder, on loopback.
 
 A block `sh` is run, in one shell for the whole page; one that installs is left out. A block
-`python` begins with `# NAME.py` and is written to that file. A block `text` is what the commands
-before it print: each of its lines has to be in their output, with other ids.
+`python` or `toml` begins with `# NAME.py` or the like, and is written to that file. A block `text`
+is what the commands before it print: each of its lines has to be in their output, with other ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ["tutorial.md", *sorted(path.name for path in DOCS.glob("howto-*.md"))]
 BOUND_S = 150
-_BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^```(sh|python|toml|text)\n(.*?)^```$", re.M | re.S)
+_ENDS = {"python": "py", "toml": "toml"}
 _PORT = re.compile(r"(?<=127\.0\.0\.1[:\"])(\D{0,2})(\d{4})\b")
 _ID = re.compile(r"\bm[0-9a-z]{13}\b(-\d+)?")
 _END = "--- end of a block ---"
@@ -42,9 +43,9 @@ def steps_of(text: str, folder: Path) -> Iterator[Step]:
     """The steps of a page, whose files are written into the folder."""
     step: Step | None = None
     for kind, content in _BLOCK.findall(text):
-        if kind == "python":
-            named = re.match(r"# (\w+\.py)\n", content)
-            assert named, f"a program without a file name: {content[:40]}"
+        if kind in ("python", "toml"):
+            named = re.match(rf"# (\w+\.{_ENDS[kind]})\n", content)
+            assert named, f"a file without a name: {content[:40]}"
             (folder / named[1]).write_text(content)
         elif kind == "text":
             assert step, "an output before any command"
