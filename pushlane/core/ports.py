@@ -134,16 +134,16 @@ class SeqStore(Protocol):
 
 
 class Delivery(msgspec.Struct, gc=False):
-    """A push on its way to a sink.
+    """A push on its way to a sink; `traceparent` (W3C), if any, is where its trace goes on there.
 
-    `level` is the one it goes out at, which may change while it waits, and `address` where it goes
-    at this sink. `payload` is what its task's template has for this sink, None when it has none.
+    `level` is the one it goes out at; `address` and `payload` (None: none) are those at this sink.
     """
 
     push: Push
     level: Level
     address: str = ""
     payload: Any = None
+    traceparent: str = ""
 
 
 class Sink(Protocol):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 from pushlane.core.ports import Delivery, PostingSink, Sink
 from pushlane.core.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.dispatcher.stats import without_values
+from pushlane.dispatcher.tracing.traces import LineTraces
 
 log = logging.getLogger("pushlane.checked_sink")
 
@@ -30,14 +31,17 @@ class CheckedSink:
     batch_size: int = property(lambda self: self._sink.batch_size)  # type: ignore[assignment]
     mixes_tasks: bool = property(lambda self: self._sink.mixes_tasks)  # type: ignore[assignment]
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, traces: LineTraces | None = None) -> None:
         self._sink = sink
+        self._traces = traces
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)  # what it says of itself, which may change
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """Return the sink's outcomes, or retries. Raises nothing but a cancellation of ours."""
+        if self._traces is not None:
+            self._traces.mark(batch)
         try:
             return _checked(await self._sink.deliver(batch), batch)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
@@ -53,6 +57,8 @@ class CheckedSink:
 
     def post(self, delivery: Delivery, answered: Answered, token: Any) -> bool:
         """Have the sink post a push. One that raises may have sent it: it is not heard of."""
+        if self._traces is not None:
+            self._traces.mark((delivery,))
         try:
             went = cast(PostingSink, self._sink).post(
                 delivery, self._heard, (answered, token, delivery)

@@ -57,6 +57,7 @@ from pushlane.dispatcher.receipts import Receipts
 from pushlane.dispatcher.slow import AdaptiveCap, CapWatch, Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import Completion, FurtherLanes, KnownTasks, TaskLookups
+from pushlane.dispatcher.tracing.traces import LineTraces, Tracing
 from pushlane.dispatcher.waits import Waits
 from pushlane.model.limits import Limits
 from pushlane.model.presence import SinkTarget
@@ -86,8 +87,11 @@ class Shared:
     `limits` are those that hold where none is set at runtime.
     """
 
-    def __init__(self, backend: Backend, clocks: Clocks, limits: Limits) -> None:
+    def __init__(
+        self, backend: Backend, clocks: Clocks, limits: Limits, tracing: Tracing | None = None
+    ) -> None:
         self.backend = backend
+        self.tracing = tracing
         self.clocks = clocks
         self.limits = LimitsFollower(backend.documents)
         self.tasks = KnownTasks(backend, self.limits.look)
@@ -124,6 +128,8 @@ class Line:
         self.waits = Waits()
         self.lanes = Lanes(self.scheduler, shared.clocks.monotonic_s, self.waits.watch)
         self.wake = self.lanes.wake
+        tracing = shared.tracing
+        self.traces = None if tracing is None else LineTraces(tracing, name)
         self._make_settlement()
         self._make_lanes()
         self._make_outage(drain=drain)
@@ -142,6 +148,7 @@ class Line:
             self.waits,
             stats,
             shared.clocks.monotonic_s,
+            self.traces,
         )
         self.death_warnings = DeathWarnings(self.name, shared.clocks.monotonic_s)
         self.task_rates = TaskRates(shared.clocks.monotonic_s)
@@ -263,7 +270,7 @@ class Line:
             cap = CapWatch(AdaptiveCap(min(own.least_slots, settings.slots), settings.slots))
             watchers.insert(0, cap)
         self.slots = Slots(
-            CheckedSink(self._sink),
+            CheckedSink(self._sink, self.traces),
             settings.slots,
             self.settler,
             self.outage,

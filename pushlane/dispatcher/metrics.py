@@ -28,6 +28,7 @@ from pushlane.dispatcher.stats import (
     SUPPRESSED,
     ReceiptLoss,
 )
+from pushlane.dispatcher.tracing.traces import Tracing
 from pushlane.model.limits import KINDS
 from pushlane.model.waits import Cause
 from pushlane.util.metrics import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
@@ -245,10 +246,11 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
 
 
 class DispatcherState(NamedTuple):
-    """When services last answered a dispatcher, and the work that it does if it leads."""
+    """When services last answered a dispatcher, the work that it does if it leads, its traces."""
 
     contact: Contact
     janitor: Janitor
+    tracing: Tracing | None = None
 
 
 _of_dispatcher: MetricMaker[DispatcherState] = MetricMaker(Exporter.DISPATCHER)
@@ -270,6 +272,9 @@ DISPATCHER_METRICS: tuple[ReadMetric[DispatcherState], ...] = (
         lambda state: state.contact[REGISTRY].age_s()),
     _of_dispatcher.gauge("registry_up", "0 or 1", "1 while the registry answers",
         lambda state: state.contact[REGISTRY].is_up),
+    _of_dispatcher.counter("spans_dropped_total", "spans",
+        "Spans that no collector got: it was away or slow, and as many wait as may",
+        lambda state: 0 if state.tracing is None else state.tracing.queue.dropped),
     _of_dispatcher.gauge("broker_up", "0 or 1", "1 while the broker answers",
         lambda state: state.contact[BROKER].is_up),
 )

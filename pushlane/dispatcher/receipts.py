@@ -32,6 +32,7 @@ from pushlane.core.push import Push
 from pushlane.core.retrying import Backoff
 from pushlane.core.task import Level, Task, steady_ms
 from pushlane.dispatcher.stats import ReceiptLoss, Stats
+from pushlane.dispatcher.tracing.traces import LineTraces
 from pushlane.dispatcher.waits import Waits
 from pushlane.model.due import eligible_ms
 from pushlane.model.receipt import (
@@ -202,7 +203,8 @@ class ReceiptQueue:
 class Receipts:
     """Writes receipts of endings to the log while `run` runs. `weights` are those in force.
 
-    `waits` says where the wait of each went, which is counted whether there are receipts or not.
+    `waits` says where the wait of each went, which is counted whether there are receipts or not;
+    `traces` exports it with what became of sampled pushes.
     """
 
     def __init__(
@@ -214,9 +216,11 @@ class Receipts:
         waits: Waits,
         stats: Stats,
         clock_s: Callable[[], float] = time.monotonic,
+        traces: LineTraces | None = None,
     ) -> None:
         self._log = receipt_log
         self._waits = waits
+        self._traces = traces
         self._settings = settings
         self._sink = sink
         self._weights = weights
@@ -242,7 +246,7 @@ class Receipts:
         if hasher is None:
             self._stats.receipts_lost[ReceiptLoss.KEY] += 0 if is_off else len(receipts)
             levels = [receipt.job.task.level for receipt in receipts]
-            self._count_waits(receipts, levels, self._waits_untold(receipts))
+            self._tell(receipts, levels, self._waits_untold(receipts))
             return
         left_out_before = self._stats.receipts_left_out
         bodies = await self._bodies(receipts, hasher)
@@ -332,7 +336,7 @@ class Receipts:
                 return
         else:
             if is_one or len(body) <= MOST_BYTES:
-                self._count_waits(receipts, batch.level, batch.waits or {})
+                self._tell(receipts, batch.level, batch.waits or {})
                 yield body
                 return
         middle = len(receipts) // 2
@@ -390,6 +394,14 @@ class Receipts:
         dispatched = [job.dispatched_at_ms for job in jobs]
         until = _until(dispatched, [receipt.at_ms or now for receipt in receipts])
         return self._waits.columns(jobs, pushes, submitted, _eligible(jobs, pushes, kinds), until)
+
+    def _tell(
+        self, receipts: Sequence[Ending], levels: Sequence[str], waits: Mapping[str, list[int]]
+    ) -> None:
+        """Count the waits, and trace them."""
+        self._count_waits(receipts, levels, waits)
+        if self._traces is not None:
+            self._traces.ended(receipts, waits)
 
     def _count_waits(
         self, receipts: Sequence[Ending], levels: Sequence[str], waits: Mapping[str, list[int]]

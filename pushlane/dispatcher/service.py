@@ -47,6 +47,7 @@ from pushlane.dispatcher.sinks.given import AnySink, given_sinks
 from pushlane.dispatcher.sinks.named import NamedSink
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.tasks import KnownTasks
+from pushlane.dispatcher.tracing.traces import Tracing
 from pushlane.model.presence import DrainFigures, LaneWait, Process
 from pushlane.model.task_changes import has_nothing_left
 from pushlane.settings import Settings, load
@@ -237,7 +238,10 @@ class Dispatcher:
         self._backend = backend
         self._settings = settings
         limits = limits_in(settings, sinks)
-        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s), limits)
+        self._id = f"dispatcher-{secrets.token_hex(4)}"
+        self._tracing = Tracing(settings, self._id) if settings.trace_endpoint else None
+        clocks = Clocks(clock_ms, clock_s)
+        self._shared = shared = Shared(backend, clocks, limits, self._tracing)
         self._lines = [
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
@@ -245,7 +249,6 @@ class Dispatcher:
         self._reports = [LineReport(line) for line in self._lines]
         self.contact = Contact(BROKER, REGISTRY, clock_s=clock_s)
         self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
-        self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
         self._survey = Survey(
@@ -351,7 +354,7 @@ class Dispatcher:
         from pushlane.dispatcher.metrics import DispatcherState, collectors
 
         state, folders = (
-            DispatcherState(self.contact, self._janitor),
+            DispatcherState(self.contact, self._janitor, self._tracing),
             folders_in_use(self._settings),
         )
         for collector in collectors(state, self._lines, self._survey.figures, folders):
@@ -504,6 +507,8 @@ class Dispatcher:
             self._died_of = error
             raise
         finally:
+            if self._tracing is not None:
+                await self._tracing.close()
             self._ended.set()
             for sink in self._made:
                 await sink.close()

@@ -48,6 +48,7 @@ from pushlane.settings.payload_limits import PayloadLimits, payload_limits
 from pushlane.util.conversion import instance, moment_ms, path, seconds, shown, text
 from pushlane.util.errors import OversizedPush
 from pushlane.util.metrics import MetricCollector
+from pushlane.util.trace_context import callers_traceparent
 
 MAX_KEY = 200
 """Characters of each key of a push: its own, that of its order, and what it collapses."""
@@ -344,11 +345,12 @@ class Producer:
 
         Data is what JSON can hold. An expiry is Unix milliseconds from 2001 to 3000, a datetime
         with a zone, a timedelta from now on or a text like `2h`; 0 is never. Attributes (at most
-        16, of 256 characters) and trace id are not for the recipient, but for reports. `address` is
-        where it goes if that is not its recipient: a text, or one by sink. `payload` is what is
-        sent as it is, by sink, under `*` for all others. Of the pushes of an app with the same
-        `key` (1 to 200 characters) one is sent within `key_window_s`, a day by default; the others
-        end as dropped, and this still returns an id for each.
+        16, of 256 characters) and trace id are not for the recipient, but for reports. With no
+        trace id it is the `traceparent` of OpenTelemetry's current span, if any. `address` is where
+        it goes if that is not its recipient: a text, or one by sink. `payload` is what is sent as
+        it is, by sink, under `*` for all others. Of the pushes of an app with the same `key` (1 to
+        200 characters) one is sent within `key_window_s`, a day by default; the others end as
+        dropped, and this still returns an id for each.
 
         It is not sent before `not_before_ms`, which is given like an expiry or as the next `21:00`;
         0 is now, and so is a time that has passed. `zone` is the clock of its recipient's quiet
@@ -363,6 +365,7 @@ class Producer:
                 older dispatchers may be there.
             PushlaneError: the producer is not open, or has failed; says why.
         """
+        trace_id = trace_id or callers_traceparent()
         content = Content(
             *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
             *(key, not_before_ms, zone, ordered_by, collapse),
@@ -388,6 +391,7 @@ class Producer:
         collapse: str | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
+        trace_id = trace_id or callers_traceparent()
         content = Content(
             *(recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload),
             *(key, not_before_ms, zone, ordered_by, collapse),

@@ -230,6 +230,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that counts are kept by minute; then by hour."""
     reports_hours_days: Annotated[int, Meta(ge=1)] = 90
     """Days that counts are kept by hour; then by day, for good."""
+    trace_endpoint: str = ""
+    """URL of a collector that takes traces by OTLP over HTTP, like http://127.0.0.1:4318/v1/traces.
+    Without it no trace is exported. Needs the extra otel.
+    """
+    trace_sample: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Part of the pushes without a traceparent that are traced, by trace id: 0.01 is one in a
+    hundred. A push that has one is traced if its caller says that the trace is sampled.
+    """
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
     sinks: dict[str, SinkSettings] = {}

@@ -20,6 +20,7 @@ from pushlane.producers.stream_tasks import tasks_of
 from tests.door.asking import Answer, Asking, asking
 
 PUSH = {"recipient": "device-7", "title": "Paid"}
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 async def made(ask: Asking, name: str = "orders", **options: Any) -> None:
@@ -59,6 +60,23 @@ async def test_a_push_is_on_its_lane_when_it_is_answered(settings: Settings) -> 
         [sealed] = await tasks(ask)
         assert sealed.total == 2
         assert not await ask.backend.lease.is_held(submit_lease(task.id))
+
+
+@pytest.mark.parametrize(
+    ("header", "trace_id", "kept"),
+    [(TRACEPARENT, "", TRACEPARENT), (TRACEPARENT, "order 7", "order 7"), ("00-none", "", "")],
+)
+async def test_a_push_is_in_the_trace_of_its_request(
+    settings: Settings, header: str, trace_id: str, kept: str
+) -> None:
+    async with asking(settings) as ask:
+        await made(ask)
+        body = {**PUSH, "trace_id": trace_id}
+        answer = await sent(ask, "order-7", body=body, headers={"traceparent": header})
+        [task] = await tasks(ask)
+
+        assert answer.status == 201
+        assert [push.trace_id async for push in retained_pushes(ask.backend, task)] == [kept]
 
 
 async def test_a_key_that_is_known_is_answered_with_its_push(settings: Settings) -> None:

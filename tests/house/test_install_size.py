@@ -30,6 +30,17 @@ def test_a_plain_install_has_nothing_that_an_extra_brings() -> None:
         "uvicorn",
         "jinja2",
         "markupsafe",
+        "charset-normalizer",
+        "googleapis-common-protos",
+        "opentelemetry-api",
+        "opentelemetry-exporter-http-transport",
+        "opentelemetry-exporter-otlp-common",
+        "opentelemetry-exporter-otlp-proto-common",
+        "opentelemetry-exporter-otlp-proto-http",
+        "opentelemetry-proto",
+        "opentelemetry-sdk",
+        "opentelemetry-semantic-conventions",
+        *("protobuf", "requests", "urllib3"),
         *("anyio", "click", "h11", "idna", "pyjwt", "python-multipart", "typing-extensions"),
     }
 

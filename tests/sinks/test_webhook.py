@@ -121,6 +121,20 @@ async def test_a_trace_id_goes_along_as_a_header(trace_id, name):
     assert f"\r\n{name}: {trace_id}\r\n" in server.heads[0]
 
 
+@pytest.mark.parametrize("trace_id", ["", "order 7", f"00-{'a' * 32}-{'b' * 16}-01"])
+async def test_a_traced_push_says_where_its_receiver_goes_on(trace_id):
+    server, own = Server(), f"00-{'a' * 32}-{'c' * 16}-01"
+
+    async with server.running():
+        await deliver(server, [Delivery(push(trace_id=trace_id), Level.HIGH, traceparent=own)])
+
+    [head] = server.heads
+    assert [line for line in head.split("\r\n") if "trace" in line] == [
+        f"traceparent: {own}",
+        *(["x-trace-id: order 7"] if trace_id == "order 7" else []),
+    ]
+
+
 async def test_a_connection_is_used_again():
     server = Server()
     assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3

@@ -169,7 +169,7 @@ class HttpBatchSink:
     def _message(self, delivery: Delivery) -> bytes:
         push = delivery.push
         if delivery.payload is None:
-            return self._encode(message_of(delivery, push.trace_id))
+            return self._encode(message_of(delivery, has_trace=True))
         return self._encode({"push_id": push.push_id, "payload": delivery.payload})
 
     def _outcomes(self, body: bytes, part: Sequence[Delivery]) -> list[Outcome]:

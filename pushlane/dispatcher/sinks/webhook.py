@@ -9,7 +9,6 @@ server answers. A table in docs/sinks.md says what each answer means; a test hol
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -33,6 +32,7 @@ from pushlane.dispatcher.sinks.posting import NO_HEADERS, Poster, PostOptions
 from pushlane.dispatcher.transport.answer import Answer, Answered, Heard, Lost
 from pushlane.dispatcher.transport.choice import guarded_opener
 from pushlane.model.targets import PlainTarget, url_target
+from pushlane.util.trace_context import read_traceparent
 from pushlane.util.url_guard import UrlGuard
 
 _BUSY = frozenset({429, 503})
@@ -40,7 +40,6 @@ _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
 _GONE = 410
 _REFUSED = frozenset({401, 403})
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
 class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
@@ -59,6 +58,7 @@ class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
     expires_at_ms: int = 0
     collapse: str = ""
     trace_id: str = ""
+    traceparent: str = ""
 
 
 class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,14 +147,20 @@ class WebhookSink(Posts):
         push = delivery.push
         content = message_of(delivery) if delivery.payload is None else delivery.payload
         traced = NO_HEADERS
-        if push.trace_id:
-            # Tracers read the first; what a push may have as its trace id a header can hold.
-            is_parent = _TRACEPARENT.fullmatch(push.trace_id)
-            traced = {"traceparent" if is_parent else "X-Trace-Id": push.trace_id}
+        if push.trace_id or delivery.traceparent:
+            traced = _trace_headers(push.trace_id, delivery.traceparent)
         return push.push_id, self._encode(content), traced
 
     def _read(self, answer: Answer) -> Outcome:
         return outcome_of_answer(answer, self._now())
+
+
+def _trace_headers(trace_id: str, traceparent: str) -> dict[str, str]:
+    """Tracers read the first; what a push may have as its trace id a header can hold."""
+    if read_traceparent(trace_id) is not None:
+        return {"traceparent": traceparent or trace_id}
+    found = {"traceparent": traceparent, "X-Trace-Id": trace_id}
+    return {name: text for name, text in found.items() if text}
 
 
 def _poster(
@@ -202,8 +208,8 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
 
 
-def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
-    """Return the JSON of a push; `trace_id` is in it where no header of the request can have it."""
+def message_of(delivery: Delivery, *, has_trace: bool = False) -> PostedPush:
+    """Return the JSON of a push, with its trace where no header of the request can have it."""
     push = delivery.push
     return PostedPush(
         push.push_id,
@@ -218,5 +224,6 @@ def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
         "" if delivery.address == push.recipient else delivery.address,
         push.expires_at_ms,
         push.collapse,
-        trace_id,
+        push.trace_id if has_trace else "",
+        delivery.traceparent if has_trace else "",
     )

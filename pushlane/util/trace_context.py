@@ -1,0 +1,49 @@
+"""The context of a trace as it travels: the `traceparent` of W3C Trace Context."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import NamedTuple
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_INVALID_VERSION = "ff"
+_SAMPLED = 1
+
+
+class TraceContext(NamedTuple):
+    """A place in a trace: its id (128 bits), that of a span in it (64 bits), and its flag."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.is_sampled:02x}"
+
+
+def read_traceparent(text: str) -> TraceContext | None:
+    """Return the context that a text says, None if it is no `traceparent`."""
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None or found[1] == _INVALID_VERSION:
+        return None
+    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    if not trace_id or not span_id:
+        return None
+    return TraceContext(trace_id, span_id, bool(int(found[4], 16) & _SAMPLED))
+
+
+def callers_traceparent() -> str:
+    """Return the `traceparent` of the span that is current in OpenTelemetry here, empty for none.
+
+    OpenTelemetry is never imported for it: whoever has a span has done so.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or "opentelemetry.context" not in sys.modules:
+        return ""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    sampled = bool(context.trace_flags & _SAMPLED)
+    return TraceContext(context.trace_id, context.span_id, sampled).traceparent

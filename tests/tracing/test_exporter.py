@@ -1,0 +1,97 @@
+"""What waits for a collector is bounded, counted when it is dropped, and holds up nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pushlane.dispatcher.tracing.exporter import MOST_AT_ONCE, SpanQueue
+
+WAIT_S = 60.0
+
+
+class Exporter:
+    """Answers as it is told, once it may."""
+
+    def __init__(self, answer: Callable[[], str] = lambda: "SUCCESS") -> None:
+        self.answer = answer
+        self.may_go = threading.Event()
+        self.has_begun = threading.Event()
+        self.taken: list[Any] = []
+        self.is_shut = False
+
+    def export(self, spans: Any) -> SimpleNamespace:
+        self.has_begun.set()
+        self.may_go.wait(WAIT_S)
+        name = self.answer()
+        self.taken += spans
+        return SimpleNamespace(name=name)
+
+    def shutdown(self) -> None:
+        self.is_shut = True
+
+
+@pytest.fixture
+def hanging() -> Iterator[Exporter]:
+    exporter = Exporter()
+    yield exporter
+    exporter.may_go.set()
+
+
+def test_what_waits_is_exported_at_a_stop() -> None:
+    exporter = Exporter()
+    exporter.may_go.set()
+    queue = SpanQueue(exporter)
+    queue.put(range(3))
+    queue.put(range(3, 2_000))
+    queue.stop(WAIT_S)
+
+    assert exporter.taken == list(range(2_000))
+    assert exporter.is_shut
+    assert queue.dropped == 0
+
+
+def test_an_exporter_that_hangs_costs_spans_and_nothing_else(hanging: Exporter) -> None:
+    queue = SpanQueue(hanging, most=1_000)
+    queue.put(range(MOST_AT_ONCE))
+    assert hanging.has_begun.wait(WAIT_S)
+    for number in range(20):
+        queue.put([number] * 100)  # the first ten fill it
+
+    assert queue.dropped == 1_000
+    queue.stop(0.01)
+    assert queue.dropped == 1_000 + 1_000 + MOST_AT_ONCE
+    queue.put([1])
+    assert queue.dropped == 1_000 + 1_000 + MOST_AT_ONCE + 1
+
+
+def failing() -> str:
+    raise OSError("no route")
+
+
+@pytest.mark.parametrize("answer", [lambda: "FAILURE", failing])
+def test_what_a_collector_refuses_is_counted_and_told_once(
+    answer: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = Exporter(answer)
+    exporter.may_go.set()
+    queue = SpanQueue(exporter)
+    with caplog.at_level(logging.WARNING, "pushlane.tracing"):
+        queue.put(range(MOST_AT_ONCE + 1))
+        queue.stop(WAIT_S)
+
+    assert queue.dropped == MOST_AT_ONCE + 1
+    assert len(caplog.records) == 1
+
+
+def test_no_thread_begins_before_a_span() -> None:
+    before = threading.active_count()
+    queue = SpanQueue(Exporter())
+
+    assert threading.active_count() == before
+    queue.stop()

@@ -1,0 +1,147 @@
+"""What a dispatcher does with traces, and that it does nothing while they are off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from pushlane.backends.backend import connect
+from pushlane.core.endings import Ending
+from pushlane.core.errors import BadInput
+from pushlane.core.lane import Job
+from pushlane.core.push import Kind, Outcome, Push
+from pushlane.core.task import Level
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.tracing import traces
+from pushlane.settings import Settings
+from pushlane.util import trace_context
+from tests.core.support import MemorySink, add_task
+
+URL = "http://127.0.0.1:9/v1/traces"
+
+
+class Kept:
+    """An exporter that keeps spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+
+    def export(self, spans: Any) -> SimpleNamespace:
+        self.spans += spans
+        return SimpleNamespace(name="SUCCESS")
+
+    def shutdown(self) -> None:
+        """Nothing is under way."""
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    exporter = Kept()
+    monkeypatch.setattr(traces, "_otlp_exporter", lambda _: exporter)
+    return exporter
+
+
+async def drained(settings: Settings, sink: MemorySink, count: int = 10) -> str:
+    async with connect(settings) as backend:
+        task = await add_task(backend, Level.HIGH, count)
+        await Dispatcher(backend, sink, settings, drain=True).run()
+    return task.id
+
+
+@pytest.mark.parametrize("receipts", ["on", "off"])
+async def test_all_are_traced_at_a_rate_of_one(
+    settings: Settings, kept: Kept, receipts: str
+) -> None:
+    sink = MemorySink()
+    traced = settings.but(trace_endpoint=URL, trace_sample=1.0, receipts=receipts)
+    await drained(traced, sink)
+    told = {delivery.traceparent for delivery in sink.received}
+    sent = [span for span in kept.spans if span.name == "send high/{task}"]
+
+    assert len(kept.spans) == 30
+    assert told == {f"00-{s.context.trace_id:032x}-{s.context.span_id:016x}-01" for s in sent}
+    assert len({span.context.trace_id for span in kept.spans}) == 10
+    [root] = {span.name for span in kept.spans if span.parent is None}
+    assert root == "create high/{task}"
+
+
+async def test_none_is_traced_at_a_rate_of_zero(settings: Settings, kept: Kept) -> None:
+    sink = MemorySink()
+    await drained(settings.but(trace_endpoint=URL), sink)
+
+    assert kept.spans == []
+    assert {delivery.traceparent for delivery in sink.received} == {""}
+
+
+async def test_a_push_that_dies_has_an_error_and_no_reason(settings: Settings, kept: Kept) -> None:
+    sink = MemorySink(lambda delivery: Outcome.dead("no such device"))
+    await drained(settings.but(trace_endpoint=URL, trace_sample=1.0), sink, 1)
+    [sent] = [span for span in kept.spans if span.name.startswith("send ")]
+
+    assert sent.status.status_code is trace.StatusCode.ERROR
+    assert sent.status.description is None
+    assert sent.attributes["pushlane.outcome"] == "dead"
+
+
+def test_an_endpoint_that_is_no_url_is_refused_at_the_start(settings: Settings) -> None:
+    with pytest.raises(BadInput, match="trace_endpoint"):
+        traces.Tracing(settings.but(trace_endpoint="collector"), "p")
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("http://c:4318", "http://c:4318/v1/traces"),
+        ("http://c:4318/", "http://c:4318/v1/traces"),
+        ("http://c/otlp/v1/traces", "http://c/otlp/v1/traces"),
+    ],
+)
+def test_a_collectors_url_alone_has_the_path_of_otlp(given: str, full: str) -> None:
+    assert traces._full(given) == full
+
+
+def test_opentelemetry_is_not_loaded_while_traces_are_off() -> None:
+    code = (
+        "import sys, pushlane, pushlane.dispatcher.tracing.traces\n"
+        "from pushlane.util.trace_context import callers_traceparent\n"
+        "assert callers_traceparent() == ''\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_callers_context_is_that_of_the_current_span() -> None:
+    context = trace.SpanContext(5, 6, False, trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        assert trace_context.callers_traceparent() == f"00-{5:032x}-{6:016x}-01"
+    assert trace_context.callers_traceparent() == ""
+
+
+async def test_what_a_foreign_writer_says_of_times_harms_no_span(
+    settings: Settings, kept: Kept
+) -> None:
+    strange = [-1, 0, 2**62]
+    traced = settings.but(trace_endpoint=URL, trace_sample=1.0)
+    async with connect(traced) as backend:
+        task = await add_task(backend, Level.HIGH, 0)
+        pushes = [
+            Push(task.id, seq, "r", submitted_at_ms=at, attempt=2**40)
+            for seq, at in enumerate(strange, 1)
+        ]
+        ending = [
+            Ending(Job(None, None, 0, push, task=task), Kind.DELIVERED, Kind.DELIVERED)  # type: ignore[arg-type]
+            for push in pushes
+        ]
+    tracing = traces.Tracing(traced, "p")
+    traces.LineTraces(tracing, "default").ended(ending, {})
+    await tracing.close()
+
+    assert len(kept.spans) == 3
+    assert all(0 < span.start_time == span.end_time < 2**62 for span in kept.spans)
+    assert encode_spans(kept.spans).ByteSize()
