@@ -153,7 +153,7 @@ class LineTraces:
         until_ms = sent_ms or ended_ms
         known = (
             0 < push.submitted_at_ms <= until_ms
-        )  # else a clock is ahead, or a writer is foreign
+        )  # else of another clock
         submitted_ms = push.submitted_at_ms if known else until_ms
         failed = ending.outcome in _FAILED
         waited = {names.WAIT + cause: spent_ms for cause, spent_ms in waits.items()}
