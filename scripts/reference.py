@@ -138,7 +138,7 @@ def _default(field: FieldInfo) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):
-        return f"`{value}`"
+        return f"`{value}`" if value else "empty"
     return f"{value:_g}" if value < 1_000_000 else f"{value:_.0f}"
 
 

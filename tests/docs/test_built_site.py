@@ -56,6 +56,15 @@ def test_whatever_is_loaded_from_another_host_is_found(tmp_path: Path) -> None:
     ]
 
 
+def test_a_list_that_is_shown_as_text_is_found(tmp_path: Path) -> None:
+    page = "<p>Two:\n- one</p> <p>a <code>b</code>\n| c | d |</p> <p>a - b</p> <pre>- c</pre>"
+
+    assert faults_of(site_of(tmp_path, page)) == [
+        "page/index.html: shows as text: - one",
+        "page/index.html: shows as text: | c | d |",
+    ]
+
+
 def test_the_navigation_has_each_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
 
