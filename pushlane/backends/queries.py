@@ -180,7 +180,16 @@ async def receipts_since(log: ReceiptReader, at_ms: int) -> AsyncIterator[Receip
     Nothing is committed. Bodies that the log has dropped meanwhile are left out.
     """
     start = await log.since(at_ms) if at_ms else await log.first()
-    end = await log.advance(await log.kept(start))
+    async for batch in receipts_behind(log, start):
+        yield batch
+
+
+async def receipts_behind(
+    log: ReceiptReader, start: Sequence[str]
+) -> AsyncIterator[ReceiptBatch | None]:
+    """Yield all batches in the log behind these positions, as `receipts_since` does."""
+    start = await log.kept(start)
+    end = await log.advance(start)
     for partition, last in enumerate(end):
         with contextlib.suppress(ReceiptsGone):
             first = (await log.kept(start))[partition]

@@ -91,6 +91,7 @@ _COMMANDS = {
     "top": ("top",),
     "results": ("results",),
     "push": ("push",),
+    "trace": ("trace",),
     "pool": ("pool",),
     "suppress": ("suppress", "tokens"),
     "replay": ("replay", "clone"),

@@ -16,6 +16,7 @@ from pushlane.cli.render import Column, picked, print_fields, print_json, print_
 from pushlane.core.push import Push
 from pushlane.core.task import State
 from pushlane.operations.looks import GetPush, MessageView, PushView, ReceiptsView, ReceiptView
+from pushlane.operations.tracing import TraceView
 from pushlane.operations.views import plain
 
 _COLUMNS: tuple[Column[ReceiptView], ...] = (
@@ -49,16 +50,25 @@ def show(
         if found.receipts:
             typer.echo("")
             print_table(_OF_ONE, found.receipts)
-    if reveal and found.message is None:
-        note("its recipient and content are not kept: its lane keeps nothing, or is gone")
+    if reveal:
+        tell_unkept(found)
     tell_missing(found)
 
 
-def _outcome_text(found: PushView) -> str:
+def tell_unkept(found: PushView) -> None:
+    """Say why nothing is revealed, if so."""
+    if found.message is None:
+        note("its recipient and content are not kept: its lane keeps nothing, or is gone")
+
+
+def outcome_text(found: PushView) -> str:
+    """Say how a push ended, or what it waits for."""
     if found.outcome is not None:
         return f"{found.outcome}: {found.reason}" if found.reason else found.outcome
     if found.has_ended:
         return "it has ended; how is not known, as there is no receipt of that"
+    if not found.task_state:
+        return "no receipt says that it ended, and the registry has its task no more"
     if State(found.task_state).is_terminal:
         return f"it was never taken: its task is {found.task_state}"
     return f"not ended yet; what its task waits for: pushlane why {found.task_id}"
@@ -67,12 +77,17 @@ def _outcome_text(found: PushView) -> str:
 def _fields_of(found: PushView) -> Iterator[tuple[str, str]]:
     yield "push", found.push
     yield "task", f"{found.task_id} {found.name} ({found.task_state})"
-    yield "outcome", _outcome_text(found)
+    yield "outcome", outcome_text(found)
+    if found.receipts:
+        yield "waited", found.waited
+    yield from known_fields(found)
+
+
+def known_fields(found: PushView) -> Iterator[tuple[str, str]]:
+    """Yield whom a push was for, masked, and its trace id; what it holds if that is revealed."""
     rows = found.receipts
     if rows and not found.message:
         yield "recipient", next(filter(None, (row.recipient for row in rows)), "-")
-    if rows:
-        yield "waited", found.waited
     if trace_id := next(filter(None, (row.trace_id for row in rows)), ""):
         yield "trace id", trace_id
     if found.message:
@@ -92,9 +107,16 @@ def tell_missing(found: ReceiptsView | PushView) -> None:
     """Say what is left out."""
     if found.is_cut:
         shown = found.rows if isinstance(found, ReceiptsView) else found.receipts
-        note(f"there are more than these {len(shown):,}: name a TASK")
+        note(f"there are more than these {len(shown):,}, the last: name a TASK")
+    tell_unread(found)
+
+
+def tell_unread(found: ReceiptsView | PushView | TraceView) -> None:
+    """Say what may be missing in what was read."""
     if found.unread:
         note(f"{found.unread:,} bodies of the log were left out: this version cannot read them")
+    for text in found.notes:
+        note(text)
 
 
 def push_fields(push: Push | MessageView) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pushlane.operations.looks import (
     WhyView,
 )
 from pushlane.operations.now import GetNow, NowView
+from pushlane.operations.tracing import TracePushes, TraceView
 
 
 class LookOperations(Connection):
@@ -105,3 +106,12 @@ class LookOperations(Connection):
         UserError when the task has no such push.
         """
         return await self.do(GetPush.made(push=push, reveal=reveal))
+
+    async def trace(self, what: str, *, reveal: bool = False) -> TraceView:
+        """Tell the story of a push (TASK-SEQ), or of the newest 20 of a trace or to a recipient.
+
+        A word that is a push of a task is that; else it is looked for as a trace id and a
+        recipient. With `reveal` one push has recipient and content, too, if its lane still has
+        them. Raises UserError when nothing is known of it.
+        """
+        return await self.do(TracePushes.made(what=what, reveal=reveal))

@@ -111,6 +111,7 @@ OPERATIONS = (
     _looks(Operations.ends, "results"),
     _looks(Operations.recipient_hashes, "results"),
     _looks(Operations.push, "push show"),
+    _looks(Operations.trace, "trace"),
     _looks(Operations.report, "report"),
     _looks(Operations.reported, "report"),
     _looks(Operations.task_shares),

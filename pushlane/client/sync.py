@@ -210,6 +210,7 @@ class SyncClient:
     ends = _blocking(Operations.ends)
     recipient_hashes = _blocking(Operations.recipient_hashes)
     push = _blocking(Operations.push)
+    trace = _blocking(Operations.trace)
     report = _blocking(Operations.report)
     reported = _blocking(Operations.reported)
     task_shares = _blocking(Operations.task_shares)

@@ -94,6 +94,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
+from pushlane.operations.tracing import TracePushes
 from pushlane.operations.unreadable import GetUnreadable, ListUnreadable, RemoveUnreadable
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
@@ -135,6 +136,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListEnds,
     HashRecipients,
     GetPush,
+    TracePushes,
     GetReport,
     ListReported,
     GetTaskShares,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from pushlane.model.counted import ENDS
 from pushlane.model.states import STALLED, shown_state
 from pushlane.operations.operation import Of, Operation, Role, read_by
 from pushlane.operations.session import Caller, Session
+from pushlane.operations.stories import read_story
 from pushlane.operations.tasks import TaskWord
 from pushlane.operations.waits import WaitPartView, told_if_sent, untold_text
 from pushlane.util.errors import NotAllowed, NotFound
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pushlane.diagnosis.look import Diagnosis
     from pushlane.diagnosis.overview import TaskNow
     from pushlane.diagnosis.results import ReceiptRow, Results
-    from pushlane.diagnosis.story import Story
+    from pushlane.diagnosis.story import Story, Wanted
 
 _DIGITS = 4
 _ENDED = frozenset(state for state in State if state.is_terminal)
@@ -286,13 +287,15 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
 class ReceiptsView(msgspec.Struct, frozen=True):
     """Receipts of pushes in the order of their times; of the task `task_id`, if one was named.
 
-    With `is_cut` there are more than these. `unread` counts bodies that cannot be read.
+    With `is_cut` there are more than these, the last. `unread` counts bodies that cannot be read,
+    `notes` say what else may be missing.
     """
 
     rows: Sequence[ReceiptView]
     is_cut: bool
     unread: int
     task_id: str | None
+    notes: Sequence[str] = ()
 
 
 def _recipient(what: str, given: Any) -> str:
@@ -325,21 +328,22 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
     ] = ""
 
     async def run(self, at: Session) -> ReceiptsView:
-        from pushlane.diagnosis.story import Wanted, story_of
+        from pushlane.diagnosis.results import begun_ms
+        from pushlane.diagnosis.story import Wanted
 
         self._check(at)
         task = None if self.task is None else await at.task(self.task)
-        async with at.reads.one():
-            wanted = Wanted(
-                task=task,
-                seq=self.seq,
-                recipient_hash=await self._hash(at),
-                trace_id=self.trace_id,
-                apps=at.apps,
-            )
-            story = await story_of(at.backend.receipts, wanted)
+        wanted = Wanted(
+            task_id=task.id if task else "",
+            seq=self.seq,
+            recipient_hash=await self._hash(at),
+            trace_id=self.trace_id,
+            apps=at.apps,
+            since_ms=begun_ms(task) if task else 0,
+        )
+        story = await read_story(at, wanted)
         task_id = None if task is None else task.id
-        return ReceiptsView(_rows(story), story.is_cut, story.unread, task_id)
+        return ReceiptsView(_rows(story), story.is_cut, story.unread, task_id, story.notes)
 
     def _check(self, at: Session) -> None:
         is_of_somebody = self.recipient is not None or self.recipient_of
@@ -350,7 +354,7 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
         if self.recipient is not None and self.recipient_of:
             raise BadInput("give a recipient, or recipient_of: the push that was for them")
         if self.recipient_of:
-            _refuse_unless_operator(at.caller, "to look for whom a push was for")
+            refuse_unless_operator(at.caller, "to look for whom a push was for")
 
     async def _hash(self, at: Session) -> int | None:
         """Return the hash of whom is asked for, None for anybody."""
@@ -358,18 +362,21 @@ class ListReceipts(Operation[ReceiptsView], frozen=True, kw_only=True):
             return await _hash_of(at, self.recipient_of)
         if self.recipient is None:
             return None
-        hasher = await receipt_hasher(at.backend.receipts, at.settings)
-        [hashed] = hasher.hashes([_recipient("recipient", self.recipient)])
-        return hashed
+        return await recipient_hash(at, _recipient("recipient", self.recipient))
+
+
+async def recipient_hash(at: Session, recipient: str) -> int:
+    """Return the hash that receipts have for a recipient."""
+    hasher = await receipt_hasher(at.backend.receipts, at.settings)
+    [hashed] = hasher.hashes([recipient])
+    return hashed
 
 
 async def _hash_of(at: Session, push: str) -> int:
     """Return the hash of whom a push was for. Raises NotFound where no receipt has it."""
-    from pushlane.diagnosis.story import Wanted, story_of
-
-    word, seq = _parts(push)
+    word, seq = push_parts(push)
     task = await at.task(word)
-    story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
+    story = await read_story(at, wanted_push(task, seq))
     found = next((row.recipient_hash for row in story.rows if row.recipient_hash), None)
     if found is None:
         raise NotFound(
@@ -379,7 +386,15 @@ async def _hash_of(at: Session, push: str) -> int:
     return found
 
 
-def _refuse_unless_operator(caller: Caller, what: str) -> None:
+def wanted_push(task: Task, seq: int) -> Wanted:
+    """Return what finds the receipts of one push."""
+    from pushlane.diagnosis.results import begun_ms
+    from pushlane.diagnosis.story import Wanted
+
+    return Wanted(task_id=task.id, seq=seq, since_ms=begun_ms(task))
+
+
+def refuse_unless_operator(caller: Caller, what: str) -> None:
     role = caller.access.role
     if not role.may(Role.OPERATOR):
         raise NotAllowed(f"{caller.name} has the role {role}, and {what} needs {Role.OPERATOR}")
@@ -404,9 +419,10 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
     """A push, what became of it, and what it holds, if that was asked for and is there.
 
     `outcome` and `reason` are absent until it has ended, and where no receipt says how it has.
-    `task_state` is the stored state of its task. `waits` has, by cause, the ms from when it was
-    submitted to its last attempt; absent where that is not known. With `is_cut` there are more
-    receipts than these; `unread` counts bodies of the log that cannot be read.
+    `task_state` is the stored state of its task, empty if the registry has that no more. `waits`
+    has, by cause, the ms from when it was submitted to its last attempt; absent where that is not
+    known. With `is_cut` there are more receipts than these; `unread` counts bodies of the log that
+    cannot be read, `notes` say what else may be missing.
     """
 
     push: str
@@ -421,12 +437,16 @@ class PushView(msgspec.Struct, frozen=True, kw_only=True):
     waits: Mapping[str, int] | None = None
     is_cut: bool
     unread: int
+    notes: Sequence[str] = ()
     message: MessageView | None
 
     @property
     def waited(self) -> str:
         """Say where its wait went up to its last attempt; a dash if it was not sent."""
         return next((row.waited for row in reversed(self.receipts) if row.waited != "-"), "-")
+
+
+SomePush = TypeVar("SomePush", bound=PushView)
 
 
 class GetPush(Operation[PushView], frozen=True, kw_only=True):
@@ -444,20 +464,15 @@ class GetPush(Operation[PushView], frozen=True, kw_only=True):
     ] = False
 
     async def run(self, at: Session) -> PushView:
-        from pushlane.diagnosis.story import Wanted, story_of
-
         if self.reveal:
-            _refuse_unless_operator(at.caller, "to reveal a push")
-        word, seq = _parts(self.push)
+            refuse_unless_operator(at.caller, "to reveal a push")
+        word, seq = push_parts(self.push)
         task = await at.task(word)
-        _refuse_none(task, seq)
-        async with at.reads.one():
-            story = await story_of(at.backend.receipts, Wanted(task=task, seq=seq))
+        refuse_none(task, seq)
+        story = await read_story(at, wanted_push(task, seq))
         [has_ended] = await at.backend.registry.finished(task.id, [seq])
-        content = await _content(at, task, seq) if self.reveal else None
-        if content is not None:
-            at.revealed(f"{task.id}-{seq}", task.app)
-        return _push_view(task, seq, story, has_ended, content)
+        message = await revealed(at, task, seq) if self.reveal else None
+        return push_view(PushView, task, (task.id, seq), story, has_ended, message=message)
 
 
 def _why_view(at: Session, found: Diagnosis) -> WhyView:
@@ -539,7 +554,7 @@ def _row(row: ReceiptRow) -> ReceiptView:
     return ReceiptView(push=row.push_id, **shown)
 
 
-def _parts(push: str) -> tuple[str, int]:
+def push_parts(push: str) -> tuple[str, int]:
     """Return the task and the seq in `TASK-SEQ`."""
     word, dash, seq = push.rpartition("-")
     if not (word and dash and seq.isdecimal() and len(seq) <= len(str(MAX_SEQ))):
@@ -550,11 +565,20 @@ def _parts(push: str) -> tuple[str, int]:
     return word, int(seq)
 
 
-def _refuse_none(task: Task, seq: int) -> None:
+def refuse_none(task: Task, seq: int) -> None:
     """Raise NotFound for a seq that no push of the task can have."""
     if not 0 < seq <= (task.highest_seq or MAX_SEQ):
         has = "is open for more" if task.total is None else f"has {task.total:,} pushes"
         raise NotFound(f"task {task.id} {has}: there is no push {seq}")
+
+
+async def revealed(at: Session, task: Task, seq: int) -> MessageView | None:
+    """Return what a push holds, if a lane still has it; who is shown it is in the audit."""
+    content = await _content(at, task, seq)
+    if content is None:
+        return None
+    at.revealed(f"{task.id}-{seq}", task.app)
+    return message_view(content)
 
 
 async def _content(at: Session, task: Task, seq: int) -> Push | None:
@@ -570,16 +594,23 @@ async def _content(at: Session, task: Task, seq: int) -> Push | None:
     return decode(dead.letters[-1].dead.body) if dead.letters else None
 
 
-def _push_view(
-    task: Task, seq: int, story: Story, has_ended: bool, content: Push | None
-) -> PushView:
+def push_view(
+    kind: type[SomePush],
+    task: Task | None,
+    push: tuple[str, int],
+    story: Story,
+    has_ended: bool,
+    **more: Any,
+) -> SomePush:
+    """Return one push as its receipts tell it; `task` is None if the registry has it no more."""
+    task_id, seq = push
     end = next((row for row in story.rows if row.outcome in ENDS), None)
     sent = [row for row in story.rows if row.dispatched_at_ms or row.waits]
-    return PushView(
-        push=f"{task.id}-{seq}",
-        task_id=task.id,
-        name=task.name,
-        task_state=task.state.value,
+    return kind(
+        push=f"{task_id}-{seq}",
+        task_id=task_id,
+        name=task.name if task else "",
+        task_state=task.state.value if task else "",
         seq=seq,
         has_ended=has_ended or end is not None,
         outcome=end.outcome if end else None,
@@ -588,7 +619,8 @@ def _push_view(
         waits=sent[-1].waits if sent else None,
         is_cut=story.is_cut,
         unread=story.unread,
-        message=None if content is None else message_view(content),
+        notes=story.notes,
+        **more,
     )
 
 

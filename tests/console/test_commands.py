@@ -41,6 +41,7 @@ from pushlane.operations.tasks import (
     PromoteTask,
     RescheduleTask,
 )
+from pushlane.operations.tracing import TracePushes
 from tests.command import run_here
 from tests.operations.test_scopes import EXAMPLES
 
@@ -77,6 +78,7 @@ FULL: tuple[Operation[Any], ...] = (
     ListDead(**DEAD),
     GetDead(push="t-1-1", reveal=True),
     GetPush(push="t-1-1", reveal=True),
+    TracePushes(what="t-1-1", reveal=True),
     RetryDead(**DEAD, pushes=("t-1-1", "t-1-2"), limit=5),
     RetryDead(all_there_are=True),
     PurgeDead(**DEAD, pushes=("t-1-1",), limit=5),

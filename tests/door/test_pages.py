@@ -236,6 +236,7 @@ BOUNDED = {
     "ResultsView": "the most frequent reasons: `others`",
     "ReceiptsView": "10,000 receipts: `is_cut`",
     "PushView": "10,000 receipts: `is_cut`",
+    "TraceView": "20 pushes of 10,000 receipts: `more`, `is_cut`",
     "RecordedView": "as many as were sent",
     "RetriedView": "those that this request has retried",
     "SuppressedIn": "where one value is suppressed",

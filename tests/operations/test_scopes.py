@@ -107,6 +107,7 @@ from pushlane.operations.tasks import (
     SetQuota,
     SetStopIfDead,
 )
+from pushlane.operations.tracing import TracePushes
 from pushlane.operations.unreadable import GetUnreadable, ListUnreadable, RemoveUnreadable
 from pushlane.operations.views import plain
 from pushlane.pipeline.alerts.alert_rule import Metric
@@ -181,6 +182,7 @@ EXAMPLES: dict[type[Operation[Any]], Make] = {
     GetReport: lambda task, app: GetReport(by="app,task,reason"),
     ListReported: lambda task, app: ListReported(where=(f"task!={task}",)),
     GetPush: lambda task, app: GetPush(push=f"{task}-1"),
+    TracePushes: lambda task, app: TracePushes(what=f"{task}-1"),
     RecordEvents: lambda task, app: RecordEvents(events=(clicked(task),)),
     PutStream: lambda task, app: PutStream(name="news", level=Level.HIGH, app=app),
     ListStreams: lambda task, app: ListStreams(),

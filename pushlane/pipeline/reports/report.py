@@ -65,14 +65,20 @@ def notes(store: Store, period: Period) -> list[str]:
 
 def _gone(store: Store, period: Period) -> Iterator[str]:
     """Note if the period has counts whose detail rows are no longer kept."""
-    details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
-    if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
-        return
-    if period.since_ms < details:
+    details = kept_since_ms(store)
+    if details is not None and period.since_ms < details:
         yield (
             f"detail rows are kept from {utc_text(details)} on: --rows, and counts by several "
             "attributes, by attribute and reason, or of events by attribute, know none before"
         )
+
+
+def kept_since_ms(store: Store) -> int | None:
+    """Return since when detail rows are kept (Unix ms); None where no day of them was removed."""
+    details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
+    if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
+        return None
+    return details
 
 
 def _first_ms(store: Store, tables: Iterable[str]) -> int | None:
