@@ -67,6 +67,23 @@ def test_every_process_decides_alike_and_a_higher_rate_has_those_of_a_lower_one(
     assert {one for one in low if one} < {one for one in high if one}
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [push(5, "other")],
+        [push(5, trace_id=f"00-{TRACE}-{SPAN}-01"), push(6, trace_id="order 7")],
+        [push(2**62), push(0), push(-1)],
+    ],
+)
+def test_those_of_a_batch_are_those_that_are_sampled_alone(rate: float, more: list[Push]) -> None:
+    batch = [*map(push, range(1, 100)), *more]
+    alone = [(row, Sampler(rate).context(one)) for row, one in enumerate(batch)]
+
+    assert Sampler(rate).sampled(batch) == [(row, found) for row, found in alone if found]
+
+
 def test_spans_have_ids_of_their_own_that_can_be_computed_again() -> None:
     trace_id = int(TRACE, 16)
     attempts = [push(), push(2), push(attempt=2), push(due_at_ms=5), push(attempt=2, due_at_ms=5)]

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from prometheus_client import CollectorRegistry
 
 from pushlane.backends.backend import connect
 from pushlane.core.endings import Ending
 from pushlane.core.errors import BadInput
 from pushlane.core.lane import Job
 from pushlane.core.push import Kind, Outcome, Push
-from pushlane.core.task import Level
+from pushlane.core.task import Level, now_ms
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.tracing import traces
+from pushlane.dispatcher.tracing import exporter, traces
 from pushlane.settings import Settings
 from pushlane.util import trace_context
 from tests.core.support import MemorySink, add_task
@@ -77,6 +79,17 @@ async def test_none_is_traced_at_a_rate_of_zero(settings: Settings, kept: Kept) 
 
     assert kept.spans == []
     assert {delivery.traceparent for delivery in sink.received} == {""}
+
+
+async def test_a_push_that_expired_waited_and_was_not_sent(settings: Settings, kept: Kept) -> None:
+    traced = settings.but(trace_endpoint=URL, trace_sample=1.0)
+    async with connect(traced) as backend:
+        await add_task(backend, Level.HIGH, 1, push_expires_at_ms=now_ms() - 1)
+        await Dispatcher(backend, MemorySink(), traced, drain=True).run()
+    created, received = kept.spans
+
+    assert (created.name, received.name) == ("create high/{task}", "receive high/{task}")
+    assert received.attributes["pushlane.outcome"] == "expired"
 
 
 async def test_a_push_that_dies_has_an_error_and_no_reason(settings: Settings, kept: Kept) -> None:
@@ -145,3 +158,17 @@ async def test_what_a_foreign_writer_says_of_times_harms_no_span(
     assert len(kept.spans) == 3
     assert all(0 < span.start_time == span.end_time < 2**62 for span in kept.spans)
     assert encode_spans(kept.spans).ByteSize()
+
+
+async def test_spans_without_a_place_are_counted_as_they_would_have_been(
+    settings: Settings, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "SpanQueue", partial(exporter.SpanQueue, most=0))
+    registry = CollectorRegistry()
+    traced = settings.but(trace_endpoint=URL, trace_sample=1.0)
+    async with connect(traced) as backend:
+        await add_task(backend, Level.HIGH, 10)
+        await Dispatcher(backend, MemorySink(), traced, drain=True, registry=registry).run()
+
+    assert kept.spans == []
+    assert registry.get_sample_value("pushlane_spans_dropped_total") == 30

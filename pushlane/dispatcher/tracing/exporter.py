@@ -45,6 +45,16 @@ class SpanQueue:
         self._has_told = False
         self.dropped = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Tell whether it takes no more now."""
+        return self._stops or len(self._spans) >= self._most
+
+    def drop(self, count: int) -> None:
+        """Count spans that there is no room for."""
+        with self._changed:
+            self.dropped += count
+
     def put(self, spans: Sequence[Any]) -> None:
         """Take spans, as many as there is room for; it waits for nothing."""
         with self._changed:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +30,6 @@ from pushlane.version import VERSION
 _DEFAULT_PATH = "/v1/traces"
 _NS_A_MS = 1_000_000
 _FAILED = frozenset({Kind.RETRY, Kind.DEAD})
-_trace_id_of = attrgetter("job.push.trace_id")
 
 
 def _otlp_exporter(endpoint: str) -> SpanExporter:
@@ -72,12 +70,15 @@ class Tracing:
         self._resource = Resource(own).merge(OTELResourceDetector().detect())
         self._scope = InstrumentationScope("pushlane", VERSION, names.SCHEMA_URL)
         self._sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+        self._failed = trace.Status(trace.StatusCode.ERROR)
+        self._unset = trace.Status(trace.StatusCode.UNSET)
         self.sampler = Sampler(settings.trace_sample)
         self.queue = SpanQueue(made)
 
     def span(
         self,
-        name: str,
+        template: str,
+        operation: SpanOperation,
         kind: Any,
         at: TraceContext,
         parent_id: int,
@@ -88,20 +89,19 @@ class Tracing:
         failed: bool = False,
     ) -> Any:
         """Return a span from one Unix time in ms to another; a parent of 0 is none."""
-        api = self.api
-        context = api.SpanContext(at.trace_id, at.span_id, False, self._sampled)
+        api, word = self.api, str(operation)
         parent = None
         if parent_id:
             parent = api.SpanContext(at.trace_id, parent_id, is_remote, self._sampled)
         start_ms, end_ms = times_ms
         return self._span(
-            name,
-            context,
+            f"{word} {template}",
+            api.SpanContext(at.trace_id, at.span_id, False, self._sampled),
             parent,
             self._resource,
-            attributes,
+            {names.OPERATION_NAME: word, names.OPERATION_TYPE: word, **attributes},
             kind=kind,
-            status=api.Status(api.StatusCode.ERROR if failed else api.StatusCode.UNSET),
+            status=self._failed if failed else self._unset,
             start_time=start_ms * _NS_A_MS,
             end_time=max(start_ms, end_ms) * _NS_A_MS,
             instrumentation_scope=self._scope,
@@ -122,28 +122,30 @@ class LineTraces:
 
     def __init__(self, tracing: Tracing, sink: str) -> None:
         self._tracing = tracing
-        self._context = tracing.sampler.context
+        self._sampled = tracing.sampler.sampled
         self._sink = sink
 
     def mark(self, batch: Sequence[Delivery]) -> None:
         """Give sampled pushes that are about to go what their receiver continues from."""
-        for delivery in batch:
-            push = delivery.push
-            if (context := self._context(push)) is not None:
-                own = span_id(context.trace_id, SpanOperation.SEND, push, self._sink)
-                delivery.traceparent = context._replace(span_id=own).traceparent
+        pushes = [delivery.push for delivery in batch]
+        for row, context in self._sampled(pushes):
+            own = span_id(context.trace_id, SpanOperation.SEND, pushes[row], self._sink)
+            batch[row].traceparent = context._replace(span_id=own).traceparent
 
     def ended(self, endings: Sequence[Ending], waits: Mapping[str, Sequence[int]]) -> None:
         """Export spans of those that are sampled; `waits` has a column for each cause, in ms."""
-        spans: list[Any] = []
-        if self._tracing.sampler.is_off and not any(map(_trace_id_of, endings)):
+        sampled = self._sampled([ending.job.push for ending in endings])
+        if not sampled:
             return
-        for row, ending in enumerate(endings):
-            if (context := self._context(ending.job.push)) is not None:
-                spent = {cause: column[row] for cause, column in waits.items() if column[row]}
-                spans += self._spans(ending, context, spent)
-        if spans:
-            self._tracing.queue.put(spans)
+        queue = self._tracing.queue
+        if queue.is_full:  # then they are counted, and not made
+            queue.drop(sum(_count(endings[row]) for row, _ in sampled))
+            return
+        spans: list[Any] = []
+        for row, context in sampled:
+            spent = {cause: column[row] for cause, column in waits.items() if column[row]}
+            spans += self._spans(endings[row], context, spent)
+        queue.put(spans)
 
     def _spans(
         self, ending: Ending, caller: TraceContext, waits: Mapping[str, int]
@@ -151,69 +153,48 @@ class LineTraces:
         job, push, kinds = ending.job, ending.job.push, self._tracing.api.SpanKind
         ended_ms, sent_ms = ending.at_ms or steady_ms(), job.dispatched_at_ms
         until_ms = sent_ms or ended_ms
-        known = (
-            0 < push.submitted_at_ms <= until_ms
-        )  # else of another clock
+        known = 0 < push.submitted_at_ms <= until_ms  # else of another clock
         submitted_ms = push.submitted_at_ms if known else until_ms
         failed = ending.outcome in _FAILED
-        waited = {names.WAIT + cause: spent_ms for cause, spent_ms in waits.items()}
+        common = self._common(ending)
+        of_attempt = {**common, names.SINK: self._sink, names.ATTEMPT: _attempt(push)}
         told = {names.OUTCOME: str(ending.outcome)}
         if failed:
             told[names.ERROR_TYPE] = ending.why or str(ending.outcome)
-        span = partial(self._span, ending, caller.trace_id)
+        waited = {**of_attempt, **({} if sent_ms else told)}
+        waited |= {names.WAIT + cause: spent_ms for cause, spent_ms in waits.items()}
+        create, receive, send = (
+            caller._replace(span_id=span_id(caller.trace_id, one, push, self._sink))
+            for one in SpanOperation
+        )
+        span = partial(self._tracing.span, common[names.DESTINATION_TEMPLATE])
+        moment, waiting = (submitted_ms, submitted_ms), (submitted_ms, until_ms)
         if push.attempt <= 1:
-            times_ms = submitted_ms, submitted_ms
-            yield span(SpanOperation.CREATE, kinds.PRODUCER, caller.span_id, times_ms, {})
-        create_id = self._id(caller.trace_id, SpanOperation.CREATE, push)
-        times_ms = submitted_ms, until_ms
-        if not sent_ms:
-            told_too = {**waited, **told}
-            yield span(
-                SpanOperation.RECEIVE, kinds.CONSUMER, create_id, times_ms, told_too, failed=failed
-            )
-            return
-        yield span(SpanOperation.RECEIVE, kinds.CONSUMER, create_id, times_ms, waited)
-        receive_id = self._id(caller.trace_id, SpanOperation.RECEIVE, push)
-        times_ms = sent_ms, ended_ms
-        yield span(SpanOperation.SEND, kinds.CLIENT, receive_id, times_ms, told, failed=failed)
+            own = caller.span_id, moment, common
+            yield span(SpanOperation.CREATE, kinds.PRODUCER, create, *own, is_remote=True)
+        is_error = failed and not sent_ms
+        own = create.span_id, waiting, waited
+        yield span(SpanOperation.RECEIVE, kinds.CONSUMER, receive, *own, failed=is_error)
+        if sent_ms:
+            own = receive.span_id, (sent_ms, ended_ms), {**of_attempt, **told}
+            yield span(SpanOperation.SEND, kinds.CLIENT, send, *own, failed=failed)
 
-    def _id(self, trace_id: int, what: SpanOperation, push: Push) -> int:
-        return span_id(trace_id, what, push, self._sink)
-
-    def _span(
-        self,
-        ending: Ending,
-        trace_id: int,
-        what: SpanOperation,
-        kind: Any,
-        parent_id: int,
-        times_ms: tuple[int, int],
-        attributes: Mapping[str, Any],
-        *,
-        failed: bool = False,
-    ) -> Any:
+    def _common(self, ending: Ending) -> dict[str, Any]:
         push, task = ending.job.push, ending.job.task
-        template = names.destination_template(task.level)
-        common: dict[str, Any] = {
-            names.OPERATION_NAME: str(what),
-            names.OPERATION_TYPE: str(what),
+        return {
             names.SYSTEM: names.SYSTEM_NAME,
-            names.DESTINATION_TEMPLATE: template,
+            names.DESTINATION_TEMPLATE: names.destination_template(task.level),
             names.MESSAGE_ID: push.push_id,
             names.TASK: push.task_id,
             names.APP: task.app,
             names.LEVEL: str(task.level),
         }
-        if what is not SpanOperation.CREATE:
-            common |= {names.SINK: self._sink, names.ATTEMPT: min(push.attempt, MAX_ATTEMPTS)}
-        at = TraceContext(trace_id, self._id(trace_id, what, push), True)
-        return self._tracing.span(
-            f"{what} {template}",
-            kind,
-            at,
-            parent_id,
-            times_ms,
-            {**common, **attributes},
-            is_remote=what is SpanOperation.CREATE,
-            failed=failed,
-        )
+
+
+def _attempt(push: Push) -> int:
+    return min(push.attempt, MAX_ATTEMPTS)
+
+
+def _count(ending: Ending) -> int:
+    """Return how many spans an ending has."""
+    return 1 + (ending.job.push.attempt <= 1) + bool(ending.job.dispatched_at_ms)
