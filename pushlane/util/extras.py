@@ -7,7 +7,11 @@ from contextlib import contextmanager
 
 from pushlane.core.errors import BadInput
 
-_PACKAGES = {"google": "google-auth", "mcp_types": "mcp"}  # whose modules have another name
+_PACKAGES = {
+    "google": "google-auth",
+    "mcp_types": "mcp",
+    "opentelemetry": "opentelemetry-sdk",
+}  # whose modules have another name
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from functools import partial
@@ -100,6 +101,25 @@ async def test_a_push_that_dies_has_an_error_and_no_reason(settings: Settings, k
     assert sent.status.status_code is trace.StatusCode.ERROR
     assert sent.status.description is None
     assert sent.attributes["pushlane.outcome"] == "dead"
+
+
+async def test_a_collector_that_is_not_there_is_told_without_its_token(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = "T0kenOfSixteenOrMore"
+    traced = settings.but(trace_endpoint=f"http://127.0.0.1:9/{token}/v1", trace_sample=1.0)
+    with caplog.at_level(logging.INFO):
+        await drained(traced, MemorySink(), 1)
+    told = [record.getMessage() for record in caplog.records]
+
+    assert [text for text in told if "3 spans never came to http://127.0.0.1:9/" in text]
+    assert not [text for text in told if token in text]
+
+
+def test_without_the_extra_it_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(BadInput, match=r"opentelemetry-sdk.*pushlane\[otel\]"):
+        traces.Tracing(settings.but(trace_endpoint=URL), "p")
 
 
 def test_an_endpoint_that_is_no_url_is_refused_at_the_start(settings: Settings) -> None:

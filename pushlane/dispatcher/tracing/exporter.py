@@ -19,6 +19,7 @@ MOST_AT_ONCE = 512
 EXPORT_EVERY_S = 1.0
 EXPORT_TIMEOUT_S = 5.0
 STOP_S = 2.0
+THREAD = "pushlane-spans"
 
 
 class SpanExporter(Protocol):
@@ -32,10 +33,16 @@ class SpanExporter(Protocol):
 
 
 class SpanQueue:
-    """Spans on their way to a collector. `dropped` counts those that never came there."""
+    """Spans on their way to a collector; `dropped` counts those that never came there.
 
-    def __init__(self, exporter: SpanExporter, most: int = MOST_WAITING) -> None:
+    `where` is what logs call it.
+    """
+
+    def __init__(
+        self, exporter: SpanExporter, where: str = "the collector", most: int = MOST_WAITING
+    ) -> None:
         self._exporter = exporter
+        self._where = where
         self._most = most
         self._spans: deque[Any] = deque()
         self._changed = threading.Condition()
@@ -62,7 +69,7 @@ class SpanQueue:
             self._spans.extend(spans[:room])
             self.dropped += max(0, len(spans) - room)
             if self._thread is None and not self._stops:
-                self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 self._thread.start()
             if len(self._spans) >= MOST_AT_ONCE:
                 self._changed.notify()
@@ -79,6 +86,13 @@ class SpanQueue:
             self._spans.clear()
             self._under_way = 0
         self._exporter.shutdown()
+        if self.dropped:
+            log.warning(
+                "%d spans never came to %s: traces lack them",
+                self.dropped,
+                self._where,
+                extra={"action": "spans_dropped"},
+            )
 
     def _run(self) -> None:
         while spans := self._next():
@@ -105,10 +119,12 @@ class SpanQueue:
             is_taken = False
         if is_taken:
             self._has_told = False
-        elif not self._has_told:
+        elif not self._has_told and not self._stops:
             self._has_told = True
             log.warning(
-                "spans are dropped: trace_endpoint does not take them; pushes go on all the same",
+                "spans are dropped, and pushes go on: %s does not take them; see that it is there "
+                "and takes OTLP over HTTP",
+                self._where,
                 extra={"action": "spans_dropped"},
             )
         return is_taken

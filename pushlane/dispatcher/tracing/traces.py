@@ -8,6 +8,7 @@ alone, and only where `trace_endpoint` is set.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,23 +20,39 @@ from pushlane.core.push import Kind, Push
 from pushlane.core.task import MAX_ATTEMPTS, steady_ms
 from pushlane.dispatcher.tracing import conventions as names
 from pushlane.dispatcher.tracing.conventions import SpanOperation
-from pushlane.dispatcher.tracing.exporter import EXPORT_TIMEOUT_S, SpanExporter, SpanQueue
+from pushlane.dispatcher.tracing.exporter import (
+    EXPORT_TIMEOUT_S,
+    THREAD,
+    SpanExporter,
+    SpanQueue,
+)
 from pushlane.dispatcher.tracing.sampling import Sampler, span_id
 from pushlane.settings import Settings
 from pushlane.util.extras import needs_extra
-from pushlane.util.texts import require_http_url
+from pushlane.util.texts import require_http_url, shown_url
 from pushlane.util.trace_context import TraceContext
 from pushlane.version import VERSION
 
+_LOGGERS_OF_SDK = (
+    "opentelemetry.exporter.otlp.common.http",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+)
 _DEFAULT_PATH = "/v1/traces"
 _NS_A_MS = 1_000_000
 _FAILED = frozenset({Kind.RETRY, Kind.DEAD})
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Leave out what the SDK logs of our exports: it shows the URL, which may hold a token."""
+    return record.threadName != THREAD
 
 
 def _otlp_exporter(endpoint: str) -> SpanExporter:
     """Return what posts spans; headers and certificates are those of OTEL_EXPORTER_OTLP_*."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+    for name in _LOGGERS_OF_SDK:
+        logging.getLogger(name).addFilter(_is_of_others)
     exporter: SpanExporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
     return exporter
 
@@ -73,7 +90,7 @@ class Tracing:
         self._failed = trace.Status(trace.StatusCode.ERROR)
         self._unset = trace.Status(trace.StatusCode.UNSET)
         self.sampler = Sampler(settings.trace_sample)
-        self.queue = SpanQueue(made)
+        self.queue = SpanQueue(made, shown_url(settings.trace_endpoint))
 
     def span(
         self,
