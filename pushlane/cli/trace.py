@@ -13,11 +13,13 @@ import typer
 
 from pushlane.cli.doing import done
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, argument, switch
+from pushlane.cli.flags import Flags, JsonFlag, argument, option, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.push import known_fields, outcome_text, tell_unkept, tell_unread
 from pushlane.cli.render import plain as printable
 from pushlane.cli.render import print_fields, print_json
+from pushlane.core.task import now_ms
+from pushlane.model.times import parse_since
 from pushlane.operations.steps import SUBMITTED, StepView
 from pushlane.operations.tracing import TracedPush, TracePushes, TraceView
 from pushlane.operations.views import plain
@@ -40,6 +42,10 @@ def trace(
     reveal: Annotated[
         bool, switch("--reveal", "Of one push show recipient and content, if its lane has them.")
     ] = False,
+    since: Annotated[
+        str | None,
+        option("7d|TIME", "Of a trace or a recipient: receipts since then; all unless given."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Tell the story of a push: each wait, each attempt with its answer, what the device said.
@@ -50,7 +56,9 @@ def trace(
     give_way()
     if word == "-":
         word = sys.stdin.readline().strip()
-    found = done(flags.settings(), TracePushes.made(what=word, reveal=reveal))
+    since_ms = parse_since(since, now_ms()) if since else None
+    asked = TracePushes.made(what=word, reveal=reveal, since_ms=since_ms)
+    found = done(flags.settings(), asked)
     if as_json:
         print_json(plain(found))
     else:

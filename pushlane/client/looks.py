@@ -23,6 +23,7 @@ from pushlane.operations.looks import (
 )
 from pushlane.operations.now import GetNow, NowView
 from pushlane.operations.tracing import TracePushes, TraceView
+from pushlane.producers.new_times import Moment
 
 
 class LookOperations(Connection):
@@ -107,11 +108,14 @@ class LookOperations(Connection):
         """
         return await self.do(GetPush.made(push=push, reveal=reveal))
 
-    async def trace(self, what: str, *, reveal: bool = False) -> TraceView:
+    async def trace(
+        self, what: str, *, reveal: bool = False, since: Moment | None = None
+    ) -> TraceView:
         """Tell the story of a push (TASK-SEQ), or of the newest 20 of a trace or to a recipient.
 
         A word that is a push of a task is that; else it is looked for as a trace id and a
-        recipient. With `reveal` one push has recipient and content, too, if its lane still has
-        them. Raises UserError when nothing is known of it.
+        recipient, in receipts since then (all). With `reveal` one push has recipient and content,
+        too, if its lane still has them. Raises UserError when nothing is known of it.
         """
-        return await self.do(TracePushes.made(what=what, reveal=reveal))
+        asked = TracePushes.made(what=what, reveal=reveal, since_ms=since)
+        return await self.do(asked)

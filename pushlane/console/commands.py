@@ -191,6 +191,7 @@ _WAYS: Mapping[str, Mapping[str, Way | None]] = {
         "expires_after_s": _span("expires-after"),
         "rate_per_s": _option("rate"),
     },
+    "trace-pushes": {"since_ms": _time("since")},
     "replay-task": {"since_ms": _time("since")},
     "reschedule-task": {
         "not_before_ms": _time("not-before", "now"),

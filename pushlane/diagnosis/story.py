@@ -15,6 +15,7 @@ from pushlane.backends.queries import receipts_behind, receipts_since
 from pushlane.diagnosis.results import ReceiptRow, row_of
 from pushlane.model.counted import kind_of
 from pushlane.model.receipt import Event, ReceiptBatch
+from pushlane.util.trace_context import trace_key
 
 MOST_ROWS = 10_000
 _BEFORE_MS = 5_000  # an event may be in the log before the receipt of its push
@@ -28,8 +29,9 @@ class Wanted:
     """Which receipts are wanted: those that fit each part that is given.
 
     An empty `task_id` stands for all tasks. With `either` those are wanted that fit any of three:
-    the push (`task_id` and `seq`), the recipient, the trace id. With `apps` only what is of these.
-    There are none before `since_ms` (Unix ms; 0: not known).
+    the push (`task_id` and `seq`), the recipient, the trace id. A trace id finds each `traceparent`
+    of that trace, too. With `apps` only what is of these. None before `since_ms` (Unix ms) is
+    looked for.
     """
 
     task_id: str = ""
@@ -64,7 +66,8 @@ class Wanted:
         if self.recipient_hash is not None:
             yield batch.recipient_hash, self.recipient_hash
         if self.trace_id:
-            yield batch.trace_ids or [""] * len(batch), self.trace_id
+            keys = [trace_key(one) for one in batch.trace_ids] or [""] * len(batch)
+            yield keys, trace_key(self.trace_id)
 
     def _fits(self, batch: ReceiptBatch, row: int, column: Sequence[object], value: object) -> bool:
         """Return True if a row has this value, and is of the task where that has to be."""

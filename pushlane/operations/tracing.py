@@ -26,10 +26,12 @@ from pushlane.operations.looks import (
     wanted_push,
 )
 from pushlane.operations.operation import Of, Operation, Role, read_by
+from pushlane.operations.reports import Past
 from pushlane.operations.session import Session
 from pushlane.operations.steps import StepView, steps_of
 from pushlane.operations.stories import read_story
 from pushlane.util.errors import NotFound, UnknownTask
+from pushlane.util.trace_context import trace_key
 
 if TYPE_CHECKING:
     from pushlane.diagnosis.results import ReceiptRow
@@ -72,8 +74,9 @@ def _usable(what: str, given: Any) -> str:
 class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
     """Tell the story of a push, or of all of a trace or to a recipient: each wait and attempt.
 
-    A word that is a push of a task is that; else it is looked for as a trace id and a recipient.
-    Whom a push was for and what it says is for operators, who ask for it: that is in the audit.
+    A word that is a push of a task is that; else it is looked for as a trace id and a recipient,
+    in receipts of all times unless `since_ms` says otherwise. Whom a push was for and what it says
+    is for operators, who ask for it: that is in the audit.
     """
 
     method, path, role, of = "POST", "/receipts/trace", Role.VIEWER, Of.APPS
@@ -87,6 +90,11 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
     reveal: Annotated[
         bool, Meta(description="Of one push recipient and content too, if its lane has them.")
     ] = False
+
+    since_ms: (
+        Annotated[Past, Meta(description="Look through receipts from then on (Unix ms): all.")]
+        | None
+    ) = None
 
     async def run(self, at: Session) -> TraceView:
         if self.reveal:
@@ -136,6 +144,7 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             trace_id=self.what,
             apps=at.apps,
             either=True,
+            since_ms=self.since_ms or 0,
         )
 
     def _of(self, task: Task | None, key: PushKey | None, story: Story) -> str:
@@ -146,10 +155,11 @@ class TracePushes(Operation[TraceView], frozen=True, kw_only=True):
             raise NotFound(
                 f"that is no push (TASK-SEQ) of a task that there is, and {story.source} has no "
                 "receipt with that trace id, or to that recipient: check how it is written; "
-                "nothing of it may have been tried yet, or its receipts are off, dropped or hashed "
-                "with another receipts_key"
+                "nothing of it may have been tried yet, or its receipts are off, dropped, hashed "
+                f"with another receipts_key{'' if self.since_ms is None else ', or older'}"
             )
-        return TRACE if any(row.trace_id == self.what for row in story.rows) else RECIPIENT
+        traces = {trace_key(row.trace_id) for row in story.rows}
+        return TRACE if trace_key(self.what) in traces else RECIPIENT
 
     async def _told(
         self, at: Session, shown: Sequence[PushKey], found: dict[PushKey, list[ReceiptRow]]

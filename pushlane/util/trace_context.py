@@ -9,6 +9,7 @@ from typing import NamedTuple
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _INVALID_VERSION = "ff"
 _SAMPLED = 1
+_LENGTH = 55
 
 
 class TraceContext(NamedTuple):
@@ -32,6 +33,15 @@ def read_traceparent(text: str) -> TraceContext | None:
     if not trace_id or not span_id:
         return None
     return TraceContext(trace_id, span_id, bool(int(found[4], 16) & _SAMPLED))
+
+
+def trace_key(text: str) -> str:
+    """Return what pushes of one trace share: the id in a `traceparent`, else all of the text.
+
+    It goes by the form alone, as it is asked of each receipt that is read.
+    """
+    is_traceparent = len(text) == _LENGTH and text[2] == text[35] == text[52] == "-"
+    return text[3:35] if is_traceparent else text
 
 
 def callers_traceparent() -> str:

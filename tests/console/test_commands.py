@@ -78,7 +78,7 @@ FULL: tuple[Operation[Any], ...] = (
     ListDead(**DEAD),
     GetDead(push="t-1-1", reveal=True),
     GetPush(push="t-1-1", reveal=True),
-    TracePushes(what="t-1-1", reveal=True),
+    TracePushes(what="t-1-1", reveal=True, since_ms=PAST_MS),
     RetryDead(**DEAD, pushes=("t-1-1", "t-1-2"), limit=5),
     RetryDead(all_there_are=True),
     PurgeDead(**DEAD, pushes=("t-1-1",), limit=5),

@@ -203,10 +203,44 @@ async def test_of_many_the_newest_are_told_and_the_others_counted(
     assert found.pushes[0].steps[-1].outcome == "clicked"
 
 
-def _traced(said: bytes) -> bytes:
+def _traced(said: bytes, trace_id: str = "t-9") -> bytes:
     batch = msgspec.msgpack.decode(said)
-    batch[18] = ["t-9"]
+    batch[18] = [trace_id]
     return msgspec.msgpack.encode(batch)
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-b7ad6b7169203331-01"
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize("what", [PARENT, OTHER, TRACE_ID])
+@pytest.mark.parametrize("has_store", [False, True])
+async def test_a_trace_is_all_that_has_its_id(
+    memory: MemoryBackend, settings: Settings, tmp_path: Path, what: str, has_store: bool
+) -> None:
+    settings = msgspec.structs.replace(settings, reports_dir=tmp_path / "reports")
+    async with memory.connect(settings) as backend:
+        if has_store:
+            await with_store(backend, settings, [STORED | {"trace_id": PARENT}])
+        else:
+            await backend.receipts.append([_traced(body("a", [1]), PARENT)])
+        await backend.receipts.append([_traced(body("a", [2]), OTHER), body("a", [3])])
+        found = await do(backend, settings, ADMIN, TracePushes(what=what))
+
+    assert (found.of, {one.push for one in found.pushes}) == ("trace", {"a-1", "a-2"})
+
+
+async def test_what_is_older_than_since_is_not_looked_for(
+    memory: MemoryBackend, settings: Settings, tmp_path: Path
+) -> None:
+    settings = msgspec.structs.replace(settings, reports_dir=tmp_path / "reports")
+    async with memory.connect(settings) as backend:
+        await with_store(backend, settings, [STORED])
+        with pytest.raises(NotFound, match="or older"):
+            await do(
+                backend, settings, ADMIN, TracePushes(what="t-9", since_ms=NOON_MS + 86_400_000)
+            )
 
 
 async def with_store(backend: Backend, settings: Settings, rows: list[Mapping[str, Any]]) -> None:
@@ -284,3 +318,29 @@ async def test_a_push_of_a_task_that_was_forgotten_is_found_in_the_store(
 
     [push] = found.pushes
     assert (found.of, push.task_state, push.outcome) == ("push", "", "delivered")
+
+
+async def test_what_may_be_missing_is_said_wherever_receipts_are_read(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    settings = msgspec.structs.replace(settings, receipts="off")
+    async with filled(memory, settings) as backend:
+        for asked in (
+            TracePushes(what="of-shop-1"),
+            GetPush(push="of-shop-1"),
+            ListReceipts(trace_id="t-1"),
+        ):
+            notes: Any = plain(await do(backend, settings, ADMIN, asked))["notes"]
+            assert "receipts are off" in notes[0]
+
+
+async def test_events_are_found_with_their_pushes(
+    memory: MemoryBackend, settings: Settings
+) -> None:
+    async with memory.connect(settings) as backend:
+        said = body("a", [1, 2], "clicked", at_ms=NOON_MS + 99)
+        await backend.receipts.append([said, _traced(body("a", [1]))])
+
+        found = await do(backend, settings, ADMIN, ListReceipts(trace_id="t-9"))
+
+    assert [(one.seq, one.outcome) for one in found.rows] == [(1, "delivered"), (1, "clicked")]

@@ -16,9 +16,11 @@ from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import TIMES_MS, Period, utc_text
 from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.store import Store
+from pushlane.util.trace_context import trace_key
 
 _EVENTS = tuple(event.value for event in Event)
 _TEXTS = ("reason", "sink", "recipient", "trace_id")
+_OF_TRACE = "length(trace_id) = 55 and substring(trace_id, 4, 32) = $trace_id"
 _NUMBERS = ("attempt", "submitted_at_ms", "dispatched_at_ms", "recipient_hash")
 
 
@@ -75,8 +77,8 @@ def _condition(wanted: Wanted) -> Sql:
         parts.append("recipient_hash = $recipient_hash")
         values["recipient_hash"] = wanted.recipient_hash
     if wanted.trace_id:
-        parts.append("trace_id = $trace_id")
-        values["trace_id"] = wanted.trace_id
+        parts.append(f"trace_id = $trace_id or ({_OF_TRACE})")
+        values["trace_id"] = trace_key(wanted.trace_id)
     text = (" or " if wanted.either else " and ").join(f"({part})" for part in parts)
     if wanted.task_id and wanted.seq is None:
         text = f"({text}) and task_id = $task_id"
