@@ -23,7 +23,15 @@ from pushlane.ingest.lane import HELD_S, Lost, PartitionLane
 from pushlane.ingest.lanes import Lanes
 from pushlane.ingest.mapping import Made
 from pushlane.ingest.partition import Counted, Partition
-from pushlane.ingest.position import Kept, Position, Seen, all_kept, kept_of, positions_of
+from pushlane.ingest.position import (
+    Kept,
+    Position,
+    Seen,
+    all_kept,
+    kept_of,
+    nothing_kept,
+    positions_of,
+)
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import Given, RecordSource, SourceChanged
 from pushlane.ingest.steering import Asked, agree, asked_for, carried_out, refuse_other
@@ -42,6 +50,7 @@ _COMMIT_EVERY_S = 1.0
 _AGAIN_S = 1.0
 _RATE_OVER_S = 5.0
 _MOST_TOLD = 5
+_LANES = (None, *Level)
 _STEERED_EVERY = 2
 """So many commits come between two looks at what was asked for."""
 
@@ -150,25 +159,26 @@ class Ingest:
         self.source.close()
 
     async def given(self, partitions: Sequence[Given]) -> Mapping[str, int]:
-        kept = await self._retried(lambda: all_kept(self.backend.documents, self.stream))
+        where = self.backend.documents, self.stream
+        kept = {level: await self._retried(partial(all_kept, *where, level)) for level in _LANES}
         starts = {}
         for given in partitions:
-            there = kept.get(given.partition)
-            starts[given.partition] = await self._begin(given, there)
+            name = given.partition
+            of_it = {
+                level: some.get(name) or nothing_kept(*where, name, level)
+                for level, some in kept.items()
+            }
+            starts[name] = self._begin(given, of_it)
         return starts
 
-    async def _begin(self, given: Given, kept: Kept | None, *, is_end_new: bool = True) -> int:
-        """Begin to work on a partition; return where it is to be read from."""
-        if kept is None:
-            kept = await self._retried(
-                lambda: kept_of(self.backend.documents, self.stream, given.partition)
-            )
-        levels = {
-            level: await self._retried(
-                partial(kept_of, self.backend.documents, self.stream, given.partition, level)
-            )
-            for level in Level
-        }
+    def _begin(
+        self, given: Given, of_it: Mapping[Level | None, Kept], *, is_end_new: bool = True
+    ) -> int:
+        """Begin to work on a partition, of which this is kept; return where it is to be read from.
+
+        Raises SourceChanged and BadInput.
+        """
+        kept, levels = of_it[None], {level: of_it[level] for level in Level}
         position = self._position(given, kept, levels, is_end_new)
         lanes = self._lanes(given.partition, kept, levels, position)
 
@@ -265,8 +275,10 @@ class Ingest:
         await asyncio.sleep(_AGAIN_S)
         with suppress(Lost, Unreachable):  # of its lanes, some may not be lost
             await partition.lanes.let_go()
+        where = self.backend.documents, self.stream, given.partition
         try:
-            at = await self._begin(given, None, is_end_new=False)
+            kept = {lane: await self._retried(partial(kept_of, *where, lane)) for lane in _LANES}
+            at = self._begin(given, kept, is_end_new=False)
         except PushlaneError as error:
             self._fail(error)
             return
@@ -289,13 +301,16 @@ class Ingest:
             async with asyncio.timeout(LET_GO_S):
                 await asyncio.gather(*(self._idle(one) for one in held.values()))
         await self._stop_work(held.values())
-        done = {}
-        for name, one in held.items():
-            with suppress(Lost, Unreachable):
-                await one.partition.lanes.let_go()
-                done[name] = one.partition.offsets.committable()
-            await self._drop([name])  # if it was lost meanwhile, it is about to be taken over again
+        done: dict[str, int] = {}
+        await asyncio.gather(*(self._let_go_of(name, one, done) for name, one in held.items()))
         return done
+
+    async def _let_go_of(self, name: str, held: Held, done: dict[str, int]) -> None:
+        """Have others go on with a partition; note in `done` what to commit of it."""
+        with suppress(Lost, Unreachable):
+            await held.partition.lanes.let_go()
+            done[name] = held.partition.offsets.committable()
+        await self._drop([name])  # if it was lost meanwhile, it is about to be taken over again
 
     async def _idle(self, held: Held) -> None:
         idle = asyncio.ensure_future(held.partition.idle())

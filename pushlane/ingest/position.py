@@ -110,6 +110,13 @@ class Kept:
         self.version, self.position = version, position
 
 
+def nothing_kept(
+    documents: DocumentStore, stream: Stream, partition: str, level: Level | None = None
+) -> Kept:
+    """Return what is kept of a partition, or of one level of it, that has no document yet."""
+    return Kept(documents, name_of(stream, partition), kind=_kind(level))
+
+
 def name_of(stream: Stream, partition: str) -> str:
     """Return the name of the document of a partition."""
     return f"{stream.place}/{partition}"

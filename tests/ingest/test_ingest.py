@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,11 +19,13 @@ from pushlane.ingest.bad_records import BadRecords
 from pushlane.ingest.ingest import OnGap
 from pushlane.ingest.lane import Lost, PartitionLane
 from pushlane.ingest.mapping import compiled
+from pushlane.ingest.position import KIND
 from pushlane.ingest.record import Record
 from pushlane.ingest.source import SourceChanged
+from pushlane.model.documents import Document, DocumentStore
 from pushlane.model.names import submit_lease
 from pushlane.producers.producer import Content
-from tests.core.support import MemorySink, drain, until
+from tests.core.support import MemorySink, Wrapped, drain, until
 from tests.ingest.sources import STREAM, Log, pushes, reading, recipients, tasks, value
 
 
@@ -303,6 +306,56 @@ async def test_another_task_begins_another_order(settings: Settings) -> None:
             ("b", 1, 0),
             ("c", 2, 1),
         ]
+
+
+class CountingDocuments(Wrapped):
+    """Counts the questions for positions, and how many positions are put at a time at most."""
+
+    def __init__(self, real: DocumentStore) -> None:
+        super().__init__(real)
+        self.asked = self.now = self.most = 0
+
+    async def get(self, kind: str, name: str) -> Document | None:
+        self.asked += kind.startswith(KIND)
+        return cast("Document | None", await self._real.get(kind, name))
+
+    async def list(self, kind: str) -> list[Document]:
+        self.asked += kind.startswith(KIND)
+        return cast("list[Document]", await self._real.list(kind))
+
+    async def put(self, kind: str, name: str, body: bytes, expected: int | None) -> int | None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return cast("int | None", await self._real.put(kind, name, body, expected))
+        finally:
+            self.now -= 1
+
+
+async def test_many_partitions_are_taken_over_and_let_go_of_together(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 3_600.0)
+    log, names = Log(), [str(n) for n in range(30)]
+    asked, at_once = [], []
+    async with connect(settings) as real:
+        documents = CountingDocuments(real.documents)
+        backend = replace(real, documents=documents)
+        for some in (names[:1], names, names):  # one, new ones, and known ones
+            for name in some:
+                log.add(name, *devices(0, 3))
+            async with reading(backend, settings, log) as reader:
+                documents.asked = 0
+                await reader.source.give(*some)
+                asked.append(documents.asked)
+                await reader.read()
+                documents.most = 0
+                await reader.source.take_away(*some)
+                at_once.append(documents.most)
+
+    assert asked == [4, 4, 4]
+    assert at_once == [1, 30, 30]
+    assert reader.source.committed == {name: log.end(name) for name in names}
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["let go", "lost"])
