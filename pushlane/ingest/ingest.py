@@ -422,6 +422,8 @@ class Ingest:
             if renew:
                 await lanes.renew()
             await lanes.save()
+            if not held.seeks:
+                held.partition.end_old()
         except Unreachable:  # it is tried again
             return
         except Lost as error:

@@ -174,9 +174,14 @@ class PartitionLane:
             await self.save(offset)
 
     def _is_over(self, offset: int) -> bool:
-        is_old = self.clock_s() - self._opened_at_s >= LONGEST_S
         is_full = offset - self.position.base >= MOST_OFFSETS
-        return is_old or is_full or self.position.of != self._options
+        return self.is_old or is_full or self.position.of != self._options
+
+    @property
+    def is_old(self) -> bool:
+        """True where the task that is fed has been open for a day."""
+        is_over = self.clock_s() - self._opened_at_s >= LONGEST_S
+        return is_over and self._publication is not None
 
     @property
     def _options(self) -> str:

@@ -37,6 +37,20 @@ class Lanes:
         """The lowest offset that is not done."""
         return min(lane.at for lane in self)
 
+    @property
+    def are_old(self) -> bool:
+        """True where one of them feeds a task that has been open for a day."""
+        return any(lane.is_old for lane in self)
+
+    async def seal_old(self) -> None:
+        """End tasks that have been open for a day, whether or not more comes. Can be repeated.
+
+        Raises Lost.
+        """
+        for lane in self:
+            if lane.is_old:
+                await lane.seal()
+
     async def open(self) -> None:
         """Take all of them over. Can be repeated. Raises what `PartitionLane.open` does."""
         try:

@@ -114,11 +114,19 @@ class Partition:
         """
         await self._retried(self.lanes.open)
         while True:
-            while not self._waiting:
+            await self._retried(self.lanes.seal_old)
+            if self._waiting:
+                await self._work(list(islice(self._waiting, _CHUNK)))
+            else:
                 self._idle.set()
                 self._news.clear()
                 await self._news.wait()
-            await self._work(list(islice(self._waiting, _CHUNK)))
+
+    def end_old(self) -> None:
+        """Have tasks sealed that have been open for a day; not while a seek is under way."""
+        if self.lanes.are_old:
+            self._idle.clear()
+            self._news.set()
 
     async def idle(self) -> None:
         """Wait until it is taken over, and all that came is done."""
@@ -136,9 +144,10 @@ class Partition:
             found = [mapped(self.mapping.of, record) for record in records]
         else:
             found = await self.in_thread(records)
+        put: set[PartitionLane] = set()
         while True:
             try:
-                await self._put(records, found)
+                await self._put(records, found, put)
             except Ended as error:  # another task follows for what is not on its lane
                 told = "partition %s: %s"
                 extra = {"action": "ingest_task_ended"}
@@ -159,8 +168,13 @@ class Partition:
             self._is_paused = False
             self.on_room()
 
-    async def _put(self, records: Sequence[Record], found: Sequence[Mapped]) -> None:
-        """Put what was made of records on the lanes, and the bad ones into their file."""
+    async def _put(
+        self, records: Sequence[Record], found: Sequence[Mapped], put: set[PartitionLane]
+    ) -> None:
+        """Put what was made of records on the lanes, and the bad ones into their file.
+
+        Lanes go into `put` once they have theirs; those that are there are passed over.
+        """
         last, at = records[-1].offset, self.lanes.at
         of_lane: dict[PartitionLane, list[tuple[Record, Content]]] = {}
         bad: list[Bad] = []
@@ -177,8 +191,11 @@ class Partition:
                 bad.append(Bad(record, str(one)))
             else:
                 left_out += 1
+        unmapped = len(bad)  # the others count with their part
         parts = []
         for lane, some in of_lane.items():
+            if lane in put:
+                continue
             first = max(lane.at, records[0].offset)
             if last >= first:
                 await self._retried(partial(lane.ready, first))
@@ -188,10 +205,11 @@ class Partition:
         await self._keep(bad, len(records))
         for part in parts:
             await self._put_part(part, last)
+            put.add(part.lane)
         for lane in self.lanes:
             if lane not in of_lane and last >= lane.at:
                 await lane.put([], last, 0, collapses=False)
-        self.counted.bad += len(bad)
+        self.counted.bad += unmapped
         self.counted.repeated += again
         self.counted.skipped += left_out
 
@@ -230,6 +248,7 @@ class Partition:
                 self.counted.lane_s.add(max(0, now_ms() - part.first_ms) / 1000, len(bodies))
         self.counted.pushes += len(bodies)
         self.counted.repeated += part.repeated
+        self.counted.bad += len(part.bad)
 
     async def _keep(self, bad: list[Bad], of: int) -> None:
         """See that bad records, of so many that came, are in their file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pushlane import Settings
 from pushlane.backends.backend import Backend, connect
 from pushlane.core.errors import BadInput
 from pushlane.core.task import Level, State
-from pushlane.ingest import ingest
+from pushlane.ingest import ingest, lane
 from pushlane.ingest.lane import PartitionLane
 from pushlane.ingest.mapping import Made, compiled
 from pushlane.ingest.metrics import INGEST_METRICS
@@ -77,10 +78,10 @@ async def test_a_kill_puts_nothing_on_a_lane_twice_though_one_is_ahead_of_others
     add(log, 0, 400)
     put = PartitionLane.put
 
-    async def dies(lane: PartitionLane, *given: object, **more: object) -> None:
-        if lane.level is Level.LOW and given[0]:
+    async def dies(one: PartitionLane, *given: object, **more: object) -> None:
+        if one.level is Level.LOW and given[0]:
             raise RuntimeError("killed")
-        await put(lane, *given, **more)  # type: ignore[arg-type]
+        await put(one, *given, **more)  # type: ignore[arg-type]
 
     async with connect(settings) as backend:
         with monkeypatch.context() as patch:
@@ -117,6 +118,92 @@ async def test_a_task_that_is_cancelled_takes_no_record_of_another_level_with_it
         assert found["medium"] == wanted(80)["medium"]
         assert set(found["low"]) >= set(range(42, 80, 4))
         assert len(found["low"]) == len(set(found["low"]))
+
+
+async def test_a_task_that_ends_in_the_middle_of_a_chunk_has_each_record_counted_once(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, bad = Log(), tmp_path / "bad.jsonl"
+    add(log, 0, 40)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL, bad=bad) as reader:
+            await reader.read()
+            [low] = [task for task in await tasks(backend) if task.level is Level.LOW]
+            await backend.registry.change(low.id, task_changes.cancel)
+            log.add("0", value(" ", how="high"), value(" ", how="low"), None, b"[]")
+            add(log, 40, 80)
+            await reader.read()
+
+        counted, held = reader.ingest.counted, await tasks(backend)
+        assert len([task for task in held if task.level is Level.LOW]) == 2
+        assert (counted.pushes, counted.repeated) == (80, 0)
+        assert (counted.bad, counted.skipped) == (3, 1)
+        assert len(bad.read_bytes().splitlines()) == 3
+
+
+async def test_a_level_that_has_gone_quiet_has_its_task_ended_after_a_day(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 3_600.0)
+    log = Log()
+    add(log, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            assert [task.total for task in await tasks(backend)] == [None] * 4
+            with monkeypatch.context() as patch:
+                patch.setattr(lane, "LONGEST_S", 0.0)
+                add(log, 8, 12, ["high"])
+                await reader.read()
+            quiet = {str(t.level): t.total for t in await tasks(backend) if t.level != "high"}
+            add(log, 12, 20)
+            await reader.read()
+
+        found = [int(name[1:]) for name in await recipients(backend)]
+        assert quiet == {"medium": 2, "low": 2}
+        assert sorted(found) == list(range(20))
+
+
+async def test_a_partition_that_has_gone_quiet_has_its_tasks_ended_after_a_day(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 0.005)
+    log = Log()
+    add(log, 0, 8)
+    async with connect(settings) as backend:
+        async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
+            await reader.read()
+            lanes = reader.ingest.held["0"].partition.lanes
+            with monkeypatch.context() as patch:
+                patch.setattr(lane, "LONGEST_S", 0.0)
+                await until(lambda: not any(one.position.task_id for one in lanes))
+            totals = [task.total for task in await tasks(backend)]
+            add(log, 8, 16)
+            await reader.read()
+
+        assert totals == [2] * 4
+        assert await by_level(backend) == wanted(16)
+        assert reader.source.committed == {"0": 16}
+
+
+async def test_a_partition_is_idle_once_old_tasks_are_ended(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_COMMIT_EVERY_S", 3_600.0)
+    log = Log()
+    add(log, 0, 8)
+    async with (
+        connect(settings) as backend,
+        reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader,
+    ):
+        await reader.read()
+        monkeypatch.setattr(lane, "LONGEST_S", 0.0)
+        partition = reader.ingest.held["0"].partition
+        partition.end_old()
+        await partition.idle()  # what a seek and a rebalance wait for
+
+        assert [one.position.task_id for one in partition.lanes] == [""] * 4
+        assert [task.total for task in await tasks(backend)] == [2] * 4
 
 
 async def test_a_change_of_the_stream_leaves_the_levels_that_records_name(
@@ -156,10 +243,10 @@ async def test_a_seek_with_again_is_done_once_by_each_level_though_the_process_d
     add(log, 0, 8)
     go_to = PartitionLane.go_to
 
-    async def dies(lane: PartitionLane, offset: int, **more: int) -> None:
-        if lane.level is None:
+    async def dies(one: PartitionLane, offset: int, **more: int) -> None:
+        if one.level is None:
             raise RuntimeError("killed")
-        await go_to(lane, offset, **more)
+        await go_to(one, offset, **more)
 
     async with connect(settings) as backend:
         async with reading(backend, settings, log, "0", mapping=BY_LEVEL) as reader:
