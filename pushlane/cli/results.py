@@ -21,7 +21,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import FileFlags, Flags, JsonFlag, argument, option, switch
 from pushlane.cli.main import give_way
 from pushlane.cli.parsing import complete_task, pushes_text
-from pushlane.cli.push import print_receipts
+from pushlane.cli.push import print_receipts, tell_missing
 from pushlane.cli.render import Column, picked, print_fields, print_json, print_table, time_text
 from pushlane.cli.waits import WAIT_COLUMNS, parts_text
 from pushlane.core.errors import BadInput, UserError
@@ -139,9 +139,10 @@ def _show_pushes(settings: Settings, task: str | None, asked: _Asked) -> None:
     )
     found = done(settings, wanted)
     if not found.rows:
+        tell_missing(found)
         of_task = "" if found.task_id is None else f" of task {found.task_id}"
         raise UserError(
-            f"the log has no receipt{of_task} for that "
+            f"there is no receipt{of_task} for that "
             f"{'trace id' if asked.trace else 'recipient'}: check how it is written, nothing "
             "of it may have ended yet, or its receipts are off, dropped or hashed with another "
             "receipts_key"

@@ -59,8 +59,9 @@ def steps_of(receipts: Sequence[ReceiptView]) -> list[StepView]:
     return [*steps, *_events(events, tries[-1].dispatched_at_ms)]
 
 
-def _parent(row: ReceiptView) -> tuple[bool, int, int]:
-    return row.outcome != "retry", row.attempt, row.responded_at_ms
+def _parent(row: ReceiptView) -> tuple[int, int]:
+    """Order by attempt; two have one number where an end was unsent, or dead ones sent again."""
+    return row.attempt, row.responded_at_ms
 
 
 def _attempt(row: ReceiptView, before: ReceiptView | None) -> Iterator[StepView]:

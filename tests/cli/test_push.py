@@ -108,7 +108,7 @@ def test_who_is_not_there_is_an_error_that_names_nobody(command: Command, went: 
     ran = command("results", "sale", "--recipient", "somebody@example.org")
 
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert f"the log has no receipt of task {went} for that recipient" in ran.stderr
+    assert f"there is no receipt of task {went} for that recipient" in ran.stderr
     assert "somebody" not in ran.stderr
 
 

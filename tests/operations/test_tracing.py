@@ -117,6 +117,16 @@ def test_a_push_that_was_never_sent_has_its_end() -> None:
     assert told(steps_of([gone]))[1:] == [("wait", "quiet", 700), ("end", "expired", None)]
 
 
+def test_what_a_dead_push_does_when_it_is_sent_again_comes_behind_its_death() -> None:
+    dead = receipt("dead", 1, 1_000, 1_010, waits={"slot": 1_000})
+    again = receipt("retry", 1, 90_000, 90_010, waits={"slot": 2})
+
+    steps = steps_of([again, dead])
+
+    assert [one.outcome for one in steps if one.outcome] == ["dead", "retry"]
+    assert not any(one.clock_off_ms for one in steps)
+
+
 def test_of_nothing_there_are_no_steps() -> None:
     assert steps_of([]) == []
 
