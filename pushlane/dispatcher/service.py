@@ -507,11 +507,11 @@ class Dispatcher:
             self._died_of = error
             raise
         finally:
-            if self._tracing is not None:
-                await self._tracing.close()
             self._ended.set()
             for sink in self._made:
                 await sink.close()
+            if self._tracing is not None:
+                await self._tracing.close()
 
     async def _run(self) -> None:
         await self._backend.broker.ping()
