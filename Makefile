@@ -16,7 +16,7 @@ LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-par
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance browser picture screenshots chart clients chart-live image bench shape site pins clean
+.PHONY: help install demo check test acceptance browser howto picture screenshots chart clients chart-live image bench shape site pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -41,6 +41,8 @@ acceptance: .venv/.dev ## Long tests: side by side, then those that measure, eac
 	$(PYTEST) -m measures tests/acceptance $(ARGS) || $(ARGS_CHOSE_NONE)
 
 browser: .venv/.browser ## What tests in a browser need beside a Chromium: playwright (165 MB)
+
+howto: .venv-howto/.howto ## What the test of a how-to needs beside: FastAPI, in a venv of its own
 
 picture: .venv/.dev ## Make the moving picture of the demo, docs/demo.svg, of a run on this machine
 	$(BIN)/python -m scripts.demo_picture
@@ -100,4 +102,7 @@ endef
 	$(install)
 
 .venv-docs/.docs: requirements/docs.txt pyproject.toml
+	$(install)
+
+.venv-howto/.howto: requirements/howto.txt pyproject.toml
 	$(install)
